@@ -14,9 +14,9 @@ from shardc.dialects.aten.call import fill
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.constraint import constraint
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
-from shardc.passes.experts.chosen_matrix import producer
+from shardc.passes.experts.chosen_matrix import producer, table_row
 from shardc.passes.experts.expert_weights import OUTER, PRODUCT
-from shardc.passes.experts.row_wise import row_operands
+from shardc.passes.experts.row_wise import args_for, row_operands
 from shardc.passes.manager.attributes import attributes_of, copy_attributes
 from shardc.passes.manager.program import Node, Program
 
@@ -87,8 +87,9 @@ class Buffers:
 
     def write(self) -> None:
         """Replace the products; what nobody reads any more stays."""
+        write = {PRODUCT: self._product, OUTER: self._sums}
         for node in self._nodes:
-            self._product(node) if node.spec.target == PRODUCT else self._sums(node)
+            write.get(node.spec.target, self._table_sums)(node)
 
     def _product(self, node: Node) -> None:
         """Multiply rows where their experts are; other users read them in their own order."""
@@ -114,6 +115,32 @@ class Buffers:
         copy_attributes(node.op, made, "dist.name")
         node.op.results[0].replace_all_uses_with(made.results[0])
 
+    def _table_sums(self, node: Node) -> None:
+        """Sum rows of a table's gradient where the experts are: outer products of ones and rows."""
+        experts, columns = self._program.types[node.results[0]].shape
+        call, type_ = self._call(node), self._program.types[node.results[0]]
+        rows = self._buffer(node.operands[2], node)
+        args = (self._ones(call, type_), rows, self._experts(node), experts, self._layout.ways, 1.0 / experts)
+        sums = call(OUTER, args, [type_.with_shape((experts, 1, columns))]).results[0]
+        made = call("aten.view", (sums, type_.shape), [type_])
+        copy_attributes(node.op, made, "dist.name")
+        node.op.results[0].replace_all_uses_with(made.results[0])
+
+    def _table_rows(self, table: int, node: Node) -> ir.Value:
+        """An expert's row of a table for each dispatched row: products of ones and rows."""
+        type_, call = self._program.types[table], self._call(node)
+        experts, columns = type_.shape
+        matrices = type_.with_shape((experts, 1, columns))
+        value = call("aten.view", (self._program.values[table], matrices.shape), [matrices]).results[0]
+        args = (self._ones(call, type_), value, self._experts(node), self._layout.ways, 1.0 / experts)
+        made = type_.with_shape((prod(self._layout.shape), columns))
+        return call(PRODUCT, args, [made]).results[0]
+
+    def _ones(self, call: Call, type_: TensorType) -> ir.Value:
+        ones = type_.with_shape((prod(self._layout.shape), 1))
+        args = (ones.shape, 1.0, type_.dtype, None, None, None)
+        return call("aten.full", args, [ones]).results[0]
+
     def _call(self, node: Node) -> Call:
         marks = attributes_of(node.op, "dist.phase", "dist.module")
         place = ir.InsertionPoint(node.op)
@@ -137,7 +164,10 @@ class Buffers:
     def _buffer(self, value: int, node: Node) -> ir.Value:
         """The dispatched form of a value, before ``node`` at the latest."""
         if value not in self._made:
-            if self._is_behind(value):
+            table = self._table(value)
+            if table is not None:
+                self._made[value] = self._table_rows(table, node)
+            elif self._is_behind(value):
                 self._repeat(value, node)
             else:
                 self._made[value] = self._dispatch(value, self._call(node))
@@ -149,6 +179,12 @@ class Buffers:
             made = producer(self._program, value)
             self._behind[value] = any(map(self._is_behind, self._sources(made)))
         return self._behind[value]
+
+    def _table(self, value: int) -> int | None:
+        """The table of which a value has a row for each row of this routing."""
+        made = producer(self._program, value)
+        found = None if made is None else table_row(self._program, made)
+        return found[0] if found is not None and found[1] == self._nodes[0].operands[2] else None
 
     def _sources(self, node: Node | None) -> list[int]:
         """The operands of a call on rows that have its rows."""
@@ -166,7 +202,7 @@ class Buffers:
             for place, operand in enumerate(made.operands)
         ]
         types = [self._flat(self._program.types[result]) for result in made.results]
-        again = self._call(node)(made.spec.target, fill(made.spec.args, operands), types)
+        again = self._call(node)(made.spec.target, fill(args_for(made, types[0].shape), operands), types)
         self._made.update(zip(made.results, again.results, strict=True))
 
     def _dispatch(self, value: int, call: Call) -> ir.Value:

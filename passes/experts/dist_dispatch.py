@@ -10,6 +10,7 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.passes.experts.buffers import Buffers, Layout
+from shardc.passes.experts.chosen_matrix import table_sum
 from shardc.passes.experts.expert_weights import OUTER, PRODUCT, weight_argument
 from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.manager.program import Node, Program
@@ -36,6 +37,8 @@ class DistDispatch(ReadingPass):
         for node in program.nodes:
             if node.spec.target in (PRODUCT, OUTER) and node.spec["ways"] == 1:
                 groups.setdefault(node.operands[2], []).append(node)
+            elif (summed := table_sum(program, node)) is not None and summed[1] in groups:
+                groups[summed[1]].append(node)
         changed = False
         for nodes in groups.values():
             layout = _layout(program, mesh, codec, nodes)
