@@ -5,12 +5,8 @@ from __future__ import annotations
 from shardc.dialects.aten.schema import parameters
 from shardc.passes.manager.program import Node
 
-_PARTS = frozenset(
-    """
-    aten.slice.Tensor aten.slice_backward aten.cat aten.select.int aten.view aten.reshape aten._unsafe_view
-    aten.expand
-    """.split()
-)
+_VIEWS = ("aten.view", "aten.reshape", "aten._unsafe_view", "aten.expand")
+_PARTS = frozenset(("aten.slice.Tensor", "aten.slice_backward", "aten.cat", "aten.select.int", *_VIEWS))
 """Calls whose part on a rank depends on places in other dims than the rows, or on how many rows there are."""
 _SIZES = frozenset(("size", "shape", "sizes", "repeats", "input_sizes"))
 """Parameters that say how many rows there are."""
