@@ -113,7 +113,7 @@ def _check_room(most: Tensor, room: int) -> None:
     """Stop where a way gets more rows than it has room for; a GPU does so without waiting."""
     what = f"of a device's rows, more than {room} go to experts that have room for {room}"
     if most.is_cuda:
-        torch._assert_async(most <= room, f"ExpertOverflow: {what}; raise expert_capacity")
+        torch.ops.aten._assert_async.msg(most <= room, f"ExpertOverflow: {what}; raise expert_capacity")
     elif most > room:
         what = f"{int(most)} of a device's rows go to experts that have room for {room}"
         raise ExpertOverflow(what, hint="raise expert_capacity, or leave it out: then there is room for all")
