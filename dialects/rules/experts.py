@@ -78,9 +78,8 @@ WHOLE = frozenset("nrc")
 """Where a row goes depends on all rows of its block."""
 
 
-def _dispatch_sizes(call: OpCall, ways: int, blocks: int) -> dict[str, int]:
-    rows = call["ids"].numel // blocks
-    return {"b": blocks, "r": rows, "n": ways, "c": rows}
+def _dispatch_sizes(call: OpCall, ways: int, blocks: int, room: int) -> dict[str, int]:
+    return {"b": blocks, "r": call["ids"].numel // blocks, "n": ways, "c": room}
 
 
 def _own_blocks(local: Local) -> Sequence[object]:
@@ -90,7 +89,7 @@ def _own_blocks(local: Local) -> Sequence[object]:
 @rule_for("shardc.dispatch")
 def dispatch(call: OpCall) -> Rule:
     """``(x [(b r), h], ids) -> [n, b, c, h]``."""
-    sizes = _dispatch_sizes(call, call["ways"], call["blocks"]) | {"h": call["x"].shape[1]}
+    sizes = _dispatch_sizes(call, call["ways"], call["blocks"], call["room"]) | {"h": call["x"].shape[1]}
     return Rule(
         ((ROWS, ("h",)), (ROWS,)),
         ((*BUFFER, ("h",)),),
@@ -105,15 +104,15 @@ def dispatch(call: OpCall) -> Rule:
 @rule_for("shardc.dispatch_ids")
 def dispatch_ids(call: OpCall) -> Rule:
     """``ids [(b r)] -> [n, b, c]``."""
-    sizes = _dispatch_sizes(call, call["ways"], call["blocks"])
+    sizes = _dispatch_sizes(call, call["ways"], call["blocks"], call["room"])
     return Rule(((ROWS,),), (BUFFER,), sizes, replicate=WHOLE, lower=_own_blocks, neutral={"b": None})
 
 
 @rule_for("shardc.collect")
 def collect(call: OpCall) -> Rule:
     """``(y [n, b, c, h], ids) -> [(b r), h]``."""
-    ways, blocks, _, width = call["y"].shape
-    sizes = _dispatch_sizes(call, ways, blocks) | {"h": width}
+    ways, blocks, room, width = call["y"].shape
+    sizes = _dispatch_sizes(call, ways, blocks, room) | {"h": width}
     return Rule(
         ((*BUFFER, ("h",)), (ROWS,)),
         ((ROWS, ("h",)),),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 
 from torch_mlir import ir
@@ -13,62 +12,15 @@ from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import fill
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.constraint import constraint
-from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
-from shardc.passes.experts.chosen_matrix import producer
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.passes.experts.chosen_matrix import producer, table_row
 from shardc.passes.experts.expert_weights import OUTER, PRODUCT
-from shardc.passes.experts.row_wise import row_operands
+from shardc.passes.experts.layout import Layout
+from shardc.passes.experts.row_wise import args_for, row_operands
 from shardc.passes.manager.attributes import attributes_of, copy_attributes
 from shardc.passes.manager.program import Node, Program
 
 Call = Callable[..., ir.Operation]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How ``rows`` for ``experts`` are dispatched: over which axes experts and the batch are cut."""
-
-    rows: int
-    experts: int
-    expert_axes: Axes
-    batch_axes: Axes
-
-    @cached_property
-    def ways(self) -> int:
-        return prod(a.size for a in self.expert_axes)
-
-    @cached_property
-    def blocks(self) -> int:
-        return prod(a.size for a in self.batch_axes)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """[ways, blocks, rows of a block]: each way has room for all of them."""
-        return self.ways, self.blocks, self.rows // self.blocks
-
-    @cached_property
-    def block_axes(self) -> tuple[Axes, Axes, Axes]:
-        """The axes of the batch before those of the experts, those of the experts, and those after them."""
-        is_expert = [any(a.overlaps(b) for b in self.expert_axes) for a in self.batch_axes]
-        first = is_expert.index(True) if any(is_expert) else len(is_expert)
-        end = first + sum(is_expert)
-        return self.batch_axes[:first], self.batch_axes[first:end], self.batch_axes[end:]
-
-    @property
-    def parts(self) -> tuple[int, int, int, int, int]:
-        """A buffer's :attr:`shape`, with its blocks by :attr:`block_axes`."""
-        ways, _, rows = self.shape
-        before, own, after = (prod(a.size for a in axes) for axes in self.block_axes)
-        return ways, before, own, after, rows
-
-    def at_experts(self, rank: int) -> Sharding:
-        """The layout of turned parts where the experts are: blocks of the batch stay cut over other axes."""
-        before, _, after = self.block_axes
-        return _with_width((self.expert_axes, before, after, (), ()), rank)
-
-    def at_rows(self, rank: int) -> Sharding:
-        """The layout of turned parts where the rows are."""
-        before, own, after = self.block_axes
-        return _with_width(((), before, after, own, ()), rank)
 
 
 class Buffers:
@@ -87,8 +39,9 @@ class Buffers:
 
     def write(self) -> None:
         """Replace the products; what nobody reads any more stays."""
+        write = {PRODUCT: self._product, OUTER: self._sums}
         for node in self._nodes:
-            self._product(node) if node.spec.target == PRODUCT else self._sums(node)
+            write.get(node.spec.target, self._table_sums)(node)
 
     def _product(self, node: Node) -> None:
         """Multiply rows where their experts are; other users read them in their own order."""
@@ -100,7 +53,7 @@ class Buffers:
             self._layout.ways,
         )
         type_ = self._flat(self._program.types[result])
-        made = call(PRODUCT, (*args, node.spec["share"]), [type_]).results[0]
+        made = call(PRODUCT, (*args, self._layout.share), [type_]).results[0]
         self._made[result] = made
         args = (self._back(call, made, type_), self._routing, self._layout.experts)
         back = call("shardc.collect", args, [self._program.types[result]])
@@ -109,10 +62,43 @@ class Buffers:
     def _sums(self, node: Node) -> None:
         """Sum outer products where the experts are."""
         x, y = (self._buffer(operand, node) for operand in node.operands[:2])
-        args = (x, y, self._experts(node), self._layout.experts, self._layout.ways, node.spec["share"])
+        args = (x, y, self._experts(node), self._layout.experts, self._layout.ways, self._layout.share)
         made = self._call(node)(OUTER, args, [self._program.types[node.results[0]]])
         copy_attributes(node.op, made, "dist.name")
         node.op.results[0].replace_all_uses_with(made.results[0])
+
+    def _table_sums(self, node: Node) -> None:
+        """Sum rows of a table's gradient where the experts are: outer products of ones and rows."""
+        experts, columns = self._program.types[node.results[0]].shape
+        call, type_ = self._call(node), self._program.types[node.results[0]]
+        rows = self._buffer(node.operands[2], node)
+        args = (
+            self._ones(call, type_),
+            rows,
+            self._experts(node),
+            experts,
+            self._layout.ways,
+            self._layout.share,
+        )
+        sums = call(OUTER, args, [type_.with_shape((experts, 1, columns))]).results[0]
+        made = call("aten.view", (sums, type_.shape), [type_])
+        copy_attributes(node.op, made, "dist.name")
+        node.op.results[0].replace_all_uses_with(made.results[0])
+
+    def _table_rows(self, table: int, node: Node) -> ir.Value:
+        """An expert's row of a table for each dispatched row: products of ones and rows."""
+        type_, call = self._program.types[table], self._call(node)
+        experts, columns = type_.shape
+        matrices = type_.with_shape((experts, 1, columns))
+        value = call("aten.view", (self._program.values[table], matrices.shape), [matrices]).results[0]
+        args = (self._ones(call, type_), value, self._experts(node), self._layout.ways, self._layout.share)
+        made = type_.with_shape((prod(self._layout.shape), columns))
+        return call(PRODUCT, args, [made]).results[0]
+
+    def _ones(self, call: Call, type_: TensorType) -> ir.Value:
+        ones = type_.with_shape((prod(self._layout.shape), 1))
+        args = (ones.shape, 1.0, type_.dtype, None, None, None)
+        return call("aten.full", args, [ones]).results[0]
 
     def _call(self, node: Node) -> Call:
         marks = attributes_of(node.op, "dist.phase", "dist.module")
@@ -129,7 +115,7 @@ class Buffers:
         if self._ids is None:
             layout, call = self._layout, self._call(node)
             type_ = self._program.types[node.operands[2]].with_shape(layout.shape)
-            args = (self._routing, layout.experts, layout.ways, layout.blocks)
+            args = (self._routing, layout.experts, *layout.shape)
             made = call("shardc.dispatch_ids", args, [type_]).results[0]
             self._ids = self._moved(call, made, type_, (prod(type_.shape),))
         return self._ids
@@ -137,7 +123,10 @@ class Buffers:
     def _buffer(self, value: int, node: Node) -> ir.Value:
         """The dispatched form of a value, before ``node`` at the latest."""
         if value not in self._made:
-            if self._is_behind(value):
+            table = self._table(value)
+            if table is not None:
+                self._made[value] = self._table_rows(table, node)
+            elif self._is_behind(value):
                 self._repeat(value, node)
             else:
                 self._made[value] = self._dispatch(value, self._call(node))
@@ -149,6 +138,12 @@ class Buffers:
             made = producer(self._program, value)
             self._behind[value] = any(map(self._is_behind, self._sources(made)))
         return self._behind[value]
+
+    def _table(self, value: int) -> int | None:
+        """The table of which a value has a row for each row of this routing."""
+        made = producer(self._program, value)
+        found = None if made is None else table_row(self._program, made)
+        return found[0] if found is not None and found[1] == self._nodes[0].operands[2] else None
 
     def _sources(self, node: Node | None) -> list[int]:
         """The operands of a call on rows that have its rows."""
@@ -166,7 +161,7 @@ class Buffers:
             for place, operand in enumerate(made.operands)
         ]
         types = [self._flat(self._program.types[result]) for result in made.results]
-        again = self._call(node)(made.spec.target, fill(made.spec.args, operands), types)
+        again = self._call(node)(made.spec.target, fill(args_for(made, types[0].shape), operands), types)
         self._made.update(zip(made.results, again.results, strict=True))
 
     def _dispatch(self, value: int, call: Call) -> ir.Value:
@@ -178,7 +173,7 @@ class Buffers:
             flat = type_.with_shape((layout.rows, width))
             rows = call("aten.view", (rows, flat.shape), [flat]).results[0]
         buffer = type_.with_shape((*layout.shape, width))
-        args = (rows, self._routing, layout.experts, layout.ways, layout.blocks)
+        args = (rows, self._routing, layout.experts, *layout.shape)
         made = call("shardc.dispatch", args, [buffer]).results[0]
         return self._moved(call, made, buffer, self._flat(type_).shape)
 
@@ -214,12 +209,6 @@ class Buffers:
 
     def _flat(self, type_: TensorType) -> TensorType:
         return type_.with_shape((prod(self._layout.shape), *type_.shape[1:]))
-
-
-def _with_width(dims: tuple[Axes, ...], rank: int) -> Sharding:
-    """A layout of which propagation may cut the dims behind ``dims`` further."""
-    more = rank - len(dims)
-    return Sharding((*dims, *((),) * more), (), (*(False,) * len(dims), *(True,) * more))
 
 
 def _exchanged(type_: TensorType) -> tuple[int, ...]:

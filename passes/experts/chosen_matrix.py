@@ -62,12 +62,28 @@ def indexed(program: Program, node: Node) -> tuple[int, int] | None:
     return choice(program, node)
 
 
-def choice(program: Program, node: Node) -> tuple[int, int] | None:
-    """The matrices and the integers of a call that reads or writes ``matrices[ids]`` of three dims."""
+def table_row(program: Program, node: Node) -> tuple[int, int] | None:
+    """The table [E, N] and the integers [S] of ``table[ids]``: a bias for each row."""
+    if node.spec.target != "aten.index.Tensor" or len(node.operands) != 2:
+        return None
+    return choice(program, node, rank=2)
+
+
+def table_sum(program: Program, node: Node) -> tuple[int, int] | None:
+    """The rows [S, N] and the integers [S] of a table's gradient: ``zeros.index_put([ids], rows, True)``."""
+    is_sum = node.spec.target == "aten.index_put" and len(node.operands) == 3 and node.spec["accumulate"]
+    found = choice(program, node, rank=2) if is_sum else None
+    if found is None or not is_zero(program, found[0]):
+        return None
+    return node.operands[2], found[1]
+
+
+def choice(program: Program, node: Node, rank: int = 3) -> tuple[int, int] | None:
+    """The tensor of ``rank`` dims and the integers [S] of a call that reads or writes ``tensor[ids]``."""
     matrices, ids = node.operands[:2]
     is_first = len(node.spec.args[1]) > 0 and node.spec.args[1][0] is not None
     types = program.types[matrices], program.types[ids]
-    if not is_first or len(types[0].shape) != 3 or len(types[1].shape) != 1:
+    if not is_first or len(types[0].shape) != rank or len(types[1].shape) != 1:
         return None
     return (matrices, ids) if types[1].dtype in (torch.int64, torch.int32) else None
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardc.diagnostics.base import remark
-from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.location import source_line
-from shardc.passes.experts.buffers import Buffers, Layout
+from shardc.passes.experts.buffers import Buffers
+from shardc.passes.experts.chosen_matrix import table_sum
 from shardc.passes.experts.expert_weights import OUTER, PRODUCT, weight_argument
+from shardc.passes.experts.layout import Layout
 from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.manager.reading import Reading, ReadingPass
@@ -28,6 +29,8 @@ class DistDispatch(ReadingPass):
     """
 
     name: ClassVar[str] = "dist-dispatch"
+    capacity: float = 0.0
+    """Room for rows at each way's experts, as a multiple of an equal share; 0: for all."""
 
     def apply(self, reading: Reading) -> bool:
         mesh, program = reading.sharded(level=1)
@@ -36,9 +39,11 @@ class DistDispatch(ReadingPass):
         for node in program.nodes:
             if node.spec.target in (PRODUCT, OUTER) and node.spec["ways"] == 1:
                 groups.setdefault(node.operands[2], []).append(node)
+            elif (summed := table_sum(program, node)) is not None and summed[1] in groups:
+                groups[summed[1]].append(node)
         changed = False
         for nodes in groups.values():
-            layout = _layout(program, mesh, codec, nodes)
+            layout = _layout(program, codec, nodes, self.capacity or None)
             if layout is not None:
                 Buffers(program, codec, layout, nodes).write()
                 changed = True
@@ -47,14 +52,16 @@ class DistDispatch(ReadingPass):
         return changed
 
 
-def _layout(program: Program, mesh: Mesh, codec: ShardingCodec, nodes: list[Node]) -> Layout | None:
+def _layout(
+    program: Program, codec: ShardingCodec, nodes: list[Node], capacity: float | None
+) -> Layout | None:
     """How rows of one routing are dispatched; None if no plan cuts the experts, or blocks do not divide."""
     axes = _expert_axes(program, codec, nodes)
     if not axes:
         return None
     batch = _batch_axes(program, codec)
     (rows,), experts = program.types[nodes[0].operands[2]].shape, _experts(nodes[0])
-    layout = Layout(rows, experts, axes, batch)
+    layout = Layout(rows, experts, axes, batch, capacity)
     if experts % layout.ways == 0 and rows % layout.blocks == 0:
         return layout
     problem = f"{rows} rows of {experts} experts in {layout.blocks} blocks, for {layout.ways} ways"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.passes.experts.chosen_matrix import exchanges, is_cast, producer
+from shardc.passes.experts.chosen_matrix import exchanges, is_cast, producer, table_row
 from shardc.passes.manager.program import Node, Program
 
 PRODUCT, OUTER = "shardc.expert_mm", "shardc.expert_outer"
@@ -20,8 +20,18 @@ def weight_argument(program: Program, node: Node) -> int | None:
     return program.arguments.index(value)
 
 
+def _bias_argument(program: Program, node: Node, routings: set[int]) -> int | None:
+    """The place of the argument [experts, columns] of which a row is read for each row of a routing."""
+    found = table_row(program, node)
+    if found is None or found[1] not in routings or program.producer[found[0]] >= 0:
+        return None
+    return program.arguments.index(found[0])
+
+
 def expert_parameters(program: Program) -> list[str]:
-    """Names of the parameters [experts, ...] that rows are multiplied with, each row with one expert's."""
+    """Names of the parameters [experts, ...] that rows are multiplied with, or get one expert's row of."""
+    routings = {node.operands[2] for node in program.nodes if node.spec.target == PRODUCT}
     places = {weight_argument(program, node) for node in program.nodes}
+    places |= {_bias_argument(program, node, routings) for node in program.nodes}
     keys = [program.argument_key(place) for place in sorted(p for p in places if p is not None)]
     return [name for role, name in keys if role == "param"]

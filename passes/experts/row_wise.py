@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from shardc.dialects.aten.schema import parameters
 from shardc.passes.manager.program import Node
 
-_PARTS = frozenset(("aten.slice.Tensor", "aten.slice_backward", "aten.cat", "aten.select.int"))
-"""Calls whose part on a rank depends on places, but of other dims than the rows."""
-_SIZES = frozenset(("size", "shape", "sizes", "repeats"))
+_VIEWS = ("aten.view", "aten.reshape", "aten._unsafe_view", "aten.expand")
+_PARTS = frozenset(("aten.slice.Tensor", "aten.slice_backward", "aten.cat", "aten.select.int", *_VIEWS))
+"""Calls whose part on a rank depends on places in other dims than the rows, or on how many rows there are."""
+_SIZES = frozenset(("size", "shape", "sizes", "repeats", "input_sizes"))
+"""Parameters that say how many rows there are."""
 
 
 def row_operands(node: Node) -> list[int] | None:
     """The operands, by their places, that have the rows of a call's results as dim 0; the others have none.
 
     None if the call does not treat rows alike: it sums over them, asks for their places, or is told how many
-    there are.
+    there are otherwise than by its result's shape.
     """
     rule = node.rule
     factors = {dims[0] if dims else () for dims in rule.results}
-    target = node.spec.target
-    asks_places = rule.lower is not None and target not in _PARTS
-    if not node.known or asks_places or len(factors) != 1 or _has_sizes(target):
+    asks_places = rule.lower is not None and node.spec.target not in _PARTS
+    if not node.known or asks_places or len(factors) != 1 or not _is_told_by_shape(node):
         return None
     (dim,) = factors
     if len(dim) != 1 or dim[0] in rule.replicate or dim[0] in rule.reduce:
@@ -36,6 +35,16 @@ def row_operands(node: Node) -> list[int] | None:
     return found or None
 
 
-@cache
-def _has_sizes(target: str) -> bool:
-    return any(name in _SIZES for name, _, _ in parameters(target))
+def _is_told_by_shape(node: Node) -> bool:
+    shape = node.spec.result.shape
+    return all(arg == shape for name, arg in _named(node) if name in _SIZES)
+
+
+def args_for(node: Node, shape: tuple[int, ...]) -> tuple[object, ...]:
+    """The arguments of a call whose result is to have another number of rows, and then ``shape``."""
+    return tuple(shape if name in _SIZES else arg for name, arg in _named(node))
+
+
+def _named(node: Node) -> list[tuple[str, object]]:
+    names = [name for name, _, _ in parameters(node.spec.target)]
+    return list(zip(names, node.spec.args, strict=True))

@@ -25,6 +25,7 @@ from shardc.diagnostics.passes.plan import ExpertsNotDivided, NoExperts
 from shardc.dialects.aten.call import CallReader, target_name
 from shardc.dialects.aten.types import read_type
 from shardc.passes.manager.program import program_blocks
+from shardc.runtime.errors import ExpertOverflow
 from shardc.step.shard import Compiled
 
 LAYERS, BATCH, LENGTH, WIDTH, INNER, CHOSEN = 2, 8, 16, 32, 64, 2
@@ -161,6 +162,27 @@ def test_rows_travel_once_each_way(ways: int) -> None:
         ("dist.all_to_all", 8 * slots * WIDTH): 4 * LAYERS,
         ("dist.all_to_all", 8 * slots): LAYERS,
     }
+
+
+def test_a_capacity_sends_less() -> None:
+    """Room for twice an equal share: of 4 devices, half of all rows; work is still that of all rows."""
+    ways, capacity = 4, 2.0
+    compiled = _captured("mixtral of 4").compile({"expert": ways}, "expert", expert_capacity=capacity)
+    slots = capacity * BATCH * LENGTH * CHOSEN / ways
+    assert _moved(compiled.rank_module)["dist.all_to_all", 8 * slots * WIDTH] == 4 * LAYERS
+    assert _expert_flops(compiled.rank_module) == _expert_flops(compiled.global_module) / ways
+    _check("mixtral of 4", compiled)
+
+
+def test_rows_beyond_the_capacity_stop_the_step() -> None:
+    compiled = _captured("mixtral of 4").compile({"expert": 4}, "expert", expert_capacity=1.0)
+    with pytest.raises(ExpertOverflow, match=r"have room for 16(?s:.)*raise expert_capacity"):
+        _check("mixtral of 4", compiled)
+
+
+def test_biases_are_added_where_the_experts_are() -> None:
+    moved = _moved(_captured("gpt-oss").compile({"expert": 2}, "expert").rank_module)
+    assert sum(count for (kind, _), count in moved.items() if kind == "dist.all_to_all") == 5 * LAYERS
 
 
 def _expert_flops(module: ir.Module) -> float:

@@ -102,12 +102,21 @@ class Captured:
         micro_batches: int = 1,
         pipeline: Pipeline | None = None,
         recompute: Recompute = "none",
+        expert_capacity: float | None = None,
     ) -> Compiled:
         with new_context():
             capture = replace(self.capture, module=ir.Module.parse(self.text))
         whole = make_mesh(mesh, micro_batches)
         own = self.model_plan
-        return compile_capture(capture, whole, plan, model_plan=own, pipeline=pipeline, recompute=recompute)
+        return compile_capture(
+            capture,
+            whole,
+            plan,
+            model_plan=own,
+            pipeline=pipeline,
+            recompute=recompute,
+            expert_capacity=expert_capacity,
+        )
 
 
 def capture(training: Training, clip: float | None = None, noted: Sequence[str] = ()) -> Captured:

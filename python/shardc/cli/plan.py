@@ -21,6 +21,7 @@ OPTIONS = (
     "reduce_dtype",
     "offload",
     "reshard_after_forward",
+    "expert_capacity",
 )
 """Options of compile_step that a price depends on."""
 

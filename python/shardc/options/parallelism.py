@@ -103,6 +103,13 @@ class Parallelism(Group):
         "Free parameters that are gathered for a forward (ZeRO-3), and gather them again in backward. "
         "Without, fewer bytes are sent and more memory is needed, as in FSDP.",
     )
+    expert_capacity: float | None = option(
+        None,
+        "Under expert, room for the rows that a device sends to another's experts, as a multiple of an equal "
+        "share: 1.25 sends 1.25 / n of all rows to each of n devices. A step that needs more stops; no row "
+        "is dropped. Without, there is room for all rows.",
+        above=0,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -106,6 +106,7 @@ class Pricer:
             recompute=chosen.parallelism.recompute,
             reduce_dtype=chosen.numerics.reduce_dtype,
             reshard_after_forward=chosen.parallelism.reshard_after_forward,
+            expert_capacity=chosen.parallelism.expert_capacity,
             verify=verify,
         )
 

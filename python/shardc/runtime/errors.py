@@ -32,6 +32,10 @@ class MissingOperator(RuntimeFailure):
     """A custom operator of the program is not registered, or a library of ``--import`` can't be imported."""
 
 
+class ExpertOverflow(RuntimeFailure):
+    """Under ``expert_capacity`` more rows go to a device's experts than there is room for."""
+
+
 class WorldMismatch(RuntimeFailure):
     """The number of running ranks is not the size of the mesh that the program was compiled for."""
 

@@ -109,7 +109,7 @@ class Request:
         cut = self.micro_batches and (self.micro_batches.count, self.micro_batches.whole)
         step = self.mesh, chosen, content, model_plan, cut, self.pipeline, self.held, self.cluster
         parallelism = options.parallelism
-        kept = parallelism.recompute, parallelism.reshard_after_forward
+        kept = parallelism.recompute, parallelism.reshard_after_forward, parallelism.expert_capacity
         return *step, options.kernels, options.numerics, *kept
 
     @cached_property
@@ -145,6 +145,7 @@ class Request:
             recompute=options.parallelism.recompute,
             reduce_dtype=options.numerics.reduce_dtype,
             reshard_after_forward=options.parallelism.reshard_after_forward,
+            expert_capacity=options.parallelism.expert_capacity,
         )
         if not options.kernels.fuse or self.target is None:
             return found, True

@@ -28,6 +28,7 @@ from shardc.options.pipeline import Pipeline
 from shardc.options.recompute import Recompute
 from shardc.passes.accumulate.dist_accumulate import DistAccumulate
 from shardc.passes.accumulate.torch_accumulate import TorchAccumulate
+from shardc.passes.experts.dist_dispatch import DistDispatch
 from shardc.passes.interleave.on_rank import without_rows
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
@@ -55,7 +56,7 @@ from shardc.runtime.report import progress
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 from shardc.step.micro_batches import MicroBatches
 
-_PROPAGATE = "dist-dispatch,dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
+_PROPAGATE = "dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
 
 
 def _passes(
@@ -63,10 +64,15 @@ def _passes(
     micro_batches: MicroBatches | None,
     cluster: Cluster | None,
     reshard_after_forward: bool,
+    expert_capacity: float | None,
     verify: bool,
 ) -> list[Pass]:
     """The passes from a plan's shardings to level 3."""
-    steps = [*build(_PROPAGATE), DistInsertReshards(reshard_after_forward)]
+    steps = [
+        DistDispatch(expert_capacity or 0.0),
+        *build(_PROPAGATE),
+        DistInsertReshards(reshard_after_forward),
+    ]
     steps += [VerifyLevel(2), DistPartition(cluster)]
     if micro_batches is not None:
         steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
@@ -233,6 +239,7 @@ def compile_capture(
     recompute: Recompute = "none",
     reduce_dtype: str | None = None,
     reshard_after_forward: bool = True,
+    expert_capacity: float | None = None,
     verify: bool = True,
 ) -> Compiled:
     """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
@@ -241,7 +248,8 @@ def compile_capture(
     links decide which collectives change a layout. ``held``: what the pipeline holds whose tensors a forward
     reads. ``recompute``: what backward computes again, of modules that the capture noted or of stages.
     ``reduce_dtype``: ``float32`` for sums of 16-bit gradients in f32. ``reshard_after_forward``: gather
-    parameters in backward again. ``verify``: check what each level promises.
+    parameters in backward again. ``expert_capacity``: room for rows at experts, by an equal
+    share. ``verify``: check what each level promises.
 
     Raises NotAPipeline for such options where the plan has none.
     """
@@ -274,7 +282,8 @@ def compile_capture(
         saved = plan_to_json(chosen, planned, arguments_of(program), name)
         apply_plan(program, planned, chosen)
         passed("dist-apply-plan", module)
-        passes = _passes(bool(chosen.pipeline), micro_batches, cluster, reshard_after_forward, verify)
+        kept = reshard_after_forward, expert_capacity
+        passes = _passes(bool(chosen.pipeline), micro_batches, cluster, *kept, verify)
         run(module, passes, verify_each=False, after_pass=passed, reading=reading)
         levels.keep(RANK, module)
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds, cluster=cluster)

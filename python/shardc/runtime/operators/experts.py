@@ -3,8 +3,9 @@
 ``shardc::expert_mm`` multiplies each row with the matrix of its expert; ``shardc::expert_outer`` is the
 matrices' gradient. Rows may come in ``ways`` equal blocks, each for an equal block of the experts.
 ``shardc::dispatch`` copies rows to such blocks, of a static size, and ``shardc::collect`` takes results back
-to the rows' own order. Neither drops a row. (GShard, Lepikhin et al., 2021, dispatches by products with
-one-hot tensors; grouped products of sorted rows are MegaBlocks', Gale et al., 2023.)
+to the rows' own order. Neither drops a row: where there is too little room, a step stops. (GShard, Lepikhin
+et al., 2021, dispatches by products with one-hot tensors; grouped products of sorted rows are MegaBlocks',
+Gale et al., 2023.)
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..errors import ExpertOverflow
 from .define import define
 
 MM_SCHEMA = "(Tensor x, Tensor w, Tensor ids, int ways, float share) -> Tensor"
 OUTER_SCHEMA = "(Tensor x, Tensor y, Tensor ids, int experts, int ways, float share) -> Tensor"
-DISPATCH_SCHEMA = "(Tensor x, Tensor ids, int experts, int ways, int blocks) -> Tensor"
-DISPATCH_IDS_SCHEMA = "(Tensor ids, int experts, int ways, int blocks) -> Tensor"
+DISPATCH_SCHEMA = "(Tensor x, Tensor ids, int experts, int ways, int blocks, int room) -> Tensor"
+DISPATCH_IDS_SCHEMA = "(Tensor ids, int experts, int ways, int blocks, int room) -> Tensor"
 COLLECT_SCHEMA = "(Tensor y, Tensor ids, int experts) -> Tensor"
 EMPTY = -1
 """The expert of a slot that holds no row."""
@@ -92,16 +94,32 @@ def expert_outer(x: Tensor, y: Tensor, ids: Tensor, experts: int, ways: int, sha
     return made
 
 
-def _slots(ids: Tensor, experts: int, ways: int, blocks: int) -> Tensor:
-    """For each row [S] its slot in a buffer [ways, blocks, S / blocks]: rows for one way keep their order."""
+def _slots(ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
+    """For each row [S] its slot in a buffer [ways, blocks, room]: rows for one way keep their order.
+
+    Raises ExpertOverflow.
+    """
     way = (ids // (experts // ways)).view(blocks, -1)
     wanted = torch.nn.functional.one_hot(way, ways)
-    place = (wanted.cumsum(1) - 1).gather(2, way[..., None])[..., 0]
+    places = wanted.cumsum(1)
+    if room < way.shape[1]:
+        _check_room(places[:, -1].amax(), room)
+    place = (places - 1).gather(2, way[..., None])[..., 0]
     block = torch.arange(blocks, device=ids.device)[:, None]
-    return ((way * blocks + block) * way.shape[1] + place).flatten()
+    return ((way * blocks + block) * room + place).flatten()
 
 
-def dispatch(x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int) -> Tensor:
+def _check_room(most: Tensor, room: int) -> None:
+    """Stop where a way gets more rows than it has room for; a GPU does so without waiting."""
+    what = f"of a device's rows, more than {room} go to experts that have room for {room}"
+    if most.is_cuda:
+        torch.ops.aten._assert_async.msg(most <= room, f"ExpertOverflow: {what}; raise expert_capacity")
+    elif most > room:
+        what = f"{int(most)} of a device's rows go to experts that have room for {room}"
+        raise ExpertOverflow(what, hint="raise expert_capacity, or leave it out: then there is room for all")
+
+
+def dispatch(x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
     """Bring rows to the blocks of their experts.
 
     Args:
@@ -110,16 +128,20 @@ def dispatch(x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int) -> Te
         experts: The number of experts; ``ways`` divides it.
         ways: The number of blocks of experts.
         blocks: The number of blocks of rows.
+        room: For how many rows of a block there is room at each way; S / blocks is for all.
 
     Returns:
-        [ways, blocks, S / blocks, H]: room for all rows of a block at each way, zeros where there is no row.
+        [ways, blocks, room, H], zeros where there is no row.
+
+    Raises:
+        ExpertOverflow: A way gets more rows of a block than it has room for. None is dropped.
     """
-    made = x.new_zeros(ways * len(x), x.shape[1])
-    made[_slots(ids, experts, ways, blocks)] = x
-    return made.view(ways, blocks, -1, x.shape[1])
+    made = x.new_zeros(ways * blocks * room, x.shape[1])
+    made[_slots(ids, experts, ways, blocks, room)] = x
+    return made.view(ways, blocks, room, x.shape[1])
 
 
-def dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int) -> Tensor:
+def dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
     """The experts of dispatched rows.
 
     Args:
@@ -127,28 +149,32 @@ def dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int) -> Tensor:
         experts: As for :func:`dispatch`.
         ways: As for :func:`dispatch`.
         blocks: As for :func:`dispatch`.
+        room: As for :func:`dispatch`.
 
     Returns:
-        [ways, blocks, S / blocks]: numbers within the way's block of experts, -1 where there is no row.
+        [ways, blocks, room]: numbers within the way's block of experts, -1 where there is no row.
+
+    Raises:
+        ExpertOverflow: As for :func:`dispatch`.
     """
-    made = ids.new_full((ways * len(ids),), EMPTY)
-    made[_slots(ids, experts, ways, blocks)] = ids % (experts // ways)
-    return made.view(ways, blocks, -1)
+    made = ids.new_full((ways * blocks * room,), EMPTY)
+    made[_slots(ids, experts, ways, blocks, room)] = ids % (experts // ways)
+    return made.view(ways, blocks, room)
 
 
 def collect(y: Tensor, ids: Tensor, experts: int) -> Tensor:
     """Take dispatched rows back to their own order.
 
     Args:
-        y: [ways, blocks, S / blocks, H].
+        y: [ways, blocks, room, N].
         ids: As for :func:`dispatch`.
         experts: As for :func:`dispatch`.
 
     Returns:
-        [S, H].
+        [S, N].
     """
-    ways, blocks = y.shape[:2]
-    return y.flatten(0, 2)[_slots(ids, experts, ways, blocks)]
+    ways, blocks, room = y.shape[:3]
+    return y.flatten(0, 2)[_slots(ids, experts, ways, blocks, room)]
 
 
 def _fake_mm(x: Tensor, w: Tensor, ids: Tensor, ways: int, share: float) -> Tensor:
@@ -159,12 +185,12 @@ def _fake_outer(x: Tensor, y: Tensor, ids: Tensor, experts: int, ways: int, shar
     return x.new_empty(experts, x.shape[1], y.shape[1])
 
 
-def _fake_dispatch(x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int) -> Tensor:
-    return x.new_empty(ways, blocks, x.shape[0] // blocks, x.shape[1])
+def _fake_dispatch(x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
+    return x.new_empty(ways, blocks, room, x.shape[1])
 
 
-def _fake_dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int) -> Tensor:
-    return ids.new_empty(ways, blocks, ids.shape[0] // blocks)
+def _fake_dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
+    return ids.new_empty(ways, blocks, room)
 
 
 def _fake_collect(y: Tensor, ids: Tensor, experts: int) -> Tensor:

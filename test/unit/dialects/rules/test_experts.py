@@ -8,6 +8,7 @@ import torch
 import shardc.runtime.operators.experts  # noqa: F401  (defines the operators)
 from shardc.dialects.rules.proving.execution import sample
 from shardc.dialects.rules.proving.proof import prove
+from shardc.runtime.errors import ExpertOverflow
 
 ROWS, EXPERTS, K, N = 24, 6, 4, 8
 X, Y, W = sample(ROWS, K), sample(ROWS, N, seed=3), sample(EXPERTS, K, N, seed=5)
@@ -34,13 +35,13 @@ def test_gradients_of_matrices(ways: int) -> None:
     assert not proof.unreached
 
 
-@pytest.mark.parametrize("ways", [1, 2, 6])
-def test_blocks_of_rows_are_dispatched_apart(ways: int) -> None:
+@pytest.mark.parametrize(("ways", "room"), [(1, 6), (2, 6), (6, 6), (6, 5)])
+def test_blocks_of_rows_are_dispatched_apart(ways: int, room: int) -> None:
     ids = torch.randint(0, EXPERTS, (ROWS,), generator=torch.Generator().manual_seed(0))
-    proof = prove("shardc.dispatch", (X, ids, EXPERTS, ways, 4), ways=(2,))
+    proof = prove("shardc.dispatch", (X, ids, EXPERTS, ways, 4, room), ways=(2,))
     assert str(proof.rule) == "([(b r),h],[(b r)])->([n,b,c,h]) replicate={r,n,c}"
-    prove("shardc.dispatch_ids", (ids, EXPERTS, ways, 4), ways=(2,))
-    buffer = torch.ops.shardc.dispatch(X, ids, EXPERTS, ways, 4)
+    prove("shardc.dispatch_ids", (ids, EXPERTS, ways, 4, room), ways=(2,))
+    buffer = torch.ops.shardc.dispatch(X, ids, EXPERTS, ways, 4, room)
     prove("shardc.collect", (buffer, ids, EXPERTS), ways=(2,))
     assert torch.equal(torch.ops.shardc.collect(buffer, ids, EXPERTS), X)
 
@@ -49,13 +50,19 @@ def test_blocks_of_rows_are_dispatched_apart(ways: int) -> None:
 def test_dispatched_products_are_those_of_the_rows(ways: int) -> None:
     ids = torch.randint(0, EXPERTS, (ROWS,), generator=torch.Generator().manual_seed(0))
     ops = torch.ops.shardc
-    rows = ops.dispatch(X, ids, EXPERTS, ways, 4).flatten(0, 2)
-    own = ops.dispatch_ids(ids, EXPERTS, ways, 4).flatten()
+    rows = ops.dispatch(X, ids, EXPERTS, ways, 4, 6).flatten(0, 2)
+    own = ops.dispatch_ids(ids, EXPERTS, ways, 4, 6).flatten()
     made = ops.expert_mm(rows, W, own, ways, 0.5).view(ways, 4, -1, N)
     expected = torch.einsum("sk,skn->sn", X, W[ids])
     torch.testing.assert_close(ops.collect(made, ids, EXPERTS), expected)
     torch.testing.assert_close(ops.expert_mm(X, W, ids, 1, 0.5), expected)
     sums = torch.zeros_like(W).index_add(0, ids, X[:, :, None] * Y[:, None])
     torch.testing.assert_close(ops.expert_outer(X, Y, ids, EXPERTS, 1, 0.5), sums)
-    y = ops.dispatch(Y, ids, EXPERTS, ways, 4).flatten(0, 2)
+    y = ops.dispatch(Y, ids, EXPERTS, ways, 4, 6).flatten(0, 2)
     torch.testing.assert_close(ops.expert_outer(rows, y, own, EXPERTS, ways, 0.5), sums)
+
+
+def test_no_row_is_dropped() -> None:
+    ids = torch.tensor([0, 0, 0, 1] * 2)
+    with pytest.raises(ExpertOverflow, match="3 of a device's rows go to experts that have room for 2"):
+        torch.ops.shardc.dispatch(sample(8, 4), ids, 2, 2, 2, 2)
