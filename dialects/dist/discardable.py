@@ -13,7 +13,7 @@ from shardc.dialects.dist.regions.loop_values import TUPLES
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 from shardc.dialects.inner_ops import inner_ops
 
-TEXTS = ("dist.phase", "dist.name", "dist.module", "dist.reduce")
+TEXTS = ("dist.phase", "dist.name", "dist.module", "dist.reduce", "dist.attention")
 """Attributes of any op that are texts."""
 
 

@@ -58,7 +58,7 @@ class DistInterleave(ReadingPass):
         seeds = _seeds(program, codec, mesh)
         if seeds:
             spread = LayoutSpread(program, seeds)
-            folds = folded_rows(program, spread)
+            folds = folded_rows(program, spread, mesh)
             spread = LayoutSpread(program, folds, seeds) if folds else spread
             with reading.module.context, ir.Location.unknown():
                 _Interleaver(program, spread, codec).run()
@@ -79,9 +79,17 @@ def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layo
                 parts = f"{len(fused.sizes)} parts ({', '.join(map(str, fused.sizes))})"
                 remark("Interleaved", f"dim {dim} of {name} is {parts}, each cut in {ways}")
                 break
+    return found | _refined(program, mesh)
+
+
+def _refined(program: Program, mesh: Mesh) -> dict[int, Layout]:
+    """The dims behind the first by which devices share out what calls make; an axis after the other."""
+    found: dict[int, Layout] = {}
     for refined in read_refinements(program):
         if program.producer[refined.value] >= 0 and refined.dim > 0:
-            ways, size = mesh.size(refined.axis), program.types[refined.value].shape[refined.dim]
+            size = program.types[refined.value].shape[refined.dim]
+            before = found.get(refined.value, {}).get(refined.dim, Parts(1, (size,)))
+            ways = before.ways * mesh.size(refined.axis)
             if size % ways == 0:
                 found[refined.value] = {refined.dim: Parts(ways, (size,))}
     return found

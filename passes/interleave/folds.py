@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from shardc.diagnostics.base import remark
 from shardc.dialects.aten.schema import may_draw
 from shardc.dialects.dist.interleaving import Parts
+from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.interleave.spread import Layout, LayoutSpread, is_causal
+from shardc.passes.manager.attention import attention_axes
 from shardc.passes.manager.program import Program
 
 
-def folded_rows(program: Program, spread: LayoutSpread) -> dict[int, Layout]:
+def folded_rows(program: Program, spread: LayoutSpread, mesh: Mesh) -> dict[int, Layout]:
     """The rows of causal attention that devices share out, folded; none where that would move more.
 
     Random numbers are drawn in the order of a sequence: where a device draws as many as it has activations,
-    they would have to change hands, and nothing is folded.
+    they would have to change hands, and nothing is folded. Nor is a sequence that is whole inside of
+    attention.
     """
     rows = {
         node.results[0]: parts
         for node in program.nodes
         if is_causal(node) and (parts := spread.layout(node.results[0]).get(2)) is not None and parts.in_order
+        if parts.ways > prod(map(mesh.size, attention_axes(node.op, "ulysses")))
     }
     if rows and _draws(program, spread):
         remark("NotFolded", "random numbers are drawn along the sequence: the last device has most of a mask")

@@ -13,9 +13,11 @@ from shardc.diagnostics.cli import BadPassOption
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.experts.expert_weights import expert_parameters
+from shardc.passes.manager.attention import ATTRIBUTE, CALLS
 from shardc.passes.manager.attributes import edge_attributes, observed, set_edge_attributes
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import Program, read_program
+from shardc.passes.plan.attention import attention_of
 from shardc.passes.plan.column_row import column_row_cuts
 from shardc.passes.plan.plan import ATTENTION, Argument, Entry, Plan
 from shardc.passes.plan.presets import Setting, read_preset
@@ -58,7 +60,8 @@ def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str
     """The plan of a product of presets; ``model_plan`` is the model's own ``tp_plan`` where it ships one."""
     needs_columns = any(word in text for word in ("tensor", "sequence"))
     column_row = column_row_cuts(program, model_plan) if needs_columns else {}
-    setting = Setting(arguments_of(program), mesh, column_row, routed=expert_parameters(program))
+    routed, attention = expert_parameters(program), attention_of(program)
+    setting = Setting(arguments_of(program), mesh, column_row, routed=routed, attention=attention)
     return read_preset(text, setting)
 
 
@@ -85,10 +88,13 @@ def apply_plan(program: Program, mesh: Mesh, plan: Plan) -> None:
         rows.append(row)
     set_edge_attributes(program.function, "arg_attrs", rows)
     rows_of = plan.entries.get(ATTENTION)
+    by = ",".join(f"{how}:{axis}" for axis, how in plan.attention.items())
     for node in program.nodes:
         _annotate_gradient(node.op, plan, context)
-        if rows_of is not None and node.spec.target == "shardc.attention":
+        if rows_of is not None and node.spec.target == CALLS[0]:
             node.op.attributes["dist.refine"] = refinement_attribute(context, rows_of.refine)
+        if plan.attention and node.spec.target in CALLS:
+            node.op.attributes[ATTRIBUTE] = ir.StringAttr.get(by, context)
 
 
 def _attributes(

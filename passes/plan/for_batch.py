@@ -22,7 +22,7 @@ def for_batch(plan: Plan, arguments: Sequence[Argument], mesh: Mesh) -> Plan:
         if entry.dims is not None and len(entry.dims) == len(shape):
             dims = tuple(_fitting(axes, size, mesh) for axes, size in zip(entry.dims, shape, strict=True))
             entries[key] = replace(entry, dims=dims)
-    return Plan(plan.text, entries, plan.pipeline)
+    return Plan(plan.text, entries, plan.pipeline, plan.attention)
 
 
 def _fitting(axes: tuple[str, ...], size: int, mesh: Mesh) -> tuple[str, ...]:

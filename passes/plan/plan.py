@@ -32,11 +32,16 @@ class Entry:
 
 @dataclass
 class Plan:
-    """Entries by argument, and the text they came from. ``pipeline`` is the axis of stages, or empty."""
+    """Entries by argument, and the text they came from. ``pipeline`` is the axis of stages, or empty.
+
+    ``attention``: for an axis that cuts sequences, how attention gets what other devices have; axes that are
+    not there gather keys and values.
+    """
 
     text: str
     entries: dict[Key, Entry] = field(default_factory=dict)
     pipeline: str = ""
+    attention: dict[str, str] = field(default_factory=dict)
 
     def say(self, key: Key, dims: DimNames, *, closed: bool, why: str) -> None:
         """Fix the dims of an argument; a later call for the same argument joins its cuts dim by dim."""

@@ -33,6 +33,7 @@ def plan_to_json(
         "text": plan.text,
         "pipeline": plan.pipeline,
         **({"cluster": cluster} if cluster else {}),
+        **({"attention": [*map(list, plan.attention.items())]} if plan.attention else {}),
         "entries": [
             {"role": role, "name": name, **asdict(entry)} for (role, name), entry in plan.entries.items()
         ],
@@ -58,7 +59,8 @@ def read_plan(path: Path, mesh: Mesh, arguments: Sequence[Argument]) -> Plan:
 def plan_of_json(data: Mapping[str, Any]) -> Plan:
     """What :func:`plan_to_json` wrote. Raises KeyError, TypeError, ValueError."""
     entries = {(e["role"], e["name"]): _entry(e) for e in data["entries"]}
-    return Plan(str(data["text"]), entries, str(data.get("pipeline", "")))
+    attention = {str(axis): str(how) for axis, how in data.get("attention", ())}
+    return Plan(str(data["text"]), entries, str(data.get("pipeline", "")), attention)
 
 
 def _entry(e: Mapping[str, Any]) -> Entry:

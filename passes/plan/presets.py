@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 
 from shardc.diagnostics.base import remark
-from shardc.diagnostics.passes.plan import ExpertsNotDivided, NoExperts
+from shardc.diagnostics.passes.plan import ExpertsNotDivided, HeadsNotDivided, NoExperts
 from shardc.diagnostics.styles import NoPlanOfModel
 from shardc.dialects.dist.mesh import Mesh
-from shardc.options.presets import plan_terms
+from shardc.options.presets import CONTEXT_PRESETS, TENSOR_PRESETS, plan_terms
+from shardc.passes.plan.attention import ALLGATHER, ULYSSES, Attention, heads_problem
 from shardc.passes.plan.column_row import Cut
 from shardc.passes.plan.plan import ATTENTION, Argument, DimNames, Entry, Plan
 from shardc.passes.plan.plan_check import ways_problem
@@ -31,6 +33,7 @@ class Setting:
     """Whether ``column_row`` is all that is to be cut: other parameters stay whole, and none is left out."""
     routed: Sequence[str] = ()
     """The parameters [experts, ...] that the program multiplies rows with, each row with one expert's."""
+    attention: Attention = field(default_factory=Attention)
 
     def of_role(self, role: str) -> list[Argument]:
         return [a for a in self.arguments if a.role == role]
@@ -43,7 +46,11 @@ def read_preset(text: str, setting: Setting) -> Plan:
     """
     plan = Plan(text)
     terms = plan_terms(text, {a.name: a.size for a in setting.mesh.space})
-    for name, axis in sorted(terms, key=lambda term: term[0] == "expert"):
+    heads = prod(setting.mesh.size(axis) for name, axis in terms if name in TENSOR_PRESETS)
+    decide_attention(plan, setting, [term for term in terms if term[0] in CONTEXT_PRESETS], heads)
+    # Experts follow batches and sequences. Axes that cut heads inside attention cut the sequence last: parts
+    # of a part go to its devices alone.
+    for name, axis in sorted(terms, key=lambda t: (t[0] == "expert", plan.attention.get(t[1]) == ULYSSES)):
         APPLY[name](plan, setting, axis)
     close_inputs(plan, setting)
     return plan
@@ -145,7 +152,7 @@ def sequence(plan: Plan, setting: Setting, axis: str) -> None:
 
 
 def context(plan: Plan, setting: Setting, axis: str) -> None:
-    """Cut the sequence from the embedding to the loss; attention gathers keys and values.
+    """Cut the sequence from the embedding to the loss.
 
     Sequences are dim 1 of inputs of integers [batch, sequence] and of inputs as long, and the rows of
     attention behind inputs that are none. Gradients of parameters come out partial, as under ``data``.
@@ -156,6 +163,32 @@ def context(plan: Plan, setting: Setting, axis: str) -> None:
         if len(argument.shape) > 1 and argument.shape[1] in lengths:
             plan.say(argument.key, _one_dim(argument, 1, (axis,)), closed=True, why="context")
     plan.refine(ATTENTION, 0, axis, 2, why="context")
+
+
+def decide_attention(plan: Plan, setting: Setting, terms: Sequence[tuple[str, str]], head_ways: int) -> None:
+    """Say for each axis of a sequence how attention gets what other devices have.
+
+    It is as a preset names it; under ``context`` what sends less.
+
+    ``head_ways``: in which tensor parallelism cuts heads. Raises HeadsNotDivided.
+    """
+    attention = setting.attention
+    for name, axis in sorted(terms, key=lambda term: term[0] == "context"):
+        ways = setting.mesh.size(axis)
+        how = attention.cheapest(ways, head_ways) if name == "context" else name
+        if how == ULYSSES:
+            _check_heads(attention, axis, ways, head_ways)
+            head_ways *= ways
+        if how != ALLGATHER:
+            plan.attention[axis] = how
+
+
+def _check_heads(attention: Attention, axis: str, ways: int, head_ways: int) -> None:
+    for call in attention.calls:
+        heads = call["q"].shape[1]
+        if heads_problem(call, ways, head_ways):
+            fitting = [n for n in range(1, ways) if not heads_problem(call, n, head_ways)]
+            raise HeadsNotDivided(heads=heads, axis=axis, ways=ways, nearest=max(fitting), others=head_ways)
 
 
 def pipeline(plan: Plan, setting: Setting, axis: str) -> None:
@@ -172,6 +205,8 @@ APPLY: dict[str, Preset] = {
     "tensor": tensor,
     "sequence": sequence,
     "context": context,
+    "allgather": context,
+    "ulysses": context,
     "pipeline": pipeline,
     "experts": experts,
     "expert": expert,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.experts.expert_weights import expert_parameters
 from shardc.passes.manager.program import Program
+from shardc.passes.plan.attention import attention_of
 from shardc.passes.plan.column_row import Cut, column_row_cuts
 from shardc.passes.plan.dist_apply_plan import arguments_of
 from shardc.passes.plan.named_styles import without_experts
@@ -40,7 +41,13 @@ def read_styles(
         named = plan.named or model_plan
         columns = column_row_cuts(program, without_experts(named, plan.experts) if named else None)
     experts = column_row_cuts(program, plan.experts) if plan.experts else {}
-    given, routed = plan.dims is not None, expert_parameters(program)
-    return read_preset(
-        plan.text, Setting(arguments_of(program), mesh, columns, experts, given=given, routed=routed)
+    setting = Setting(
+        arguments_of(program),
+        mesh,
+        columns,
+        experts,
+        given=plan.dims is not None,
+        routed=expert_parameters(program),
+        attention=attention_of(program),
     )
+    return read_preset(plan.text, setting)

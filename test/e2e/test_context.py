@@ -26,6 +26,11 @@ CASES = [
     ("context", {"context": 2}, (3, 15), 1),
     ("data*context", {"data": 2, "context": 2}, (3, 14), 1),
     ("zero3*context", {"data": 2, "context": 2}, (4, 16), 2),
+    ("ulysses", {"context": 2}, (3, 16), 1),
+    ("ulysses", {"context": 4}, (2, 16), 1),
+    ("zero3*ulysses", {"data": 2, "context": 2}, (4, 16), 2),
+    ("ulysses*tensor", {"context": 2, "tensor": 2}, (3, 16), 1),
+    ("allgather:outer*ulysses:context", {"outer": 2, "context": 2}, (2, 16), 1),
     ("zero2*context*sequence", {"data": 2, "context": 2, "tensor": 2}, (4, 16), 1),
 ]
 

@@ -9,6 +9,7 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.rules.rule import Dims, Rule, factor_axes
+from shardc.passes.manager.attention import ATTRIBUTE
 from shardc.passes.manager.program import Node, Program, same_rule
 from shardc.passes.propagate.dist_propagate import propagate
 from shardc.passes.propagate.split.forms import FORMS
@@ -45,7 +46,8 @@ class Foresight:
 
 def foresee(program: Program, codec: ShardingCodec, mesh: Mesh) -> Foresight | None:
     """None if no call of the program keeps a dim whole that it need not."""
-    if not any(node.spec.target in FORMS or node.spec.target in MOVED for node in program.nodes):
+    known = FORMS.keys() | MOVED
+    if not any(node.spec.target in known or ATTRIBUTE in node.op.attributes for node in program.nodes):
         return None
     flips = dict(_scans_from_the_end(program))
     turned = {id(node) for pair in flips.values() for node in pair}

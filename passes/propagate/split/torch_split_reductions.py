@@ -19,6 +19,7 @@ from shardc.passes.manager.attributes import copy_attributes, drop_attributes, o
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.propagate.split.cuts import Cut, find_cuts
 from shardc.passes.propagate.split.foresight import foresee
+from shardc.passes.propagate.split.heads import HeadsWriter, find_exchanges
 from shardc.passes.propagate.split.moves import Move, Mover, find_moves
 from shardc.passes.propagate.split.writer import SplitWriter
 
@@ -29,9 +30,10 @@ class TorchSplitReductions(ReadingPass):
 
     Softmax, logsumexp, layer and group norm, extrema with their places, top-k, cumulative sums, and their
     gradients become reductions and scans of blocks: what devices send is then a few numbers a row, not the
-    rows. Sorts, Fourier transforms and scatters run while another dim is cut, if that sends no more. Runs
-    before ``dist-propagate``, and propagates on the side to see the cuts. Everything else stays: on one
-    device the native operator is faster.
+    rows. Sorts, Fourier transforms and scatters run while another dim is cut, if that sends no more; so does
+    attention over the axes of ``ulysses`` in its ``dist.attention``. Runs before ``dist-propagate``, and
+    propagates on the side to see the cuts. Everything else stays: on one device the native operator is
+    faster.
     """
 
     name: ClassVar[str] = "torch-split-reductions"
@@ -45,12 +47,15 @@ class TorchSplitReductions(ReadingPass):
         if seen is None:
             return False
         moves = find_moves(seen)
-        cuts = list(find_cuts(seen, moves))
+        cuts, exchanges = list(find_cuts(seen, moves)), list(find_exchanges(seen))
         _move(moves, cuts, Mover(codec))
         builder = CallBuilder(program.block)
         for cut in cuts:
             _rewrite(cut, builder)
-        return bool(cuts or moves)
+        writer = HeadsWriter(codec, builder)
+        for exchange in exchanges:
+            writer.write(exchange)
+        return bool(cuts or moves or exchanges)
 
 
 def _move(moves: Mapping[int, Move], cuts: Sequence[Cut], mover: Mover) -> None:

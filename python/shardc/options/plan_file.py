@@ -29,7 +29,11 @@ _CHECK = s.record(
         "text": s.text("(?s).*"),
         "entries": s.items(_ENTRY),
     },
-    {"pipeline": s.text("(?s).*"), "cluster": s.text("(?s).+")},
+    {
+        "pipeline": s.text("(?s).*"),
+        "cluster": s.text("(?s).+"),
+        "attention": s.items(s.row(s.text(), s.choice("ulysses", "ring"))),
+    },
 )
 
 
@@ -76,6 +80,8 @@ def _misfits(data: dict[str, Any]) -> Iterator[str]:
         ]
         if unknown := sorted(set(used) - set(axes)):
             yield f"entries[{number}] names the axis {unknown[0]!r}, which mesh does not have"
+    if unknown := [axis for axis, _ in data.get("attention", ()) if axis not in axes]:
+        yield f"attention names the axis {unknown[0]!r}, which mesh does not have"
     if data.get("pipeline") and data["pipeline"] not in axes:
         yield f"pipeline is {data['pipeline']!r}, which is no axis of mesh"
 

@@ -7,6 +7,7 @@ from shardc.diagnostics.passes.plan import AutoPlanNotYet, AxisOfTwoPresets, Unk
 
 _DATA = ("data", "dp", "fsdp", "batch", "replica")
 _TENSOR = ("tensor", "tp", "model")
+_CONTEXT = ("context", "cp", "seq")
 PRESETS: dict[str, tuple[str, ...]] = {
     "data": _DATA,
     "zero1": _DATA,
@@ -14,7 +15,9 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "zero3": _DATA,
     "tensor": _TENSOR,
     "sequence": _TENSOR,
-    "context": ("context", "cp", "seq"),
+    "context": _CONTEXT,
+    "allgather": _CONTEXT,
+    "ulysses": ("ulysses", *_CONTEXT),
     "pipeline": ("pipe", "pp", "pipeline", "stage"),
     "experts": ("experts", "expert", "ep"),
     "expert": ("expert", "experts", "ep"),
@@ -28,6 +31,9 @@ PRODUCTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
 
 TENSOR_PRESETS = ("tensor", "sequence")
 """Those that cut weights as a plan of styles says."""
+
+CONTEXT_PRESETS = ("context", "allgather", "ulysses")
+"""Those that cut the sequence: ``context`` chooses how attention gets what other devices have."""
 
 _TERM = re.compile(r"\s*([a-z0-9]+)\s*(?::\s*(\w+)\s*)?")
 

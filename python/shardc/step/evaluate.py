@@ -17,7 +17,7 @@ from shardc.frontend.step.forward import Evaluated
 from shardc.frontend.step.outputs import Outputs
 from shardc.options.step import StepOptions
 from shardc.passes.pipeline.stages.held import read_held
-from shardc.passes.plan.plan import DimNames, Entry, Plan
+from shardc.passes.plan.plan import ATTENTION, DimNames, Entry, Plan
 from shardc.runtime.outputs import Result
 from shardc.runtime.report.messages import ProgramCompiledWarning, warn_at
 from shardc.runtime.same_batch import shapes_of
@@ -109,15 +109,18 @@ def held_plan(compiled: Compiled) -> Plan:
     """
     described = describe_program(compiled.rank_module)
     sizes = {axis["name"]: axis["size"] for axis in described["mesh"]}
-    plan = Plan(compiled.plan.text, pipeline=compiled.plan.pipeline)
+    planned = compiled.plan
+    plan = Plan(planned.text, pipeline=planned.pipeline, attention=planned.attention)
     for entry in described["arguments"]:
         dims = entry["sharding"]["dims"]
         if all(pre == 1 and size == sizes[name] for dim in dims for name, pre, size in dim):
             key = (entry["role"], entry["name"])
             cut = tuple(tuple(name for name, _, _ in dim) for dim in dims)
-            plan.entries[key] = _held_entry(cut, compiled.plan.entries.get(key, Entry()))
+            plan.entries[key] = _held_entry(cut, planned.entries.get(key, Entry()))
+    if ATTENTION in planned.entries:
+        plan.entries[ATTENTION] = planned.entries[ATTENTION]
     if plan.pipeline:
-        inputs = {key: entry for key, entry in compiled.plan.entries.items() if key[0] == "input"}
+        inputs = {key: entry for key, entry in planned.entries.items() if key[0] == "input"}
         plan.entries.update(inputs)
     return plan
 

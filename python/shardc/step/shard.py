@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -42,7 +42,7 @@ from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_plan
 from shardc.passes.plan.for_batch import for_batch
 from shardc.passes.plan.patterns import read_patterns
-from shardc.passes.plan.plan import Plan
+from shardc.passes.plan.plan import ATTENTION, Plan
 from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
 from shardc.passes.plan.presets import Setting, close_inputs
@@ -206,9 +206,9 @@ def make_plan(
     """
     arguments, file = arguments_of(program), None
     if isinstance(plan, Plan):
-        known = {argument.key for argument in arguments}
+        known = {ATTENTION, *(argument.key for argument in arguments)}
         held = {key: entry for key, entry in plan.entries.items() if key in known}
-        chosen = for_batch(Plan(plan.text, held, plan.pipeline), arguments, mesh)
+        chosen = for_batch(replace(plan, entries=held), arguments, mesh)
         if chosen.pipeline:
             # Micro-batches that are programs of their own are no axis of the plan that they were made by.
             close_inputs(chosen, Setting(arguments, mesh, {}))

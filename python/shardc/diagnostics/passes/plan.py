@@ -86,6 +86,23 @@ class TooManyWays(ShardcError):
     )
 
 
+class HeadsNotDivided(ShardcError):
+    """``plan="ulysses"`` over 8 devices for a model of 12 heads: a device can't have a part of one."""
+
+    template = (
+        "attention has {heads} heads, which axis {axis!r} of {ways} devices can't share out evenly{besides}"
+    )
+    hint = "{fewer}take the preset 'allgather', which cuts no heads"
+
+    def __init__(
+        self, *, axis: str, nearest: int, others: int, where: str | None = None, **fields: object
+    ) -> None:
+        fields["besides"] = f" beside the {others} ways in which other axes cut them" if others > 1 else ""
+        second = f"a second axis the rest, as in 'allgather:rows*ulysses:{axis}'"
+        fields["fewer"] = f"give {axis!r} {nearest} devices and {second}, or " if nearest > 1 else ""
+        super().__init__(where=where, axis=axis, **fields)
+
+
 class BadMeshSpec(ShardcError):
     """A mesh that is empty, or an axis with a size below 1."""
 

@@ -136,15 +136,17 @@ def compile_plan() -> Compile:
 
 @pytest.fixture(scope="session")
 def llama(compile_plan: Compile) -> Compile:
-    """``llama(layers, plan, mesh, **more)``: a Llama of B=4, S=8, H=32 in f32, compiled."""
+    """``llama(layers, plan, mesh, kv_heads=2, **more)``: a Llama of B=4, S=8, H=32 in f32, compiled."""
 
-    def compile_llama(layers: int, plan: Any, mesh: dict[str, int], **more: Any) -> Sharded:
+    def compile_llama(
+        layers: int, plan: Any, mesh: dict[str, int], *, kv_heads: int = 2, **more: Any
+    ) -> Sharded:
         config = LlamaConfig(
             hidden_size=HIDDEN,
             intermediate_size=64,
             num_hidden_layers=layers,
             num_attention_heads=4,
-            num_key_value_heads=2,
+            num_key_value_heads=kv_heads,
             vocab_size=64,
         )
         ids = torch.zeros(BATCH, LENGTH, dtype=torch.int64)

@@ -1,0 +1,167 @@
+"""Attention of which devices cut the sequence outside and the heads inside: all-to-alls before and after.
+
+Jacobs et al., DeepSpeed-Ulysses (2023). Queries, keys and values come, the output goes back; so do their
+gradients. Keys and values of fewer heads than devices are copied first: each device is sent the one that its
+queries read. Written as constraints, which propagation and reshards follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.aten.call import OpCall, fill
+from shardc.dialects.aten.schema import parameters
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.constraint import constraint
+from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.passes.manager.attention import ATTRIBUTE, attention_axes, copies
+from shardc.passes.manager.attributes import attributes_of
+from shardc.passes.manager.program import Node
+from shardc.passes.partition.local_call import type_of
+from shardc.passes.propagate.split.foresight import Foresight
+from shardc.passes.propagate.split.writer import SplitWriter
+
+HEADS, ROWS = 1, 2
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A call of attention whose heads devices share out over ``axes``; over ``heads`` in all.
+
+    ``copies``: of each head of keys and values. ``outside``: for each operand, then each result, how it lies
+    elsewhere.
+    """
+
+    node: Node
+    axes: Axes
+    heads: Axes
+    copies: int
+    outside: tuple[Sharding, ...]
+
+    def inside(self, sharding: Sharding, shape: tuple[int, ...]) -> Sharding:
+        """A tensor as the call has it: the sequence whole, heads cut where there are any."""
+        return _with_heads(sharding, self.heads if shape[HEADS] > 1 else (), self.heads)
+
+    def returned(self, sharding: Sharding) -> Sharding:
+        """The gradient of copied keys or values where the sequence is cut again, before copies are added."""
+        heads = tuple(a for a in self.heads if not _overlaps(a, self.axes))
+        return _with_heads(sharding, heads, heads)
+
+
+def find_exchanges(seen: Foresight) -> Iterator[Exchange]:
+    """The calls whose rows axes cut that are to cut heads, in program order."""
+    for node in seen.program.nodes:
+        named = attention_axes(node.op, "ulysses")
+        if not named:
+            continue
+        query = node.operands[1 if node.spec.target.endswith("_backward") else 0]
+        lies = _early(seen, query)
+        axes = tuple(a for a in lies.dims[ROWS] if a.name in named)
+        if axes:
+            heads = (*lies.dims[HEADS], *axes)
+            each = copies(node.spec["q"].shape[1], node.spec["k"].shape[1], prod(a.size for a in heads))
+            outside = tuple(_early(seen, value) for value in node.values)
+            yield Exchange(node, axes, heads, each, outside)
+
+
+def _early(seen: Foresight, value: int) -> Sharding:
+    """How a value is cut in round 0: later rounds give way, constraints do not."""
+    later, sharding = seen.state.priority, seen.sharding(value)
+    return Sharding(tuple(tuple(a for a in dim if (value, a.name) not in later) for dim in sharding.dims))
+
+
+def _with_heads(sharding: Sharding, heads: Axes, taken: Axes) -> Sharding:
+    """``sharding`` with ``heads`` on heads, and the axes ``taken`` on no other dim."""
+    dims = [tuple(a for a in dim if not _overlaps(a, taken)) for dim in sharding.dims]
+    dims[HEADS] = heads
+    return Sharding(tuple(dims))
+
+
+def _overlaps(axis: Axis, axes: Axes) -> bool:
+    return any(a.overlaps(axis) for a in axes)
+
+
+Key = tuple[ir.Value, Sharding]
+
+
+@dataclass
+class HeadsWriter:
+    """Writes exchanges."""
+
+    codec: ShardingCodec
+    builder: CallBuilder
+    _inside: dict[Key, ir.Value] = field(default_factory=dict)
+    """What calls read as they have it inside, by what is outside: backward reads what forward did."""
+
+    def write(self, exchange: Exchange) -> None:
+        op, spec = exchange.node.op, exchange.node.spec
+        w = SplitWriter.at(self.builder, op)
+        tensors = [v for v in op.operands if read_type(v.type) is not None]
+        lies = exchange.outside[: len(tensors)]
+        read = [
+            self._read(w, exchange, name in ("k", "v"), value, outside)
+            for name, value, outside in zip(_tensor_names(spec), tensors, lies, strict=True)
+        ]
+        made = w.calls(spec.target, *fill(spec.args, read))
+        for name, attribute in attributes_of(op).items():
+            if name not in (ATTRIBUTE, "dist.refine"):
+                made[0].owner.attributes[name] = attribute
+        results = zip(op.results, made, exchange.outside[len(tensors) :], strict=True)
+        for result, value, outside in results:
+            result.replace_all_uses_with(self._outside(w, exchange, value, outside, type_of(result)))
+        op.erase()
+
+    def _read(
+        self, w: SplitWriter, exchange: Exchange, is_key: bool, value: ir.Value, outside: Sharding
+    ) -> ir.Value:
+        """An operand as the call has it, copied if it is keys or values."""
+        each = exchange.copies if is_key else 1
+        shape = type_of(value).shape
+        inside = exchange.inside(outside, (shape[0], shape[1] * each, *shape[2:]))
+        key = value, inside
+        if key not in self._inside and (inside != outside or each > 1):
+            here = self._constraint(w, value, outside)
+            self._inside[key] = self._constraint(w, _copied(w, here, each), inside)
+        return self._inside.get(key, value)
+
+    def _outside(
+        self, w: SplitWriter, exchange: Exchange, value: ir.Value, outside: Sharding, wanted: TensorType
+    ) -> ir.Value:
+        """A result where devices share out the sequence; of copied keys or values, the sum of gradients."""
+        shape = type_of(value).shape
+        inside = exchange.inside(outside, shape)
+        here = self._constraint(w, value, inside)
+        if shape == wanted.shape:
+            there = self._constraint(w, here, outside)
+            self._inside[there, inside] = here
+            return there
+        there = self._constraint(w, here, exchange.returned(outside))
+        batch, heads, *rest = wanted.shape
+        return w.sum(w.view(there, (batch, heads, exchange.copies, *rest)), 2, keepdim=False)
+
+    def _constraint(self, w: SplitWriter, value: ir.Value, sharding: Sharding) -> ir.Value:
+        made = constraint(value, sharding, self.codec, loc=w.loc, ip=w.ip)
+        for name, attribute in w.attributes.items():
+            made.owner.attributes[name] = attribute
+        return made
+
+
+def _tensor_names(spec: OpCall) -> list[str]:
+    """What the schema calls a call's tensors, in order."""
+    named = zip(parameters(spec.target), spec.args, strict=True)
+    return [name for (name, _, _), arg in named if isinstance(arg, TensorType)]
+
+
+def _copied(w: SplitWriter, keys: ir.Value, each: int) -> ir.Value:
+    """Each head of keys or values [batch, heads, sequence, size] so many times."""
+    if each == 1:
+        return keys
+    batch, heads, *rest = type_of(keys).shape
+    copied = w.call("aten.expand", w.call("aten.unsqueeze", keys, 2), (batch, heads, each, *rest), False)
+    return w.call("aten.reshape", copied, (batch, heads * each, *rest))
