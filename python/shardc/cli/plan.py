@@ -21,6 +21,7 @@ OPTIONS = (
     "reduce_dtype",
     "offload",
     "reshard_after_forward",
+    "memory_budget",
 )
 """Options of compile_step that a price depends on."""
 
