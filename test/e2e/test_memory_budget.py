@@ -54,7 +54,7 @@ def mlp() -> Subject:
 
 
 def cnn() -> Subject:
-    body = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), *(Residual(8) for _ in range(3)))
+    body = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), *(Residual(8) for _ in range(6)))
     return Regression(body), (torch.randn(4, 3, 16, 16), torch.randn(4, 8, 16, 16)), lambda made, _: made
 
 
