@@ -63,12 +63,13 @@ def _made_inside(ops: Iterable[ir.Operation], returned: Iterable[ir.Value]) -> s
     for op in ops:
         if phase_of(op) != "forward":
             continue
-        call = _call(op)
+        call = call_of(op)
         outputs.update(value for value in reads(op) if found.get(value, call) != call)
         if call:
             found.update(dict.fromkeys(op.results, call))
     return found.keys() - outputs
 
 
-def _call(op: ir.Operation) -> str:
+def call_of(op: ir.Operation) -> str:
+    """The call of a marked module that an op is of, or ""."""
     return op.attributes[MODULE].value if MODULE in op.attributes else ""

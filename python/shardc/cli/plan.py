@@ -22,6 +22,7 @@ OPTIONS = (
     "offload",
     "reshard_after_forward",
     "expert_capacity",
+    "memory_budget",
 )
 """Options of compile_step that a price depends on."""
 

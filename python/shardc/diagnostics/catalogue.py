@@ -27,6 +27,7 @@ REMARKS = {
     "NotFolded": "Under `context` and a causal mask devices have unequal work: the sequence is not folded.",
     "Padded": "Dims that do not divide by the mesh are computed with padding.",
     "PatternUnused": "A pattern of the plan that the model ships with names none of its modules.",
+    "Recomputed": "What backward computes again of the forward for a memory budget.",
     "ReplicatedOp": "An op has no sharding rule: every device computes all of it.",
     "StagesOfModel": "The stages of a pipeline are those that the model ships with.",
     "TuningIgnored": "A tuned configuration does not fit the kernel any more; the default is used.",

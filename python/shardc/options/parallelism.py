@@ -13,10 +13,12 @@ from shardc.diagnostics.cli import BadMesh
 from shardc.diagnostics.passes.accumulate import OneMicroBatch
 from shardc.diagnostics.passes.pipeline import ReshardOfStages
 from shardc.diagnostics.passes.plan import BadMeshSpec
+from shardc.diagnostics.passes.recompute import BudgetAndRecompute, BudgetOfStages
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
 from shardc.options.presets import PRESETS, PRODUCTS, plan_terms, product_of
 from shardc.options.recompute import Recompute, read_recompute
+from shardc.options.sizes import size_of
 
 PlanLike = str | Path | Mapping[str, object]
 ClusterLike = str | Path | Cluster
@@ -110,12 +112,30 @@ class Parallelism(Group):
         "is dropped. Without, there is room for all rows.",
         above=0,
     )
+    memory_budget: int | None = option(
+        None,
+        "The most bytes that a step's tensors may take at once on a device, parameters, optimizer state and "
+        "batch included. Backward computes again what it must of the forward, at the least work, for the "
+        "planned peak to be within.",
+        Hint(
+            "a whole number of bytes above 0, or a text such as 40GB",
+            'as in memory_budget="40GB" or memory_budget=40_000_000_000',
+            "BYTES",
+        ),
+        above=0,
+        parse=size_of,
+        convert=size_of,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_mesh(self.mesh, self.micro_batches)
         if not self.reshard_after_forward and self.pipeline_axis():
             raise ReshardOfStages()
+        if self.memory_budget is not None and self.recompute != "none":
+            raise BudgetAndRecompute(recompute=self.recompute)
+        if self.memory_budget is not None and self.pipeline_axis():
+            raise BudgetOfStages(axis=self.pipeline_axis())
         if self.per_micro_batch and self.micro_batches == 1:
             raise OneMicroBatch(count=self.micro_batches)
         if self.cluster is not None and not is_local(self.cluster):

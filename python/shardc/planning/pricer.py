@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 
+from shardc.compiler.memory import step_peak
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.collection import collection_paused
@@ -27,7 +29,8 @@ from shardc.report.device_work import Work, single_work
 from shardc.runtime.report.logs import TIMING
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.recomputed import recomputed
-from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
+from shardc.step.shard import Compiled, capture_choices, compile_capture, make_mesh, model_plan_of
+from shardc.step.within_budget import Ladder, Made
 
 CHECKED = 4
 """Periods of equal layers of the program that two and three of them have to foretell."""
@@ -70,6 +73,7 @@ class Pricer:
         in stages and plans of files, which speak of single layers, or costs are not affine.
         """
         is_by_name = not isinstance(options.get("recompute", "none"), str)
+        is_by_name |= options.get("memory_budget") is not None  # the peak of all layers decides
         if is_by_name or "pipeline" in candidate.plan or candidate.plan.endswith(".json") or not self._runs:
             return None
         is_first, self._is_checked = not self._is_checked, True
@@ -96,19 +100,32 @@ class Pricer:
         chosen = _chosen(candidate, options)
         model = self.question.model
         plan, pipeline = resolve_plan(chosen.parallelism, model, chosen.pipeline)
-        return compile_capture(
-            self._captured(self._whole() if periods is None else periods, chosen.parallelism),
-            make_mesh(candidate.mesh, candidate.micro_batches),
-            plan,
+        capture = partial(self._captured, self._whole() if periods is None else periods, chosen.parallelism)
+        mesh = make_mesh(candidate.mesh, candidate.micro_batches)
+        read = partial(
+            capture_choices,
+            mesh=mesh,
+            plan=plan,
             model_plan=model_plan_of(model),
-            pipeline=pipeline,
-            cluster=self._cluster,
-            recompute=chosen.parallelism.recompute,
             reduce_dtype=chosen.numerics.reduce_dtype,
             reshard_after_forward=chosen.parallelism.reshard_after_forward,
             expert_capacity=chosen.parallelism.expert_capacity,
-            verify=verify,
         )
+        make = partial(
+            compile_capture, **read.keywords, pipeline=pipeline, cluster=self._cluster, verify=verify
+        )
+        budget = chosen.parallelism.memory_budget
+        if budget is None:
+            return make(capture(), recompute=chosen.parallelism.recompute)
+
+        def attempt(again: frozenset[int]) -> Made[Compiled]:
+            made = make(capture(), recompute=again)
+            return Made(made, step_peak(made.program))
+
+        found = Ladder(attempt, lambda: read(capture())).within(budget)
+        if found.remark is not None:
+            found.step.remarks.append(found.remark)
+        return found.step
 
     def _whole(self) -> Periods:
         return [[stretch.count for stretch in run.stretches] for run in self._runs]

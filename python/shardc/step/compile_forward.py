@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -195,6 +195,9 @@ def forward_of(
 
     ``held``: what the ranks of that step hold if it is a pipeline.
     """
+    if options.parallelism.memory_budget is not None:
+        # a forward keeps nothing for a backward
+        options = replace(options, parallelism=replace(options.parallelism, memory_budget=None))
     kernels, numerics = options.kernels, options.numerics
     target = step_target(kernels.target) if kernels.fuse or kernels.target else None
     if target is None:

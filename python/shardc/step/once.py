@@ -14,7 +14,7 @@ import logging
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,10 @@ from shardc.environment import LOCAL_WORLD_SIZE, STEP_CACHE
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import PlanLike
 from shardc.options.pipeline import Pipeline
+from shardc.options.recompute import Recompute
 from shardc.options.step import StepOptions
+from shardc.passes.budget.read_graph import Choices
+from shardc.passes.manager.program import copy_module
 from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_file import plan_of_json
@@ -43,7 +46,8 @@ from shardc.step.arguments import world_size
 from shardc.step.fuse_step import fuse_step
 from shardc.step.levels import Levels
 from shardc.step.micro_batches import MicroBatches
-from shardc.step.shard import Compiled, compile_capture
+from shardc.step.shard import Compiled, capture_choices, compile_capture
+from shardc.step.within_budget import Ladder, Made, planned_peak
 from shardc.tuner.database.place import tuning_choices
 
 log = logging.getLogger(__name__)
@@ -109,7 +113,8 @@ class Request:
         cut = self.micro_batches and (self.micro_batches.count, self.micro_batches.whole)
         step = self.mesh, chosen, content, model_plan, cut, self.pipeline, self.held, self.cluster
         parallelism = options.parallelism
-        kept = parallelism.recompute, parallelism.reshard_after_forward, parallelism.expert_capacity
+        kept = parallelism.recompute, parallelism.memory_budget, parallelism.reshard_after_forward
+        kept = *kept, parallelism.expert_capacity
         return *step, options.kernels, options.numerics, *kept
 
     @cached_property
@@ -131,18 +136,27 @@ class Request:
 
     def _compile(self) -> tuple[Compiled, bool]:
         """The step, and whether every group of ops has the kernel that it should."""
+        budget = self.options.parallelism.memory_budget
+        if budget is None:
+            return self._made(self.capture, self.options.parallelism.recompute)
+        found = Ladder(self._attempt, self._choices_within).within(budget)
+        if found.remark is not None:
+            found.step[0].remarks.append(found.remark)
+        return found.step
+
+    def _made(self, capture: Capture, recompute: Recompute | frozenset[int]) -> tuple[Compiled, bool]:
+        """:meth:`_compile`, with what backward computes again."""
         options = self.options
-        model_plan, pipeline = self.model_plan, self.pipeline
         found = compile_capture(
-            self.capture,
+            capture,
             self.mesh,
             self.plan,
-            model_plan=model_plan,
-            pipeline=pipeline,
+            model_plan=self.model_plan,
+            pipeline=self.pipeline,
             micro_batches=self.micro_batches,
             cluster=self.cluster,
             held=self.held,
-            recompute=options.parallelism.recompute,
+            recompute=recompute,
             reduce_dtype=options.numerics.reduce_dtype,
             reshard_after_forward=options.parallelism.reshard_after_forward,
             expert_capacity=options.parallelism.expert_capacity,
@@ -150,6 +164,26 @@ class Request:
         if not options.kernels.fuse or self.target is None:
             return found, True
         return found, fuse_step(found, options.kernels, options.numerics.rounding, self.target)
+
+    def _attempt(self, again: frozenset[int]) -> Made[tuple[Compiled, bool]]:
+        made = self._made(self._copy(), again)
+        return Made(made, planned_peak(made[0]))
+
+    def _choices_within(self) -> Choices:
+        return capture_choices(
+            self._copy(),
+            self.mesh,
+            self.plan,
+            model_plan=self.model_plan,
+            micro_batches=self.micro_batches,
+            reduce_dtype=self.options.numerics.reduce_dtype,
+            reshard_after_forward=self.options.parallelism.reshard_after_forward,
+            expert_capacity=self.options.parallelism.expert_capacity,
+        )
+
+    def _copy(self) -> Capture:
+        """The capture with a module of its own for the passes to change."""
+        return replace(self.capture, module=copy_module(self.capture.module))
 
     def _load(self, name: str) -> Compiled | None:
         """What is kept under a name; None if it, or its kernels, are not there or of no use."""

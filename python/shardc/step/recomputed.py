@@ -17,10 +17,13 @@ LISTS = (nn.ModuleList, nn.ModuleDict)
 
 
 def recomputed(model: nn.Module, options: Parallelism) -> tuple[str, ...]:
-    """The modules whose backward computes their forward again; none where stages of a pipeline do.
+    """The modules whose backward computes their forward again; none where stages of a pipeline do. With a
+    memory budget all repeated layers, of which equal ones are decided together.
 
     Raises UnknownRecomputed, NoRepeatedLayers.
     """
+    if options.memory_budget is not None:
+        return tuple(repeated_layers(model))
     wanted = options.recompute
     if wanted == "none":
         return ()

@@ -28,6 +28,8 @@ from shardc.options.pipeline import Pipeline
 from shardc.options.recompute import Recompute
 from shardc.passes.accumulate.dist_accumulate import DistAccumulate
 from shardc.passes.accumulate.torch_accumulate import TorchAccumulate
+from shardc.passes.budget.number_forward import compute_again, number_forward
+from shardc.passes.budget.read_graph import Choices, read_choices
 from shardc.passes.experts.dist_dispatch import DistDispatch
 from shardc.passes.interleave.on_rank import without_rows
 from shardc.passes.manager.base import Pass
@@ -56,6 +58,8 @@ from shardc.runtime.report import progress
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 from shardc.step.micro_batches import MicroBatches
 
+_SHARE = "torch-share{creations=false}"
+_INGEST = f"torch-lift-bmm,torch-lift-experts,{_SHARE}"
 _PROPAGATE = "dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
 
 
@@ -68,12 +72,7 @@ def _passes(
     verify: bool,
 ) -> list[Pass]:
     """The passes from a plan's shardings to level 3."""
-    steps = [
-        DistDispatch(expert_capacity or 0.0),
-        *build(_PROPAGATE),
-        DistInsertReshards(reshard_after_forward),
-    ]
-    steps += [VerifyLevel(2), DistPartition(cluster)]
+    steps = [*_to_level_2(reshard_after_forward, expert_capacity), VerifyLevel(2), DistPartition(cluster)]
     if micro_batches is not None:
         steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
     if not has_pipeline:  # what dist-combine packs together may be of several stages
@@ -82,10 +81,16 @@ def _passes(
     return [step for step in steps if verify or not isinstance(step, VerifyLevel)]
 
 
+def _to_level_2(reshard_after_forward: bool, expert_capacity: float | None) -> list[Pass]:
+    """The passes from a plan's shardings to level 2."""
+    dispatch = DistDispatch(expert_capacity or 0.0)
+    return [dispatch, *build(_PROPAGATE), DistInsertReshards(reshard_after_forward)]
+
+
 def _recompute(recompute: Recompute) -> list[Pass]:
     """The passes for modules that are recomputed; what was kept apart by its module is shared then."""
     policy = recompute if isinstance(recompute, str) else "full"
-    return [TorchRecompute(policy), *build("torch-share{creations=false}")]
+    return [TorchRecompute(policy), *build(_SHARE)]
 
 
 def _global(module: ir.Module, micro_batches: MicroBatches | None) -> ir.Module:
@@ -225,6 +230,50 @@ def make_plan(
     return chosen
 
 
+def _lay_out(
+    module: ir.Module,
+    mesh: Mesh,
+    plan: PlanLike | StylePlan | Plan,
+    model_plan: Mapping[str, str] | None,
+) -> tuple[Plan, Reading]:
+    """Give ``module`` its mesh. Return the plan of its step, and the step as it was read."""
+    write_mesh(module, mesh)
+    reading = Reading(module)
+    assert reading.program is not None
+    return make_plan(plan, reading.program, mesh, model_plan), reading
+
+
+@progress.phase("what a budget keeps")
+def capture_choices(
+    capture: Capture,
+    mesh: Mesh,
+    plan: PlanLike | StylePlan | Plan,
+    *,
+    model_plan: Mapping[str, str] | None = None,
+    micro_batches: MicroBatches | None = None,
+    reduce_dtype: str | None = None,
+    reshard_after_forward: bool = True,
+    expert_capacity: float | None = None,
+) -> Choices:
+    """What of a captured step can be computed again, with sizes and work of a device under a plan.
+
+    Arguments are those of :func:`compile_capture`, which changes the capture's module as this does.
+    """
+    module = capture.module
+    with collect_remarks(), collection_paused():
+        run(module, build(_INGEST))
+        calls = number_forward(module)
+        if reduce_dtype is not None:
+            run(module, [TorchReduceDtype()])
+        planned = mesh if micro_batches is None else Mesh(mesh.space)
+        chosen, reading = _lay_out(module, planned, plan, model_plan)
+        assert reading.program is not None
+        apply_plan(reading.program, planned, chosen)
+        passes = _to_level_2(reshard_after_forward, expert_capacity)
+        run(module, passes, verify_each=False, reading=reading)
+        return read_choices(module, calls)
+
+
 @progress.phase("passes")
 def compile_capture(
     capture: Capture,
@@ -236,7 +285,7 @@ def compile_capture(
     micro_batches: MicroBatches | None = None,
     cluster: Cluster | None = None,
     held: Held | None = None,
-    recompute: Recompute = "none",
+    recompute: Recompute | frozenset[int] = "none",
     reduce_dtype: str | None = None,
     reshard_after_forward: bool = True,
     expert_capacity: float | None = None,
@@ -246,7 +295,8 @@ def compile_capture(
 
     ``micro_batches``: those of which the first was captured, each a program of its own. ``cluster``: whose
     links decide which collectives change a layout. ``held``: what the pipeline holds whose tensors a forward
-    reads. ``recompute``: what backward computes again, of modules that the capture noted or of stages.
+    reads. ``recompute``: what backward computes again, of modules that the capture noted or of stages, or the
+    numbers of ops of the forward (:mod:`shardc.passes.budget.number_forward`).
     ``reduce_dtype``: ``float32`` for sums of 16-bit gradients in f32. ``reshard_after_forward``: gather
     parameters in backward again. ``expert_capacity``: room for rows at experts, by an equal
     share. ``verify``: check what each level promises.
@@ -264,20 +314,20 @@ def compile_capture(
             levels.keep(ANNOTATED, module)
 
     with collect_remarks() as remarks, collection_paused():
-        run(
-            module, build("torch-lift-bmm,torch-lift-experts,torch-share{creations=false}"), after_pass=passed
-        )
+        run(module, build(_INGEST), after_pass=passed)
         levels.keep(GLOBAL, _global(module, micro_batches))
-        if capture.noted:
+        if isinstance(recompute, frozenset):
+            compute_again(module, recompute)
+            passed("torch-recompute", module)
+            run(module, build(_SHARE), after_pass=passed)
+        elif capture.noted:
             run(module, _recompute(recompute), after_pass=passed)
         if reduce_dtype is not None:
             run(module, [TorchReduceDtype()], after_pass=passed)
         planned = mesh if micro_batches is None else Mesh(mesh.space)
-        write_mesh(module, planned)
-        reading = Reading(module)
+        chosen, reading = _lay_out(module, planned, plan, model_plan)
         program = reading.program
         assert program is not None
-        chosen = make_plan(plan, program, planned, model_plan)
         name = "" if cluster is None else cluster.name
         saved = plan_to_json(chosen, planned, arguments_of(program), name)
         apply_plan(program, planned, chosen)
@@ -289,7 +339,7 @@ def compile_capture(
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds, cluster=cluster)
         if chosen.pipeline:
             cut = copy_module(module)
-            policies = "none" if capture.noted else recompute
+            policies = "none" if capture.noted or isinstance(recompute, frozenset) else recompute
             cut_pipeline(cut, chosen.pipeline, pipeline or Pipeline(), held, policies)
             passed("pipe-cut", cut)
             run(cut, build("dist-combine"), after_pass=passed)

@@ -32,3 +32,36 @@ class NeverCalled(ShardcError):
 
     template = "no module that is to be recomputed is called in the forward"
     hint = "name modules whose calls the forward makes: in print(model), those around what takes the memory"
+
+
+class BudgetTooSmall(ShardcError):
+    """No choice of what backward computes again keeps the step within a memory budget.
+
+    Fails: ``memory_budget="1MB"`` where parameters alone take more. Works: ``least_bytes`` of the error.
+    """
+
+    template = (
+        "no step was found that needs at most {budget:,} bytes on a device: with all computed again that "
+        "saves memory it is {least:,}, of which parameters, optimizer state and batch are {given:,}"
+    )
+    hint = "allow {least:,} bytes, cut the batch (micro_batches=), or shard more (plan='zero3')"
+
+
+class BudgetAndRecompute(ShardcError):
+    """A memory budget was given, and what is recomputed too.
+
+    Fails: ``memory_budget="40GB", recompute="full"``. Works: either of them.
+    """
+
+    template = "memory_budget decides what is recomputed, and recompute={recompute!r} was given too"
+    hint = "give one of memory_budget= and recompute="
+
+
+class BudgetOfStages(ShardcError):
+    """A memory budget was given for a pipeline, whose ranks hold several micro-batches at once.
+
+    Fails: ``plan="pipeline", memory_budget="40GB"``. Works: ``memory_limit_bytes=40e9``, which cuts stages.
+    """
+
+    template = "memory_budget is not for pipelines yet, and the plan cuts stages along {axis!r}"
+    hint = "give memory_limit_bytes=, by which stages are cut, and recompute= for what stages keep"

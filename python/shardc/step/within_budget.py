@@ -1,0 +1,141 @@
+"""A step within a memory budget: of a ladder of ever less memory, the first rung whose planned peak fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, TypeVar
+
+import torch
+
+from shardc.backends.torch.memory.dry_run import Peak
+from shardc.compiler.memory import step_peak
+from shardc.diagnostics.base import Remark
+from shardc.diagnostics.passes.recompute import BudgetTooSmall
+from shardc.diagnostics.text import size_text
+from shardc.passes.budget.integer_program import BudgetProgram, Solution
+from shardc.passes.budget.read_graph import Choices
+from shardc.runtime.report import progress
+from shardc.step.shard import Compiled
+
+T = TypeVar("T")
+RUNGS = 32
+"""Into so many parts the way is cut from the peak that keeps all to the least one, as the graph has them."""
+
+
+@dataclass(frozen=True)
+class Made(Generic[T]):
+    """A compiled step with its planned peak."""
+
+    step: T
+    peak: Peak
+
+    @property
+    def size_bytes(self) -> int:
+        return self.peak.size_bytes
+
+
+@dataclass(frozen=True)
+class Within(Generic[T]):
+    """The step that was chosen, and what the report says of it, if anything is computed again."""
+
+    step: T
+    remark: Remark | None = None
+
+
+class Ladder(Generic[T]):
+    """The rungs of one step, each made when it is first asked for.
+
+    ``make`` compiles the step that computes again the ops of the forward with these numbers, of ``choices``.
+    A rung's target is one of the integer program; what counts is the peak of the step that comes of it.
+    """
+
+    def __init__(self, make: Callable[[frozenset[int]], Made[T]], choices: Callable[[], Choices]) -> None:
+        self._make, self._read = make, choices
+        self._made: dict[frozenset[int], Made[T]] = {}
+        """By what is computed again: neighbouring rungs may be one step."""
+        self._solutions: dict[int, Solution] = {}
+
+    def within(self, budget_bytes: int) -> Within[T]:
+        """The step that computes the least again of those whose planned peak is at most ``budget_bytes``.
+
+        Rungs are bisected. One that lies outside of its neighbours' peaks counts as the nearer of them, so
+        that of two budgets the larger never has the lower peak. Raises BudgetTooSmall, PeakUnknown.
+        """
+        none = self._step(frozenset())
+        if none.size_bytes <= budget_bytes:
+            return Within(none.step)
+        high = self._rung(RUNGS)
+        if high.size_bytes > budget_bytes:
+            raise _too_small(budget_bytes, min(none, high, key=lambda made: made.size_bytes))
+        first, last, chosen = 0, RUNGS, RUNGS
+        while last - first > 1:
+            middle = (first + last) // 2
+            progress.step(f"memory budget: part {middle} of {RUNGS}")
+            made = self._rung(middle)
+            if made.size_bytes > budget_bytes:
+                first = middle
+            elif made.size_bytes < high.size_bytes:
+                last = middle
+            else:
+                last, high, chosen = middle, made, middle
+        return Within(high.step, self._remark(self._solution(chosen), budget_bytes, none, high))
+
+    def peak(self, step: T) -> int:
+        """The planned peak of a step of this ladder, in bytes."""
+        return next(made.size_bytes for made in self._made.values() if made.step is step)
+
+    @cached_property
+    def _choices(self) -> Choices:
+        return self._read()
+
+    @cached_property
+    def _program(self) -> BudgetProgram:
+        return BudgetProgram(self._choices.graph)
+
+    def _step(self, again: frozenset[int]) -> Made[T]:
+        if again not in self._made:
+            self._made[again] = self._make(again)
+        return self._made[again]
+
+    def _rung(self, number: int) -> Made[T]:
+        return self._step(self._choices.numbers(self._solution(number).again))
+
+    def _solution(self, number: int) -> Solution:
+        if number not in self._solutions:
+            self._solutions[number] = self._solve(number)
+        return self._solutions[number]
+
+    def _solve(self, number: int) -> Solution:
+        if number == RUNGS:
+            return self._program.least()
+        most, least = self._program.kept().peak_bytes, self._solution(RUNGS).peak_bytes
+        return self._program.within(most - (most - least) * number / RUNGS)
+
+    def _remark(self, found: Solution, budget_bytes: int, none: Made[T], chosen: Made[T]) -> Remark:
+        """What is computed again, and what that costs and saves."""
+        ops = self._choices.graph.ops
+        work = sum(ops[op].work_bytes for op in found.again)
+        share = work / (sum(op.work_bytes for op in ops.values()) or 1.0)
+        text = (
+            f"within {size_text(budget_bytes)} backward computes again {len(found.again)} of the forward's "
+            f"{len(ops)} ops, {share:.1%} of its work: at most {size_text(chosen.size_bytes)} at once on a "
+            f"device, where keeping all takes {size_text(none.size_bytes)}"
+        )
+        return Remark("Recomputed", text)
+
+
+def _too_small(budget_bytes: int, least: Made[T]) -> BudgetTooSmall:
+    size, given = least.size_bytes, least.peak.given_bytes
+    return BudgetTooSmall(budget=budget_bytes, least=size, given=given, where="memory_budget=")
+
+
+def planned_peak(compiled: Compiled) -> Peak:
+    """The peak of a compiled step, on a host with what calls of ATen take inside. Raises PeakUnknown."""
+    target = compiled.target
+    on_host = target.runs_on_host if target is not None else not torch.cuda.is_available()
+    library = None
+    if target is not None and on_host and compiled.library is not None:
+        library = target.load(compiled.library)
+    return step_peak(compiled.program, library, in_calls=on_host)
