@@ -167,15 +167,17 @@ def delays(a: Unit, b: Unit) -> tuple[Time, dict[Unit, Time]] | None:
     """When the two would run as one, and what other units that delays; None if one cannot wait."""
     time = max(after((a.before | b.before) - {a, b}), a.floor, b.floor)
     moved: dict[Unit, Time] = {}
-    waiting = [(unit, time) for unit in (a.after | b.after) - {a, b}]
+    waiting = [(unit, time) for unit in (a.after | b.after) - {a, b} if unit.time <= time]
     while waiting:
         unit, floor = waiting.pop()
-        if unit is not a and unit is not b and moved.get(unit, unit.time) > floor:
+        if moved.get(unit, unit.time) > floor:
             continue
-        if unit is a or unit is b or unit.is_fixed:
+        if unit.is_fixed:
             return None
-        moved[unit] = (floor[0], floor[1] + 1)
-        waiting += [(reader, moved[unit]) for reader in unit.after]
+        moved[unit] = later = (floor[0], floor[1] + 1)
+        if a in unit.after or b in unit.after:
+            return None
+        waiting += [(reader, later) for reader in unit.after if reader.time <= later]
     return time, moved
 
 
