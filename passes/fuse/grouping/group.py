@@ -10,7 +10,7 @@ from math import inf
 from shardc.cost.work import LAUNCH_BYTES
 from shardc.diagnostics.passes.fusion import FusionRefused
 from shardc.passes.fuse.grouping.constraints import BlockConstraints, Pair
-from shardc.passes.fuse.grouping.legal import Refused, check, joined_space, size_hint
+from shardc.passes.fuse.grouping.legal import Refused, check, check_related, joined_space, size_hint
 from shardc.passes.fuse.reading.graph import Value
 from shardc.passes.fuse.reading.unit import Unit, Units, delays, in_order, joined
 
@@ -180,6 +180,7 @@ def _fitting(units: Units, a: Unit, b: Unit, misfits: Misfits) -> Unit:
     if (a, b) in misfits:
         raise misfits[a, b]
     try:
+        check_related(a, b)
         space = joined_space(a, b)
     except Refused as why:
         misfits[a, b] = why

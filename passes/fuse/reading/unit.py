@@ -67,9 +67,9 @@ def unit_of(node: Node) -> Unit:
     return unit
 
 
-def in_order(unit: Unit) -> tuple[Time, int]:
+def in_order(unit: Unit) -> tuple[Time, tuple[int, int]]:
     """A key that sorts groups by time, those of one time as in the program: the same in every process."""
-    return unit.time, unit.nodes[0].order if unit.nodes else -1
+    return unit.time, unit.nodes[0].order if unit.nodes else START
 
 
 def joined(a: Unit, b: Unit, space: Space) -> Unit:
@@ -183,8 +183,13 @@ def delays(a: Unit, b: Unit) -> tuple[Time, dict[Unit, Time]] | None:
 
 def release(block: Block, units: Units) -> None:
     """Cut the reference circles between nodes and units: the garbage collector takes long over them."""
-    for unit in (*units.groups, *units.steps):
-        unit.before, unit.after = set(), set()
+    release_units(units)
     for step in block.steps:
         for value in (value for node in step.nodes for value in (node.out, *node.others)):
             value.node = None
+
+
+def release_units(units: Units) -> None:
+    """The same between units alone, of a block that is read on."""
+    for unit in (*units.groups, *units.steps):
+        unit.before, unit.after = set(), set()
