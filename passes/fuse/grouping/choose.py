@@ -46,10 +46,12 @@ class Readings:
 
     def __init__(self, read: Read) -> None:
         self._read, self.whole = read, read(frozenset())
-        steps = [step for step in self.whole.steps if step.target in TARGETS and step.nodes]
-        self._made = {step.number: (result, result.node) for step in steps for result in step.results if result}
-        made = {result for result, _ in self._made.values()}
-        self._is_one = not any(s.nodes and s.target in VIEWS and s.operands[0] in made for s in self.whole.steps)
+        steps = self.whole.steps
+        matmuls = [step for step in steps if step.target in TARGETS and step.nodes]
+        self._made = {step.number: (made, made.node) for step in matmuls for made in step.results if made}
+        results = {result for result, _ in self._made.values()}
+        cuts = (step for step in steps if step.nodes and step.target in VIEWS)
+        self._is_one = results.isdisjoint(step.operands[0] for step in cuts)
 
     @property
     def matmuls(self) -> frozenset[int]:
