@@ -7,6 +7,7 @@ other; and of sums at computed indices, whose result is what they start from but
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 
 from torch_mlir import ir
@@ -84,7 +85,7 @@ def _replaceable(op: ir.Operation) -> range:
 
 def _dies(value: ir.Value) -> bool:
     """Whether it is memory of its own that one kernel alone reads."""
-    made, uses = owner_of(value), [use.owner for use in value.uses]
+    made, uses = owner_of(value), [use.owner for use in itertools.islice(value.uses, 2)]
     if made is not None and made.name == "torch.prim.TupleUnpack":
         made = owner_of(made.operands[0])
     one = len(uses) == 1 and uses[0].name == "torch.prim.TupleConstruct"

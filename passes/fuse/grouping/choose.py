@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from torch_mlir import ir
@@ -15,7 +15,9 @@ from shardc.passes.fuse.grouping.group import Decision, group
 from shardc.passes.fuse.grouping.region import Choose, find_regions, is_asked
 from shardc.passes.fuse.lower.matmul import TARGETS
 from shardc.passes.fuse.reading.graph import Block, Step
-from shardc.passes.fuse.reading.unit import Units, make_units, release
+from shardc.passes.fuse.reading.read import LEFT
+from shardc.passes.fuse.reading.unit import Units, make_units, release_units
+from shardc.passes.fuse.reading.view import VIEWS
 from shardc.runtime.report import progress
 
 Read = Callable[[frozenset[str | int]], Block]
@@ -35,6 +37,37 @@ class Division:
     decisions: list[Decision] | None = None
 
 
+class Readings:
+    """A block read once, with whichever of its matmuls as calls. One reading is of use until the next.
+
+    What reads the result of a matmul reads the same tensor in either way, unless it is lowered to the part of
+    the matmul that it cuts out: then each reading is one of its own.
+    """
+
+    def __init__(self, read: Read) -> None:
+        self._read, self.whole = read, read(frozenset())
+        steps = self.whole.steps
+        matmuls = [step for step in steps if step.target in TARGETS and step.nodes]
+        self._made = {step.number: (made, made.node) for step in matmuls for made in step.results if made}
+        results = {result for result, _ in self._made.values()}
+        cuts = (step for step in steps if step.nodes and step.target in VIEWS)
+        self._is_one = results.isdisjoint(step.operands[0] for step in cuts)
+
+    @property
+    def matmuls(self) -> frozenset[int]:
+        """The numbers of those that can be in kernels."""
+        return frozenset(self._made)
+
+    def with_calls(self, calls: frozenset[int]) -> Block:
+        """The block where the matmuls ``calls`` stay calls."""
+        if not self._is_one:
+            return self._read(calls)
+        for number, (result, node) in self._made.items():
+            result.node = None if number in calls else node
+        left = (replace(s, nodes=[], why=LEFT) if s.number in calls else s for s in self.whole.steps)
+        return replace(self.whole, steps=list(left))
+
+
 def divide_matmuls(
     number: int,
     read: Read,
@@ -43,17 +76,18 @@ def divide_matmuls(
     strides: Mapping[ir.Value, Strides],
 ) -> Division:
     """Divide block ``number``: matmuls become parts of kernels where ``choose`` or a forced edge says so."""
-    parted = read(TARGETS)
+    readings = Readings(read)
+    parted = readings.with_calls(readings.matmuls)
     apart, forced = make_units(parted), constraints.in_block(number, parted.steps).forced
     matmul_steps = [step for step in parted.steps if step.target in TARGETS]
     if not forced and not any(is_asked(_matmul_flops(step), choose) for step in matmul_steps):
         return Division(parted, apart)
-    whole = read(frozenset())
-    together, constrained = make_units(whole), constraints.in_block(number, whole.steps)
-    decisions = group(apart, BlockConstraints(constrained.forbidden))
-    group(together, BlockConstraints(constrained.forbidden))
-    matmuls = frozenset(step.number for step in whole.steps if step.target in TARGETS and step.nodes)
-    found = {call for pairs in forced.values() for pair in pairs for call in pair if call in matmuls}
+    constrained = BlockConstraints(constraints.in_block(number, parted.steps).forbidden)
+    decisions = group(apart, constrained)
+    whole = readings.with_calls(frozenset())
+    together = make_units(whole)
+    group(together, constrained)
+    found = {c for pairs in forced.values() for pair in pairs for c in pair if c in readings.matmuls}
     regions = list(find_regions(number, whole, together, apart, strides, choose))
     for index, region in enumerate(regions):
         progress.step("regions", index + 1, len(regions))
@@ -61,11 +95,11 @@ def divide_matmuls(
         calls = {int(matmul.partition(".")[2]) for matmul in region.calls}
         if calls.isdisjoint(found) and choose(region).generated:
             found |= calls
-    release(whole, together)
+    release_units(together)
     if not found and not forced:
-        return Division(parted, apart, decisions=decisions)
-    release(parted, apart)
-    chosen = read(matmuls - found)
+        return Division(readings.with_calls(readings.matmuls), apart, decisions=decisions)
+    release_units(apart)
+    chosen = readings.with_calls(readings.matmuls - found)
     return Division(chosen, make_units(chosen), frozenset(found))
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 from shardc.cost.work import LAUNCH_BYTES
 from shardc.diagnostics.passes.fusion import FusionRefused
 from shardc.passes.fuse.grouping.constraints import BlockConstraints, Pair
-from shardc.passes.fuse.grouping.legal import Refused, check, joined_space, size_hint
+from shardc.passes.fuse.grouping.legal import Refused, check, check_related, joined_space, size_hint
 from shardc.passes.fuse.reading.graph import Value
 from shardc.passes.fuse.reading.unit import Unit, Units, delays, in_order, joined
 
@@ -18,12 +18,8 @@ ROUNDS = 4
 """How often all pairs are looked at: joining one can make another legal."""
 
 
-@dataclass
-class Misfits:
-    """Pairs that can never be one, and why: their dims do not match, or one kernel cannot compute both."""
-
-    spaces: dict[tuple[Unit, Unit], Refused] = field(default_factory=dict)
-    kernels: dict[tuple[Unit, Unit], Refused] = field(default_factory=dict)
+Misfits = dict[tuple[Unit, Unit], Refused]
+"""Pairs that can never be one, and why: their dims do not match, or one kernel cannot compute both."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,7 @@ def group(units: Units, constraints: BlockConstraints = BlockConstraints()) -> l
     Raises FusionRefused for an edge that ``constraints`` force and that is illegal.
     """
     decisions: dict[tuple[int, int], Decision] = {}
-    misfits = Misfits()
+    misfits: Misfits = {}
     for _ in range(ROUNDS):
         candidates = sorted(_candidates(units, constraints), key=lambda c: c[0], reverse=True)
         became: dict[Unit, Unit] = {}
@@ -168,29 +164,34 @@ def _join(units: Units, a: Unit, b: Unit, constraints: BlockConstraints, misfits
     if forbidding is not None:
         raise Refused(f"forbidden by {forbidding}")
     _check_made_again(units, a, b)
-    if (a, b) in misfits.spaces:
-        raise misfits.spaces[a, b]
-    try:
-        space = joined_space(a, b) if (a, b) not in misfits.kernels else None
-    except Refused as why:
-        misfits.spaces[a, b] = why
-        raise
-    waits = delays(a, b)
+    new = _fitting(units, a, b, misfits)
+    waits = delays(a, b)  # last: where many read what one makes, it looks at all of them
     if waits is None:
         raise Refused("something between them needs one and is needed by the other")
-    if space is None:
-        raise misfits.kernels[a, b]
+    new.time, moved = waits
+    for unit, later in moved.items():
+        unit.time = later
+    _replace(units, a, b, new)
+    return new
+
+
+def _fitting(units: Units, a: Unit, b: Unit, misfits: Misfits) -> Unit:
+    """One unit for both, not yet scheduled. Raises Refused, for good where it is among ``misfits`` then."""
+    if (a, b) in misfits:
+        raise misfits[a, b]
+    try:
+        check_related(a, b)
+        space = joined_space(a, b)
+    except Refused as why:
+        misfits[a, b] = why
+        raise
     new = joined(a, b, space)
     try:
         check(new, lambda: {v.node.out for v in exports(units, {a, b}) if v.node is not None})
     except Refused as why:
         if not any(node.contracts for node in new.nodes):  # else what others read of them counts too
-            misfits.kernels[a, b] = why
+            misfits[a, b] = why
         raise
-    new.time, moved = waits
-    for unit, later in moved.items():
-        unit.time = later
-    _replace(units, a, b, new)
     return new
 
 

@@ -34,6 +34,8 @@ MIN_BESIDE = 64
 over 8 to 128 elements, ours / ATen: 0.5 with 64, 1.9 with 32).
 """
 
+NO_COMMON_DIMS = "neither runs over all dims of the other"
+
 Domain = frozenset[int]
 """The atoms that a node runs over."""
 
@@ -58,6 +60,20 @@ def joined_space(a: Unit, b: Unit) -> Space:
     if not found:
         raise Refused("they read the tensors that they share in ways that do not fit")
     return space
+
+
+def check_related(a: Unit, b: Unit) -> None:
+    """Raise Refused where no dim of one can be a dim of the other: they share single elements alone.
+
+    :func:`check` would find that too, after all of the work. Updates of parameters share a learning rate.
+    """
+    if not any(a.domains.values()) or not any(b.domains.values()):
+        return
+    for x, y in ((a, b), (b, a)):
+        related = (v for v in y.accesses if v in x.accesses or (v.node is not None and v.node in x.domains))
+        if any(size != 1 for value in related for size in value.type.shape):
+            return
+    raise Refused(NO_COMMON_DIMS)
 
 
 @lru_cache(maxsize=4096)
@@ -124,7 +140,7 @@ def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
     kinds = {atoms: _domain(atoms) for atoms in set(unit.domains.values())}
     whole = frozenset().union(*kinds.values())
     if whole not in kinds.values():
-        raise Refused("neither runs over all dims of the other")
+        raise Refused(NO_COMMON_DIMS)
     domains = {node: kinds[atoms] for node, atoms in unit.domains.items()}
     contraction = next((node for node in nodes if node.contracts), None)
     if contraction is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
+from itertools import chain
 
 import torch
 
@@ -19,8 +19,6 @@ from shardc.passes.fuse.reading.graph import Access, Cut, Node, Value, View
 from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.reading.symbols import sized
 from shardc.runtime.kernels.kernel_call import FINE
-
-_orders = count()
 
 
 class NotLowered(Exception):
@@ -171,7 +169,7 @@ class Builder:
 
     def _add(self, node: Node) -> Value:
         node.out.node = node
-        node.order, node.loose = next(_orders), self.loose
+        node.order, node.loose = (self.call, len(self.nodes)), self.loose
         sizes = [*node.out.type.shape, *node.sizes, *node.space.sizes.values()]
         sizes += [n for access in node.accesses for n in access.base.type.shape]
         node.is_symbolic = any(isinstance(n, Size) for n in sizes)

@@ -147,11 +147,11 @@ class Node:
     ``out_dims`` are the atoms of its result; ``reduced`` those that a reduction takes away. ``dtype`` is what
     it computes in. ``indices``: groups of dims of the result; ``compute`` takes the row-major index over
     each, i64, after the operands. ``heavy``: not worth computing twice. ``call`` numbers the ATen call that
-    it belongs to, ``order`` says where the node stands among all nodes. ``sizes`` are those whose numbers
-    ``compute`` asks for (:meth:`Scalars.size`). ``is_symbolic``: one of the sizes of its loops or tensors is
-    no number. ``gathers``: it reads at computed indices. ``check``: its result, an integer, is FINE, or the
-    kernel's call raises an error of this text, with the integer for ``{}``. ``loose``: the other nodes of its
-    call are as good in another kernel.
+    it belongs to, ``order`` says where the node stands among all nodes: its call, and its place in that.
+    ``sizes`` are those whose numbers ``compute`` asks for (:meth:`Scalars.size`). ``is_symbolic``: one of the
+    sizes of its loops or tensors is no number. ``gathers``: it reads at computed indices. ``check``: its
+    result, an integer, is FINE, or the kernel's call raises an error of this text, with the integer for
+    ``{}``. ``loose``: the other nodes of its call are as good in another kernel.
     """
 
     call: int
@@ -168,7 +168,7 @@ class Node:
     sizes: tuple[AnySize, ...] = ()
     is_symbolic: bool = False
     gathers: bool = False
-    order: int = 0
+    order: tuple[int, int] = (0, 0)
     what: Hashable = None
     """Its computation: where equal, so are ``compute``, ``reduce``, ``dtype``, ``heavy`` and ``sizes``."""
     check: str = ""

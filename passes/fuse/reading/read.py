@@ -19,6 +19,9 @@ from shardc.passes.fuse.reading.view import CUTS, VIEWS, view_of
 _NO_TENSOR = TensorType((), torch.uint8)
 """Stands for the type of an integer or a tuple; kernels read neither."""
 
+LEFT = "is left to ATen or a library"
+"""Why a call that could be part of a kernel is none."""
+
 _CUTS = frozenset(f"torch.{target}" for target in CUTS)
 
 
@@ -79,7 +82,7 @@ def _step(
         return step
     stays = spec.target in calls or number in calls
     if stays:
-        step.why = "is left to ATen or a library"
+        step.why = LEFT
     made = _lowered(step, spec, free) if known and number not in without and not stays else None
     step.results = [
         None if type_ is None else _named(values, result, made[i] if made else None)

@@ -67,9 +67,9 @@ def unit_of(node: Node) -> Unit:
     return unit
 
 
-def in_order(unit: Unit) -> tuple[Time, int]:
+def in_order(unit: Unit) -> tuple[Time, tuple[int, int]]:
     """A key that sorts groups by time, those of one time as in the program: the same in every process."""
-    return unit.time, unit.nodes[0].order if unit.nodes else -1
+    return unit.time, unit.nodes[0].order if unit.nodes else START
 
 
 def joined(a: Unit, b: Unit, space: Space) -> Unit:
@@ -167,22 +167,29 @@ def delays(a: Unit, b: Unit) -> tuple[Time, dict[Unit, Time]] | None:
     """When the two would run as one, and what other units that delays; None if one cannot wait."""
     time = max(after((a.before | b.before) - {a, b}), a.floor, b.floor)
     moved: dict[Unit, Time] = {}
-    waiting = [(unit, time) for unit in (a.after | b.after) - {a, b}]
+    waiting = [(unit, time) for unit in (a.after | b.after) - {a, b} if unit.time <= time]
     while waiting:
         unit, floor = waiting.pop()
-        if unit is not a and unit is not b and moved.get(unit, unit.time) > floor:
+        if moved.get(unit, unit.time) > floor:
             continue
-        if unit is a or unit is b or unit.is_fixed:
+        if unit.is_fixed:
             return None
-        moved[unit] = (floor[0], floor[1] + 1)
-        waiting += [(reader, moved[unit]) for reader in unit.after]
+        moved[unit] = later = (floor[0], floor[1] + 1)
+        if a in unit.after or b in unit.after:
+            return None
+        waiting += [(reader, later) for reader in unit.after if reader.time <= later]
     return time, moved
 
 
 def release(block: Block, units: Units) -> None:
     """Cut the reference circles between nodes and units: the garbage collector takes long over them."""
-    for unit in (*units.groups, *units.steps):
-        unit.before, unit.after = set(), set()
+    release_units(units)
     for step in block.steps:
         for value in (value for node in step.nodes for value in (node.out, *node.others)):
             value.node = None
+
+
+def release_units(units: Units) -> None:
+    """The same between units alone, of a block that is read on."""
+    for unit in (*units.groups, *units.steps):
+        unit.before, unit.after = set(), set()

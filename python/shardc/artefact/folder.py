@@ -25,12 +25,10 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
-from torch_mlir import ir
 
 import shardc.runtime
-from shardc.artefact.manifest import Manifest, ManifestFields, build_manifest
+from shardc.artefact.manifest import Manifest
 from shardc.artefact.manifest_form import form_problem
-from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.cli import UnwritableOutput
 from shardc.diagnostics.runtime import BadArtefact, NotOurFolder
 from shardc.runtime import check
@@ -103,11 +101,10 @@ data, and loading them executes nothing. A cache folder of shardc (SHARDC_CACHE_
 def write_artefact(
     folder: Path,
     levels: Mapping[str, str],
-    module: ir.Module,
-    fields: ManifestFields,
+    program: str,
+    manifest: Manifest,
     *,
     library: Path | None = None,
-    target: str = "",
     plan: Mapping[str, object] | None = None,
     constants: Mapping[str, Tensor] | None = None,
     state: Mapping[str, Tensor | None] | None = None,
@@ -115,15 +112,14 @@ def write_artefact(
 ) -> None:
     """Write an artefact: all of it, or, if anything fails, nothing.
 
-    ``levels`` maps names (``1-global``) to MLIR text. ``module`` is what runs, of level 3, or of level 4 with
-    the ``library`` of its kernels, a file or a folder, for ``target``. ``state`` and ``batches`` hold whole
+    ``levels`` maps names (``1-global``) to MLIR text. ``program`` is what runs, as Python, which ``manifest``
+    describes, with the ``library`` of its kernels, a file or a folder. ``state`` and ``batches`` hold whole
     tensors by the names of the program's arguments; entries that are None or on the meta device are left out.
     An older artefact in ``folder`` is replaced. Raises NotOurFolder if the folder holds anything else,
     UnwritableOutput if it can't be written.
     """
     with _replaced(folder.absolute()) as new:
-        manifest = build_manifest(module, fields, target)
-        _write_program(new, levels, emit_program(module), manifest, library)
+        _write_program(new, levels, program, manifest, library)
         (new / "plan.json").write_text(json.dumps(plan or {}, indent=1) + "\n")
         _write_words(new, folder.absolute().name, manifest)
         _save(new / "constants.safetensors", constants or {})
@@ -132,10 +128,10 @@ def write_artefact(
         leaves = {f"{i}/{n}": t for i, batch in enumerate(batches) for n, t in batch.items()}
         _save(new / "batches.safetensors", leaves)
         files = {path.relative_to(new).as_posix(): path for path in sorted(new.rglob("*")) if path.is_file()}
-        manifest["files"] = {
+        hashes = {
             name: {"size": path.stat().st_size, "sha256": check.sha256(path)} for name, path in files.items()
         }
-        (new / check.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+        (new / check.MANIFEST).write_text(json.dumps({**manifest, "files": hashes}, indent=1) + "\n")
 
 
 @contextmanager

@@ -163,10 +163,9 @@ class CompiledStep:
         write_artefact(
             path_given(folder, "folder"),
             c.levels,
-            c.program,
-            self._planned(),
+            c.program_text,
+            manifest_of(c.description, self._planned(), self._described),
             library=c.library,
-            target=self._described,
             plan=c.plan_json,
             constants=c.capture.constants,
             state=values or None,

@@ -39,6 +39,9 @@ class Levels(Mapping[str, str]):
             self._texts[name] = self._modules[name].operation.get_asm(enable_debug_info=True)
         return self._texts[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 

@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 from torch_mlir import ir
 
 from shardc.artefact.folder import read_manifest, write_artefact
-from shardc.artefact.manifest import ManifestFields, describe_batch, fingerprint
+from shardc.artefact.manifest import ManifestFields, build_manifest, describe_batch, fingerprint
+from shardc.backends.torch.emit import emit_program
 from shardc.commands.run import run_artefact
 from shardc.diagnostics.runtime import BadArtefact, MeshSizeMismatch, NotOurFolder
 from shardc.frontend.step.batch import flatten_batch
@@ -49,8 +50,8 @@ def write(out: Path, module: ir.Module) -> None:
     write_artefact(
         out,
         levels,
-        module,
-        FIELDS,
+        emit_program(module),
+        build_manifest(module, FIELDS, ""),
         plan={"preset": "data"},
         constants=constants,
         state=state,

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from shardc.passes.fuse.grouping.legal import NO_COMMON_DIMS
+
 aten = torch.ops.aten
 
 
@@ -334,3 +336,14 @@ def test_what_is_dear_is_not_made_again_after_a_sum_over_columns(fuse: Any) -> N
     assert any("would be computed anew for what the sum is spread over" in str(d) for *_, d in done.decisions)
     assert not any({"aten.gelu", "aten.sum.dim_IntList", "aten.sub.Tensor"} <= set(k) for k in done.kernels)
     assert len(fuse(cheap, torch.randn(6, 64)).kernels) == 1
+
+
+def test_what_shares_single_elements_alone_is_refused_at_once(fuse: Any) -> None:
+    """A learning rate has no dim that two updates could share, wherever it is computed."""
+
+    def updates(rate: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x * rate, y * rate
+
+    done = fuse(updates, torch.randn(()), torch.randn(6, 4), torch.randn(8, 4))
+    (decision,) = [decision for *_, decision in done.decisions]
+    assert not decision.fused and decision.why == NO_COMMON_DIMS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from torch_mlir import ir
 from shardc.backends.eager.interpreter import run
 from shardc.dialects.aten.call import CallReader
 from shardc.passes.fuse.grouping import region
+from shardc.passes.fuse.grouping.choose import Readings
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.region import Region, Verdict
 from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.passes.fuse.reading.graph import Step
 from shardc.passes.fuse.reading.read import read_block
 
 from .conftest import traced
@@ -147,3 +150,27 @@ def test_flops_of_a_matmul() -> None:
     assert [region.matmul_flops(n) for step in steps for n in step.nodes if n.contracts] == [
         2 * 3 * 6 * 4 * 8
     ]
+
+
+def test_one_reading_serves_every_choice_of_matmuls() -> None:
+    """The nodes are those of a reading of its own; not so where a part of a matmul's result is computed."""
+
+    def parts(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(x[:1, :1], x, w)[:, 2:4].exp()
+
+    for f, tensors, is_one in ((block, (X, W, V), True), (parts, (X, W), False)):
+        module = traced(f, tensors)
+        body = module.body.operations[0].operation.regions[0].blocks[0]
+        read = partial(read_block, body, CallReader(), frozenset[ir.Value](), frozenset[int]())
+        readings = Readings(read)
+        for calls in (readings.matmuls, frozenset[int](), readings.matmuls):
+            found, anew = readings.with_calls(calls), read(calls)
+            assert (found.steps[-1] is readings.whole.steps[-1]) == is_one
+            assert [shown(step) for step in found.steps] == [shown(step) for step in anew.steps]
+
+
+def shown(step: Step) -> tuple[object, ...]:
+    """What groups see of a step."""
+    nodes = [(node.order, node.what, [a.base.type for a in node.accesses]) for node in step.nodes]
+    made = [value and (value.type, value.node is not None, value.ir) for value in step.results]
+    return step.number, step.target, step.is_view, step.always, nodes, made
