@@ -12,7 +12,7 @@ from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.oracle import ExecutionFailed
 from shardc.dialects.aten.call import Call, CallReader, is_constant, target_name
 from shardc.dialects.location import source_line
-from shardc.runtime.errors import RuntimeFailure
+from shardc.runtime.errors import ExpertOverflow
 
 STEP = "step"
 
@@ -33,7 +33,7 @@ def blamed_on(op: ir.Operation) -> Iterator[None]:
     """Turns whatever is raised inside into ExecutionFailed with the op's name and line."""
     try:
         yield
-    except (ShardcError, RuntimeFailure):
+    except (ShardcError, ExpertOverflow):
         raise
     except Exception as error:
         reason = str(error).split("\n")[0] or type(error).__name__
