@@ -13,7 +13,8 @@ class UnknownOperator(KeyError):
     """No operator of that name is registered with PyTorch in this process."""
 
 
-_OPERATORS = ["random", "sampling", "attention", "folded_attention", "linear_cross_entropy", "experts"]
+_OPERATORS = ["random", "sampling", "attention", "folded_attention", "ring_attention"]
+_OPERATORS += ["linear_cross_entropy", "experts"]
 
 
 @cache

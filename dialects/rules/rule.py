@@ -240,7 +240,7 @@ _RULES: dict[str, RuleFunction] = {}
 # One module per family of operators; importing it registers its rules.
 FAMILIES = """
     attention convolution creation embedding experts fourier indexing linear_algebra matmul normalization
-    pointwise pooling random reduction scan_sort views
+    pointwise pooling random reduction ring_attention scan_sort views
 """
 
 

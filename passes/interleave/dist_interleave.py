@@ -17,6 +17,7 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.interleave.folds import folded_rows
 from shardc.passes.interleave.fused import find_fused
+from shardc.passes.interleave.ring import remark_gathers, ring_ways, sees_all
 from shardc.passes.interleave.spread import CallLayouts, Layout, LayoutSpread, stored
 from shardc.passes.interleave.writer import PartsWriter
 from shardc.passes.manager.attributes import (
@@ -61,7 +62,8 @@ class DistInterleave(ReadingPass):
             folds = folded_rows(program, spread, mesh)
             spread = LayoutSpread(program, folds, seeds) if folds else spread
             with reading.module.context, ir.Location.unknown():
-                _Interleaver(program, spread, codec).run()
+                _Interleaver(program, spread, codec, mesh).run()
+            remark_gathers(program, mesh)
         return bool(seeds)
 
 
@@ -108,8 +110,8 @@ def _sequences(program: Program, position: int, codec: ShardingCodec, mesh: Mesh
 class _Interleaver:
     """Rewrites the step in place: no value changes its type."""
 
-    def __init__(self, program: Program, spread: LayoutSpread, codec: ShardingCodec) -> None:
-        self._program, self._spread, self._codec = program, spread, codec
+    def __init__(self, program: Program, spread: LayoutSpread, codec: ShardingCodec, mesh: Mesh) -> None:
+        self._program, self._spread, self._codec, self._mesh = program, spread, codec, mesh
         self._builder = CallBuilder(program.block)
         self._values = list(program.values)
         refined = [(v, program.attribute(i, "dist.refine")) for i, v in enumerate(program.arguments)]
@@ -131,7 +133,10 @@ class _Interleaver:
             writer = PartsWriter.at(self._builder, node.op)
             self._replace(node, writer.moved(call.move, call.whole, reads, node.spec.args))
         elif call.folded:
-            self._attend(node, call.folded, reads)
+            travels = ring_ways(node, self._mesh) == call.folded
+            self._attend(node, "ring" if travels else "folded", call.folded, reads)
+        elif self._is_ring(node, call):
+            self._attend(node, "ring", 0, reads)
         elif call.rows:
             writer = PartsWriter.at(self._builder, node.op)
             self._replace(node, writer.reshaped(reads[0], node.spec.result.shape, call.rows))
@@ -143,10 +148,18 @@ class _Interleaver:
             if stored(layout) != stored(self._spread.layout(value)):
                 self._give(node, value, layout)
 
-    def _attend(self, node: Node, ways: int, reads: list[ir.Value]) -> None:
-        """Attention on folded rows."""
+    def _is_ring(self, node: Node, call: CallLayouts) -> bool:
+        """Whether attention in order is to have its keys travel: its rows and columns are cut in one way."""
+        ways = ring_ways(node, self._mesh)
+        rows = [layout.get(2) for layout in call.operands]
+        return (
+            ways > 1 and sees_all(node) and all(p is not None and p.in_order and p.ways == ways for p in rows)
+        )
+
+    def _attend(self, node: Node, kind: str, ways: int, reads: list[ir.Value]) -> None:
+        """Attention on rows that are folded, or whose keys travel."""
         spec, op = node.spec, node.op
-        target = spec.target.replace("shardc.", "shardc.folded_")
+        target = spec.target.replace("shardc.", f"shardc.{kind}_")
         place = ir.InsertionPoint(op)
         args = (*reads, spec["scale"], ways)
         made = self._builder.call(target, args, spec.results, op.location, place, attributes_of(op))

@@ -207,6 +207,7 @@ APPLY: dict[str, Preset] = {
     "context": context,
     "allgather": context,
     "ulysses": context,
+    "ring": context,
     "pipeline": pipeline,
     "experts": experts,
     "expert": expert,

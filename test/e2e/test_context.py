@@ -51,6 +51,23 @@ def test_a_sequence_is_cut_in_any_batch(
     assert compiled.work.share <= 1.05 * prod(padded) / prod(sizes) / prod(mesh.values())
 
 
+RINGS = [
+    ("ring", {"ring": 4}, (2, 16)),
+    ("zero3*ring", {"data": 2, "ring": 2}, (4, 16)),
+    ("ring*sequence", {"ring": 2, "tensor": 2}, (3, 16)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("plan", "mesh", "sizes"), RINGS)
+def test_keys_travel(plan: str, mesh: dict[str, int], sizes: tuple[int, int]) -> None:
+    training = _llama(*sizes)
+    step = capture(training, clip=0.5)
+    compiled = step.compile(mesh, plan)
+    assert "ring_attention" in compiled.levels["2-annotated"]
+    check_equal(step, compiled, training, train_eagerly(training, clip=0.5))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "bert", "t5", "vit", "mixtral"])
 def test_of_any_model(name: str) -> None:

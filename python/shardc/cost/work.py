@@ -66,7 +66,7 @@ def flops(call: OpCall) -> float:
         return 2.0 * prod(matmul_sizes(call.tensors[-2].shape, call.tensors[-1].shape))
     if call.target in ("aten.convolution", "aten.convolution_backward"):
         return _convolution_flops(call)
-    if call.target.startswith(("shardc.attention", "shardc.folded_attention")):
+    if call.target.startswith(("shardc.attention", "shardc.folded_attention", "shardc.ring_attention")):
         keys = call["k"].shape[-2]
         return float(attention_flops(call["q"].numel, keys, call.target.endswith("_backward")))
     if call.target in ("shardc.expert_mm", "shardc.expert_outer"):

@@ -18,6 +18,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "context": _CONTEXT,
     "allgather": _CONTEXT,
     "ulysses": ("ulysses", *_CONTEXT),
+    "ring": ("ring", *_CONTEXT),
     "pipeline": ("pipe", "pp", "pipeline", "stage"),
     "experts": ("experts", "expert", "ep"),
     "expert": ("expert", "experts", "ep"),
@@ -32,7 +33,7 @@ PRODUCTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
 TENSOR_PRESETS = ("tensor", "sequence")
 """Those that cut weights as a plan of styles says."""
 
-CONTEXT_PRESETS = ("context", "allgather", "ulysses")
+CONTEXT_PRESETS = ("context", "allgather", "ulysses", "ring")
 """Those that cut the sequence: ``context`` chooses how attention gets what other devices have."""
 
 _TERM = re.compile(r"\s*([a-z0-9]+)\s*(?::\s*(\w+)\s*)?")

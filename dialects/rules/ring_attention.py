@@ -1,0 +1,242 @@
+"""Rules of ``shardc::ring_attention`` and its backward: keys and values travel, a neighbour at a time.
+
+A rank computes with its own keys and values first, then with those of the rank before it, and so on; parts
+are merged by their lse (Liu et al., 2023). On folded rows (zigzag) a rank has the blocks r and 2 n - 1 - r.
+Of another's pair its last block sees the first one. Beside that, its first block sees the other's first, or
+its last the other's last, by which of the two ranks is before the other: two tiles a step on each rank, with
+no mask.
+
+Gradients of keys and values travel with them, and one place more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.rules.neighbours import joined, part, shift
+from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, emit_with, rule_for
+
+ROWS = 2
+"""The dim of a sequence."""
+UNSEEN = float("-inf")
+"""The lse of rows that see nothing."""
+
+
+def _sizes(call: OpCall) -> dict[str, int]:
+    batch, heads, rows, depth = call["q"].shape
+    kv_heads, width = call["v"].shape[1], call["v"].shape[3]
+    sizes = {"b": batch, "h": kv_heads, "g": heads // kv_heads, "d": depth, "e": width}
+    ways = call["ways"]
+    return {**sizes, "n": ways, "r": rows // ways} if ways else {**sizes, "n": rows}
+
+
+def _dims(call: OpCall) -> tuple[Dims, Dims, Dims, Dims, Dims]:
+    """Those of q, k, v, out and lse."""
+    rows: Dim = ("n", "r") if call["ways"] else ("n",)
+    batch, heads, keys = ("b",), ("h", "g"), ("h",)
+    q, k, v = (batch, heads, rows, ("d",)), (batch, keys, rows, ("d",)), (batch, keys, rows, ("e",))
+    out = (batch, heads, rows, ("e",))
+    return q, k, v, out, out[:3]
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """The steps of one rank."""
+
+    local: Local
+
+    @property
+    def ranks(self) -> int:
+        return self.local.ways("n")
+
+    @property
+    def is_folded(self) -> bool:
+        return self.local.spec["ways"] > 0
+
+    @property
+    def scale(self) -> float:
+        return self.local.spec["scale"]
+
+    def halves(self, value: Any) -> list[Any]:
+        """The first and the last block of a rank's rows; all of them where nothing is folded."""
+        if not self.is_folded:
+            return [value]
+        half = self.local.size("r") // 2
+        return [part(self.local, value, ROWS, start, start + half) for start in (0, half)]
+
+    def travelled(self, *values: Any) -> list[Any]:
+        """What the rank before this one has."""
+        return [shift(self.local, value, "n", 1) for value in values]
+
+    def is_after(self, step: int) -> Any:
+        """Whether this rank comes after the one whose keys it has now: a number of no dims."""
+        local = self.local
+        place = local.emit("aten.scalar_tensor", local.offset("n"), torch.int64, None, None, None)
+        return local.emit("aten.ge.Scalar", place, step)
+
+    def either(self, condition: Any, a: Any, b: Any) -> Any:
+        return self.local.emit("aten.where.self", condition, a, b)
+
+    def where(self, condition: Any, value: Any, number: float) -> Any:
+        """``value`` where the condition holds, else ``number``."""
+        return self.local.emit("aten.where.ScalarOther", condition, value, number)
+
+    def unless(self, condition: Any, value: Any, number: float) -> Any:
+        """``value`` where the condition does not hold, else ``number``."""
+        return self.where(self.local.emit("aten.logical_not", condition), value, number)
+
+    def added(self, a: Any, b: Any) -> Any:
+        return self.local.emit("aten.add.Tensor", a, b, 1)
+
+
+Partial = tuple[Any, Any]
+"""An output in the dtype of the lse, and the lse, of some of the columns."""
+
+
+def _merged(local: Local, a: Partial, b: Partial) -> Partial:
+    """Of the columns of both; rows of ``a`` see some."""
+    lse = local.emit("aten.logaddexp", a[1], b[1])
+    total = None
+    for out, each in (a, b):
+        weight = local.emit("aten.exp", local.emit("aten.sub.Tensor", each, lse, 1))
+        term = local.emit("aten.mul.Tensor", out, local.emit("aten.unsqueeze", weight, 3))
+        total = term if total is None else local.emit("aten.add.Tensor", total, term, 1)
+    return total, lse
+
+
+def _cast(local: Local, value: Any, dtype: torch.dtype) -> Any:
+    return local.emit("aten._to_copy", value, dtype, None, None, None, False, None)
+
+
+def _attended(ring: _Ring, q: Any, k: Any, v: Any, causal: bool = False) -> Partial:
+    out, lse = ring.local.emit("shardc.attention", q, k, v, None, causal, ring.scale, 0)
+    out_type, lse_type = ring.local.results
+    assert isinstance(out_type, TensorType) and isinstance(lse_type, TensorType)
+    return (out if out_type.dtype == lse_type.dtype else _cast(ring.local, out, lse_type.dtype)), lse
+
+
+def _local_ring(local: Local) -> Sequence[Any]:
+    ring = _Ring(local)
+    q, k, v, *_ = local.args
+    if ring.ranks == 1:
+        return emit_with(local)
+    queries = ring.halves(q)
+    own = _attended(ring, q, k, v, causal=ring.is_folded)
+    found = list(zip(*map(ring.halves, own), strict=True))
+    for step in range(1, ring.ranks):
+        k, v = ring.travelled(k, v)
+        found = _step(ring, step, queries, found, k, v)
+    out, lse = (joined(local, list(parts), ROWS) for parts in zip(*found, strict=True))
+    out_type, lse_type = local.results
+    assert isinstance(out_type, TensorType) and isinstance(lse_type, TensorType)
+    return [out if out_type.dtype == lse_type.dtype else _cast(local, out, out_type.dtype), lse]
+
+
+def _step(ring: _Ring, step: int, queries: list[Any], found: list[Partial], k: Any, v: Any) -> list[Partial]:
+    """What is found by now, with the columns of another rank."""
+    local = ring.local
+    if not ring.is_folded:
+        return [_merged(local, found[0], _attended(ring, queries[0], k, v))]
+    first, last = found
+    keys, values = ring.halves(k), ring.halves(v)
+    last = _merged(local, last, _attended(ring, queries[1], keys[0], values[0]))
+    after = ring.is_after(step)
+    out, lse = _attended(ring, *(ring.either(after, a, b) for a, b in (queries, keys, values)))
+    first = _merged(local, first, (out, ring.where(after, lse, UNSEEN)))
+    last = _merged(local, last, (out, ring.unless(after, lse, UNSEEN)))
+    return [first, last]
+
+
+def _local_backward(local: Local) -> Sequence[Any]:
+    ring = _Ring(local)
+    grad, q, k, v, out, lse, *_ = local.args
+    if ring.ranks == 1:
+        return emit_with(local)
+    rows = list(zip(*(ring.halves(x) for x in (grad, q, out, lse)), strict=True))
+    dq, *own = _differentiated(ring, (grad, q, out, lse), k, v, causal=ring.is_folded)
+    queries, sums = ring.halves(dq), None
+    for step in range(1, ring.ranks):
+        k, v = ring.travelled(k, v)
+        before = None if sums is None else ring.travelled(*sums)
+        queries, made = _backward_step(ring, step, rows, queries, k, v)
+        sums = made if before is None else [ring.added(a, b) for a, b in zip(before, made, strict=True)]
+    assert sums is not None
+    keys = [ring.added(a, b) for a, b in zip(own, ring.travelled(*sums), strict=True)]
+    return [joined(local, queries, ROWS), *keys]
+
+
+def _differentiated(ring: _Ring, rows: Sequence[Any], k: Any, v: Any, causal: bool = False) -> list[Any]:
+    """dq, dk and dv of some rows (grad, q, out, lse) and some columns."""
+    grad, q, out, lse = rows
+    operands = grad, q, k, v, None, out, lse, causal, ring.scale, 0
+    return list(ring.local.emit("shardc.attention_backward", *operands))
+
+
+def _backward_step(
+    ring: _Ring, step: int, rows: list[Any], queries: list[Any], k: Any, v: Any
+) -> tuple[list[Any], list[Any]]:
+    """The gradients of queries by now, and those of another rank's keys and values."""
+    if not ring.is_folded:
+        dq, *keys = _differentiated(ring, rows[0], k, v)
+        return [ring.added(queries[0], dq)], keys
+    first, last = rows
+    columns = list(zip(ring.halves(k), ring.halves(v), strict=True))
+    dq, *seen = _differentiated(ring, last, *columns[0])
+    after = ring.is_after(step)
+    chosen = [ring.either(after, a, b) for a, b in zip(first, last, strict=True)]
+    dq_other, *other = _differentiated(
+        ring, chosen, *(ring.either(after, a, b) for a, b in zip(*columns, strict=True))
+    )
+    queries = [
+        ring.added(queries[0], ring.where(after, dq_other, 0)),
+        ring.added(ring.added(queries[1], dq), ring.unless(after, dq_other, 0)),
+    ]
+    return queries, list(_columns(ring, after, seen, other))
+
+
+def _columns(ring: _Ring, after: Any, seen: list[Any], other: list[Any]) -> Iterator[Any]:
+    """Gradients of a pair of blocks: of the first by the last rows, and of either by ``other``."""
+    for a, b in zip(seen, other, strict=True):
+        first = ring.added(a, ring.where(after, b, 0))
+        yield joined(ring.local, [first, ring.unless(after, b, 0)], ROWS)
+
+
+WHOLE = frozenset("der")
+
+
+@rule_for("shardc.ring_attention")
+def ring_attention(call: OpCall) -> Rule:
+    """``(q, k, v) -> (out, lse)``; rows and columns are cut together."""
+    q, k, v, out, lse = _dims(call)
+    sizes = _sizes(call)
+    return Rule(
+        (q, k, v),
+        (out, lse),
+        sizes,
+        replicate=WHOLE & sizes.keys(),
+        lower=_local_ring,
+        traded=frozenset("n"),
+    )
+
+
+@rule_for("shardc.ring_attention_backward")
+def ring_attention_backward(call: OpCall) -> Rule:
+    """``(grad_out, q, k, v, out, lse) -> (dq, dk, dv)``; dk and dv are sums over ``g``."""
+    q, k, v, out, lse = _dims(call)
+    sizes = _sizes(call)
+    return Rule(
+        (out, q, k, v, out, lse),
+        (q, k, v),
+        sizes,
+        reduce={"g": "sum"},
+        replicate=WHOLE & sizes.keys(),
+        linear=(frozenset({0}),),
+        lower=_local_backward,
+        traded=frozenset("n"),
+    )

@@ -1,0 +1,44 @@
+"""Attention whose keys and values travel (``ring``): where it can be written so."""
+
+from __future__ import annotations
+
+from math import prod
+
+from shardc.diagnostics.base import remark
+from shardc.dialects.aten.call import target_name
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.location import source_line
+from shardc.passes.manager.attention import CALLS, attention_axes
+from shardc.passes.manager.program import Node, Program
+
+FOLDED = "shardc.folded_attention"
+
+
+def ring_ways(node: Node, mesh: Mesh) -> int:
+    """In how many ways a plan cuts the sequence of a call whose keys are to travel; 0 for other calls.
+
+    Iterations of a loop can't trade with those that have not begun, so that with micro-batches keys are
+    gathered.
+    """
+    axes = attention_axes(node.op, "ring") if node.spec.target in CALLS else frozenset()
+    if not axes or any(a.kind == "time" for a in mesh.axes):
+        return 0
+    return prod(map(mesh.size, axes))
+
+
+def sees_all(node: Node) -> bool:
+    """Whether each row sees each column."""
+    spec = node.spec
+    return not spec["causal"] and spec["mask"] is None and spec["q"].shape[2] == spec["k"].shape[2]
+
+
+def remark_gathers(program: Program, mesh: Mesh) -> None:
+    """Say which calls gather keys and values although a plan wants them to travel."""
+    loops = any(a.kind == "time" for a in mesh.axes)
+    why = "micro-batches are a loop" if loops else "masks, other sequences, or lengths that do not divide"
+    ops = [view.operation for view in program.block.operations]
+    calls = [op for op in ops if op.name == "torch.operator" and target_name(op) in (CALLS[0], FOLDED)]
+    left = [op for op in calls if attention_axes(op, "ring")]
+    lines = sorted({line for op in left if (line := source_line(op.location)) is not None})
+    if left:
+        remark("KeysGathered", f"{len(left)} calls of attention gather keys and values ({why})", *lines[:1])

@@ -1,0 +1,61 @@
+"""``shardc::ring_attention`` and its backward: attention whose keys and values travel from rank to rank.
+
+With ``ways`` it is ``shardc::folded_attention``: causal, all operands and results folded. With ``ways`` 0 it
+is ``shardc::attention`` without a mask. Shapes are theirs, and Sq is Sk. (Liu et al., "Ring Attention with
+Blockwise Transformers", 2023.)
+
+A rank's part is written out by the rule (``dialects/rules/ring_attention.py``); the ops here are the
+program's meaning before it is cut.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .attention import attention, attention_backward
+from .define import define, wide
+from .folded_attention import BACKWARD_SCHEMA, SCHEMA, folded_attention, folded_attention_backward
+
+
+def ring_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, ways: int) -> tuple[Tensor, Tensor]:
+    """Run ``shardc::ring_attention``. Raises ValueError for operands that do not fit."""
+    if ways:
+        return folded_attention(q, k, v, scale, ways)
+    return attention(q, k, v, None, False, scale)
+
+
+def ring_attention_backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    scale: float,
+    ways: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run ``shardc::ring_attention_backward``."""
+    if ways:
+        return folded_attention_backward(grad_out, q, k, v, out, lse, scale, ways)
+    return attention_backward(grad_out, q, k, v, None, out, lse, False, scale, 0)
+
+
+def _fake(q: Tensor, k: Tensor, v: Tensor, scale: float, ways: int) -> tuple[Tensor, Tensor]:
+    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=wide(q.dtype))
+
+
+def _fake_backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    scale: float,
+    ways: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+define("ring_attention", SCHEMA, ring_attention, _fake)
+define("ring_attention_backward", BACKWARD_SCHEMA, ring_attention_backward, _fake_backward)
