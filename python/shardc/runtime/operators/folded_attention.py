@@ -58,11 +58,12 @@ def folded_attention_backward(
     return folded(dq, ways), folded(dk, ways), folded(dv, ways)
 
 
-def _fake(q: Tensor, k: Tensor, v: Tensor, scale: float, ways: int) -> tuple[Tensor, Tensor]:
+def fake(q: Tensor, k: Tensor, v: Tensor, scale: float, ways: int) -> tuple[Tensor, Tensor]:
+    """Empty tensors of the shapes of out and lse."""
     return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=wide(q.dtype))
 
 
-def _fake_backward(
+def fake_backward(
     grad_out: Tensor,
     q: Tensor,
     k: Tensor,
@@ -72,8 +73,9 @@ def _fake_backward(
     scale: float,
     ways: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Empty tensors of the shapes of dq, dk and dv."""
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-define("folded_attention", SCHEMA, folded_attention, _fake)
-define("folded_attention_backward", BACKWARD_SCHEMA, folded_attention_backward, _fake_backward)
+define("folded_attention", SCHEMA, folded_attention, fake)
+define("folded_attention_backward", BACKWARD_SCHEMA, folded_attention_backward, fake_backward)

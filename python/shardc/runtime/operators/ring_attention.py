@@ -13,8 +13,15 @@ from __future__ import annotations
 from torch import Tensor
 
 from .attention import attention, attention_backward
-from .define import define, wide
-from .folded_attention import BACKWARD_SCHEMA, SCHEMA, folded_attention, folded_attention_backward
+from .define import define
+from .folded_attention import (
+    BACKWARD_SCHEMA,
+    SCHEMA,
+    fake,
+    fake_backward,
+    folded_attention,
+    folded_attention_backward,
+)
 
 
 def ring_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, ways: int) -> tuple[Tensor, Tensor]:
@@ -40,22 +47,5 @@ def ring_attention_backward(
     return attention_backward(grad_out, q, k, v, None, out, lse, False, scale, 0)
 
 
-def _fake(q: Tensor, k: Tensor, v: Tensor, scale: float, ways: int) -> tuple[Tensor, Tensor]:
-    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=wide(q.dtype))
-
-
-def _fake_backward(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    scale: float,
-    ways: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
-
-
-define("ring_attention", SCHEMA, ring_attention, _fake)
-define("ring_attention_backward", BACKWARD_SCHEMA, ring_attention_backward, _fake_backward)
+define("ring_attention", SCHEMA, ring_attention, fake)
+define("ring_attention_backward", BACKWARD_SCHEMA, ring_attention_backward, fake_backward)
