@@ -222,6 +222,7 @@ def ring_attention(call: OpCall) -> Rule:
         replicate=WHOLE & sizes.keys(),
         lower=_local_ring,
         traded=frozenset("n"),
+        trades_in_loops=True,
     )
 
 
@@ -239,4 +240,5 @@ def ring_attention_backward(call: OpCall) -> Rule:
         linear=(frozenset({0}),),
         lower=_local_backward,
         traded=frozenset("n"),
+        trades_in_loops=True,
     )

@@ -111,6 +111,7 @@ class Rule:
       on it; None where any will do, and for all where none will. Others follow :meth:`neutral_of`.
     - ``lower``: builds the local call where it is more than the same operator on local tensors.
     - ``traded``: factors over which ``lower`` exchanges values between ranks. Iterations can't cut them.
+    - ``trades_in_loops``: whether it does so within an iteration, too: no batch is among those factors.
     """
 
     operands: tuple[Dims, ...]
@@ -122,6 +123,7 @@ class Rule:
     lower: Lower | None = None
     neutral: Mapping[str, tuple[float | None, ...] | None] = field(default_factory=dict)
     traded: frozenset[str] = frozenset()
+    trades_in_loops: bool = False
 
     def neutral_of(self, factor: str) -> tuple[float | None, ...] | None:
         """What padding of ``factor`` must hold in each operand, None where any will do; None if it can't be
@@ -299,7 +301,7 @@ def find_rule(call: OpCall) -> Rule | None:
 def find_rule_in_loops(call: OpCall) -> Rule | None:
     """The rule of a call in a program with time axes: an iteration can't trade with one that is not yet."""
     rule = find_rule(call)
-    if rule is None or not rule.traded:
+    if rule is None or not rule.traded or rule.trades_in_loops:
         return rule
     return replace(rule, replicate=rule.replicate | rule.traded, traded=frozenset())
 

@@ -63,7 +63,7 @@ class DistInterleave(ReadingPass):
             spread = LayoutSpread(program, folds, seeds) if folds else spread
             with reading.module.context, ir.Location.unknown():
                 _Interleaver(program, spread, codec, mesh).run()
-            remark_gathers(program, mesh)
+            remark_gathers(program)
         return bool(seeds)
 
 

@@ -15,15 +15,9 @@ FOLDED = "shardc.folded_attention"
 
 
 def ring_ways(node: Node, mesh: Mesh) -> int:
-    """In how many ways a plan cuts the sequence of a call whose keys are to travel; 0 for other calls.
-
-    Iterations of a loop can't trade with those that have not begun, so that with micro-batches keys are
-    gathered.
-    """
+    """In how many ways a plan cuts the sequence of a call whose keys are to travel; 0 for other calls."""
     axes = attention_axes(node.op, "ring") if node.spec.target in CALLS else frozenset()
-    if not axes or any(a.kind == "time" for a in mesh.axes):
-        return 0
-    return prod(map(mesh.size, axes))
+    return prod(map(mesh.size, axes)) if axes else 0
 
 
 def sees_all(node: Node) -> bool:
@@ -32,10 +26,9 @@ def sees_all(node: Node) -> bool:
     return not spec["causal"] and spec["mask"] is None and spec["q"].shape[2] == spec["k"].shape[2]
 
 
-def remark_gathers(program: Program, mesh: Mesh) -> None:
+def remark_gathers(program: Program) -> None:
     """Say which calls gather keys and values although a plan wants them to travel."""
-    loops = any(a.kind == "time" for a in mesh.axes)
-    why = "micro-batches are a loop" if loops else "masks, other sequences, or lengths that do not divide"
+    why = "masks, other sequences, or lengths that do not divide"
     ops = [view.operation for view in program.block.operations]
     calls = [op for op in ops if op.name == "torch.operator" and target_name(op) in (CALLS[0], FOLDED)]
     left = [op for op in calls if attention_axes(op, "ring")]

@@ -56,14 +56,16 @@ RINGS = [
     ("zero3*ring", {"data": 2, "ring": 2}, (4, 16)),
     ("ring*sequence", {"ring": 2, "tensor": 2}, (3, 16)),
 ]
+"""With one micro-batch and with two; an odd batch is padded."""
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("micro_batches", [1, 2])
 @pytest.mark.parametrize(("plan", "mesh", "sizes"), RINGS)
-def test_keys_travel(plan: str, mesh: dict[str, int], sizes: tuple[int, int]) -> None:
+def test_keys_travel(plan: str, mesh: dict[str, int], sizes: tuple[int, int], micro_batches: int) -> None:
     training = _llama(*sizes)
     step = capture(training, clip=0.5)
-    compiled = step.compile(mesh, plan)
+    compiled = step.compile(mesh, plan, micro_batches)
     assert "ring_attention" in compiled.levels["2-annotated"]
     check_equal(step, compiled, training, train_eagerly(training, clip=0.5))
 
@@ -80,10 +82,12 @@ def test_of_any_model(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_in_a_pipeline() -> None:
+@pytest.mark.parametrize("preset", ["context", "ring"])
+def test_in_a_pipeline(preset: str) -> None:
     training = _llama(4, 16)
     model = training.fresh()
     (batch,) = training.batches(1)
     optimizer, mesh = training.optimizer(model), {"context": 2, "pipe": 2}
-    step = shardc.compile_step(model, optimizer, batch, mesh=mesh, plan="context*pipeline", micro_batches=2)
+    plan = f"{preset}*pipeline"
+    step = shardc.compile_step(model, optimizer, batch, mesh=mesh, plan=plan, micro_batches=2)
     assert step.check().passed

@@ -23,7 +23,7 @@ from shardc.runtime.errors import RuntimeFailure
 REMARKS = {
     "Interleaved": "A weight holds several parts, such as fused q, k and v, each of which is cut.",
     "NotCut": "A tensor stays whole where a preset would have cut it.",
-    "KeysGathered": "Under `ring` some calls of attention gather keys and values: they have masks, or loops.",
+    "KeysGathered": "Under `ring` some calls of attention gather keys and values: they have masks, say.",
     "NotDispatched": "Rows of experts stay where they are, as blocks of the batch do not divide them.",
     "NotFolded": "Under `context` and a causal mask devices have unequal work: the sequence is not folded.",
     "Padded": "Dims that do not divide by the mesh are computed with padding.",
