@@ -4,7 +4,8 @@ A rank computes with its own keys and values first, then with those of the rank 
 are merged by their lse (Liu et al., 2023). On folded rows (zigzag) a rank has the blocks r and 2 n - 1 - r.
 Of another's pair its last block sees the first one. Beside that, its first block sees the other's first, or
 its last the other's last, by which of the two ranks is before the other: two tiles a step on each rank, with
-no mask.
+no mask. Where a rank has several pairs (another axis cuts heads, too), the first blocks of all are its first
+one, and the last blocks its last.
 
 Gradients of keys and values travel with them, and one place more.
 """
@@ -63,12 +64,47 @@ class _Ring:
     def scale(self) -> float:
         return self.local.spec["scale"]
 
+    @property
+    def half(self) -> int:
+        """How many rows a rank has before the middle of the sequence."""
+        return self.local.size("n") * self.local.size("r") // 2
+
     def halves(self, value: Any) -> list[Any]:
-        """The first and the last block of a rank's rows; all of them where nothing is folded."""
+        """A rank's rows before and behind the middle; all of them where nothing is folded."""
         if not self.is_folded:
             return [value]
-        half = self.local.size("r") // 2
-        return [part(self.local, value, ROWS, start, start + half) for start in (0, half)]
+        return [part(self.local, value, ROWS, start, start + self.half) for start in (0, self.half)]
+
+    def in_order(self, value: Any, shape: tuple[int, ...]) -> Any:
+        """A rank's rows of several pairs of blocks: first blocks, then last ones, as in the sequence."""
+        pairs = self.local.size("n") if self.is_folded else 1
+        if pairs == 1:
+            return value
+        local, (before, after) = self.local, (shape[:ROWS], shape[ROWS + 1 :])
+        blocks = local.emit("aten.reshape", value, (*before, pairs, 2, self.half // pairs, *after))
+        first, last = (local.emit("aten.select.int", blocks, ROWS + 1, n) for n in (0, 1))
+        last = local.emit("aten.flip", last, (ROWS,))
+        return local.emit("aten.reshape", joined(local, [first, last], ROWS), shape)
+
+    def by_pairs(self, value: Any, shape: tuple[int, ...]) -> Any:
+        """The other way round."""
+        pairs = self.local.size("n") if self.is_folded else 1
+        if pairs == 1:
+            return value
+        local, (before, after) = self.local, (shape[:ROWS], shape[ROWS + 1 :])
+        blocks = local.emit("aten.reshape", value, (*before, 2, pairs, self.half // pairs, *after))
+        first, last = (local.emit("aten.select.int", blocks, ROWS, n) for n in (0, 1))
+        last = local.emit("aten.flip", last, (ROWS,))
+        apart = [local.emit("aten.unsqueeze", half, ROWS + 1) for half in (first, last)]
+        return local.emit("aten.reshape", local.emit("aten.cat", tuple(apart), ROWS + 1), shape)
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Of a rank's ``q``, ``k``, ``v``, ``out`` or ``lse``."""
+        size = self.local.size
+        rows = size("n") * (size("r") if self.is_folded else 1)
+        heads = size("h") if tensor in ("k", "v") else size("h") * size("g")
+        width = {"q": ("d",), "k": ("d",), "v": ("e",), "out": ("e",), "lse": ()}[tensor]
+        return (size("b"), heads, rows, *map(size, width))
 
     def travelled(self, *values: Any) -> list[Any]:
         """What the rank before this one has."""
@@ -78,7 +114,7 @@ class _Ring:
         """Whether this rank comes after the one whose keys it has now: a number of no dims."""
         local = self.local
         place = local.emit("aten.scalar_tensor", local.offset("n"), torch.int64, None, None, None)
-        return local.emit("aten.ge.Scalar", place, step)
+        return local.emit("aten.ge.Scalar", place, step * local.size("n"))
 
     def either(self, condition: Any, a: Any, b: Any) -> Any:
         return self.local.emit("aten.where.self", condition, a, b)
@@ -123,9 +159,9 @@ def _attended(ring: _Ring, q: Any, k: Any, v: Any, causal: bool = False) -> Part
 
 def _local_ring(local: Local) -> Sequence[Any]:
     ring = _Ring(local)
-    q, k, v, *_ = local.args
     if ring.ranks == 1:
         return emit_with(local)
+    q, k, v = (ring.in_order(x, ring.shape(name)) for x, name in zip(local.args, "qkv", strict=False))
     queries = ring.halves(q)
     own = _attended(ring, q, k, v, causal=ring.is_folded)
     found = list(zip(*map(ring.halves, own), strict=True))
@@ -135,7 +171,8 @@ def _local_ring(local: Local) -> Sequence[Any]:
     out, lse = (joined(local, list(parts), ROWS) for parts in zip(*found, strict=True))
     out_type, lse_type = local.results
     assert isinstance(out_type, TensorType) and isinstance(lse_type, TensorType)
-    return [out if out_type.dtype == lse_type.dtype else _cast(local, out, out_type.dtype), lse]
+    out = out if out_type.dtype == lse_type.dtype else _cast(local, out, out_type.dtype)
+    return [ring.by_pairs(out, ring.shape("out")), ring.by_pairs(lse, ring.shape("lse"))]
 
 
 def _step(ring: _Ring, step: int, queries: list[Any], found: list[Partial], k: Any, v: Any) -> list[Partial]:
@@ -155,9 +192,11 @@ def _step(ring: _Ring, step: int, queries: list[Any], found: list[Partial], k: A
 
 def _local_backward(local: Local) -> Sequence[Any]:
     ring = _Ring(local)
-    grad, q, k, v, out, lse, *_ = local.args
     if ring.ranks == 1:
         return emit_with(local)
+    names = ("out", "q", "k", "v", "out", "lse")
+    given = (ring.in_order(x, ring.shape(name)) for x, name in zip(local.args, names, strict=False))
+    grad, q, k, v, out, lse = given
     rows = list(zip(*(ring.halves(x) for x in (grad, q, out, lse)), strict=True))
     dq, *own = _differentiated(ring, (grad, q, out, lse), k, v, causal=ring.is_folded)
     queries, sums = ring.halves(dq), None
@@ -168,7 +207,8 @@ def _local_backward(local: Local) -> Sequence[Any]:
         sums = made if before is None else [ring.added(a, b) for a, b in zip(before, made, strict=True)]
     assert sums is not None
     keys = [ring.added(a, b) for a, b in zip(own, ring.travelled(*sums), strict=True)]
-    return [joined(local, queries, ROWS), *keys]
+    made = zip((joined(local, queries, ROWS), *keys), ("q", "k", "v"), strict=True)
+    return [ring.by_pairs(value, ring.shape(name)) for value, name in made]
 
 
 def _differentiated(ring: _Ring, rows: Sequence[Any], k: Any, v: Any, causal: bool = False) -> list[Any]:

@@ -133,7 +133,7 @@ class _Interleaver:
             writer = PartsWriter.at(self._builder, node.op)
             self._replace(node, writer.moved(call.move, call.whole, reads, node.spec.args))
         elif call.folded:
-            travels = ring_ways(node, self._mesh) == call.folded
+            travels = ring_ways(node, self._mesh) > 1
             self._attend(node, "ring" if travels else "folded", call.folded, reads)
         elif self._is_ring(node, call):
             self._attend(node, "ring", 0, reads)
@@ -153,7 +153,9 @@ class _Interleaver:
         ways = ring_ways(node, self._mesh)
         rows = [layout.get(2) for layout in call.operands]
         return (
-            ways > 1 and sees_all(node) and all(p is not None and p.in_order and p.ways == ways for p in rows)
+            ways > 1
+            and sees_all(node)
+            and all(p is not None and p.in_order and p.ways % ways == 0 for p in rows)
         )
 
     def _attend(self, node: Node, kind: str, ways: int, reads: list[ir.Value]) -> None:

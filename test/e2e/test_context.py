@@ -55,6 +55,7 @@ RINGS = [
     ("ring", {"ring": 4}, (2, 16)),
     ("zero3*ring", {"data": 2, "ring": 2}, (4, 16)),
     ("ring*sequence", {"ring": 2, "tensor": 2}, (3, 16)),
+    ("ring*ulysses", {"ring": 2, "ulysses": 2}, (2, 16)),
 ]
 """With one micro-batch and with two; an odd batch is padded."""
 

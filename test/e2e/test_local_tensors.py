@@ -22,7 +22,7 @@ CASES: list[tuple[str, dict[str, int], str | Mapping[str, object], int]] = [
     ("llama", {"data": 2, "context": 2, "tensor": 2}, "zero2*context*tensor", 1),
     ("gpt2", {"data": 3}, "data", 1),
     ("gpt2", {"tensor": 4}, "tensor", 1),
-    ("gpt2", {"ring": 2}, "ring", 1),
+    ("gpt2", {"ring": 2, "ulysses": 2}, "ring*ulysses", 1),
     ("gpt2", {"data": 2, "tensor": 2}, "zero3*sequence", 2),
     ("bert", {"tensor": 3}, "tensor", 1),
     ("bert", {"data": 4}, "zero3", 1),
