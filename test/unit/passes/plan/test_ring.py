@@ -6,6 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from shardc.dialects.aten.call import CallReader, target_name
+from shardc.passes.manager.program import program_blocks
 
 B, S, HIDDEN, HEADS = 4, 8, 32, 4
 """Batch, sequence, hidden size and heads of the fixture's Llama."""
@@ -49,3 +54,27 @@ def test_a_length_that_is_not_folded_gathers_its_keys(llama: Callable) -> None:
     compiled = llama(1, "ring", {"context": 8}).compiled
     (said,) = [r.render() for r in compiled.remarks if r.name == "KeysGathered"]
     assert "1 calls of attention gather keys and values" in said
+
+
+def test_folded_sequences_keep_all_ranks_busy(compile_plan: Callable) -> None:
+    """At 8 ranks a ring over sequences in order is at 53.3% of ideal, one over folded ones at 100%.
+
+    In pairs of a row and a column that it sees: in each step ranks wait for the one with the most.
+    """
+    ranks, length = 8, 32
+    ideal = length * length / 2 / ranks
+    block = length // ranks
+    naive = block * block / 2 + (ranks - 1) * block * block  # some rank sees all of each later block
+    assert round(100 * ideal / naive, 1) == 53.3
+    ids = torch.zeros(2, length, dtype=torch.int64)
+    config = LlamaConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4, vocab_size=64
+    )
+    batch = {"input_ids": ids, "labels": ids}
+    module = compile_plan(LlamaForCausalLM(config), batch, "ring", {"context": ranks}).compiled.rank_module
+    reader = CallReader()
+    ops = [view.operation for block in program_blocks(module) for view in block.operations]
+    calls = [op for op in ops if op.name == "torch.operator" and target_name(op) == "shardc.attention"]
+    tiles = [reader.read(op).spec for op in calls]
+    assert len(tiles) == 1 + 2 * (ranks - 1)
+    assert sum(t["q"].shape[2] * t["k"].shape[2] / (2 if t["causal"] else 1) for t in tiles) == ideal
