@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import inf, isinf
 
 UNITS = {"": 1, "k": 1_000, "M": 1_000**2, "G": 1_000**3, "T": 1_000**4}
 BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
@@ -17,4 +18,5 @@ def size_of(value: object) -> object:
     if found is None:
         return value
     unit = {**UNITS, **BINARY}.get(found["unit"])
-    return value if unit is None else int(float(found["number"]) * unit)
+    size = inf if unit is None else float(found["number"]) * unit
+    return value if isinf(size) else int(size)

@@ -13,7 +13,8 @@ import torch
 from torch_mlir import ir
 
 from shardc.artefact.folder import write_artefact
-from shardc.artefact.manifest import ManifestFields
+from shardc.artefact.manifest import ManifestFields, build_manifest
+from shardc.backends.torch.emit import emit_program
 from shardc.dialects.context import new_context
 
 HERE = Path(__file__).parent
@@ -82,8 +83,8 @@ def artefact(tmp_path_factory: pytest.TempPathFactory, values: dict[str, torch.T
         write_artefact(
             folder,
             {"3-rank": str(module)},
-            module,
-            fields,
+            emit_program(module),
+            build_manifest(module, fields, ""),
             constants=constants,
             state=state,
             batches=[{"x": values["x"]}],
