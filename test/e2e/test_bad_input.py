@@ -317,7 +317,7 @@ UNKNOWN_OPERATOR = STEP.replace(
         (
             STEP,
             "dist-propagat",
-            ["UnknownPass: ", "'dist-propagat'; did you mean dist-propagate or dist-pad?"],
+            ["UnknownPass: ", "'dist-propagat'; did you mean dist-propagate or dist-pad"],
         ),
         (
             STEP,
