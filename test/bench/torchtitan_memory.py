@@ -51,9 +51,9 @@ PIPELINE_GIB, PIPELINE_BATCH = 82.5, 256
 PIPELINE = Candidate({"pipe": 8, "data": 8, "tensor": 8}, "pipeline*zero3*sequence", micro_batches=32)
 TENSOR_PLAN = {
     "tok_embeddings": "embedding_rowwise",
-    "layers.*.attention.w[qkv]": "colwise",
+    **{f"layers.*.attention.{name}": "colwise" for name in ("wq", "wk", "wv")},
     "layers.*.attention.wo": "rowwise",
-    "layers.*.feed_forward.w[13]": "colwise",
+    **{f"layers.*.feed_forward.{name}": "colwise" for name in ("w1", "w3")},
     "layers.*.feed_forward.w2": "rowwise",
     "output": "colwise",
 }
