@@ -20,8 +20,8 @@ import torch
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.rules.neighbours import joined, part, shift
 from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, emit_with, rule_for
+from shardc.dialects.rules.spatial.neighbours import joined, part, shift
 
 ROWS = 2
 """The dim of a sequence."""

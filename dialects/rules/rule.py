@@ -241,8 +241,8 @@ _F = TypeVar("_F", bound=RuleFunction)
 _RULES: dict[str, RuleFunction] = {}
 # One module per family of operators; importing it registers its rules.
 FAMILIES = """
-    attention convolution creation embedding experts fourier indexing linear_algebra matmul normalization
-    pointwise pooling random reduction ring_attention scan_sort views
+    attention creation embedding experts fourier indexing linear_algebra matmul normalization pointwise
+    random reduction ring_attention scan_sort spatial.convolution spatial.pooling views
 """
 
 

@@ -12,9 +12,9 @@ from math import gcd
 from typing import TypeVar
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.rules.neighbours import rolled
 from shardc.dialects.rules.pointwise import FIRST, Factors, Sets, aligned, local_sizes, pointwise, results_of
 from shardc.dialects.rules.rule import Dim, Dims, Local, Lower, Rule, emit_with, rule_for
+from shardc.dialects.rules.spatial.neighbours import rolled
 
 _T = TypeVar("_T")
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.dialects.rules.pooling import LINEAR, MAXIMA
 from shardc.dialects.rules.proving.execution import sample
 from shardc.dialects.rules.proving.proof import prove
+from shardc.dialects.rules.spatial.pooling import LINEAR, MAXIMA
 
 aten = torch.ops.aten
 IMAGES = {1: sample(4, 6, 8), 2: sample(4, 6, 8, 4), 3: sample(2, 4, 4, 4, 2)}

@@ -17,8 +17,8 @@ from typing import Any
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.matmul import on_first
-from shardc.dialects.rules.neighbours import Halo, Windows, part, setting_at
 from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, emit_with, rule_for
+from shardc.dialects.rules.spatial.neighbours import Halo, Windows, part, setting_at
 
 LINEAR_WITHOUT_BIAS = (frozenset({0}), frozenset({1}))
 LINEAR_WITH_BIAS = (frozenset({0, 2}), frozenset({1, 2}))

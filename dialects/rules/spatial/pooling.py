@@ -18,9 +18,9 @@ import torch
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
-from shardc.dialects.rules.neighbours import Halo, Windows, setting_at
 from shardc.dialects.rules.pointwise import results_of
 from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, emit_with, rule_for
+from shardc.dialects.rules.spatial.neighbours import Halo, Windows, setting_at
 
 # Spatial dims -> operators that are linear in their first operand: averages, resampling, all gradients.
 LINEAR = {
