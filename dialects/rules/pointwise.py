@@ -177,7 +177,7 @@ _register(((0, 2),), "masked_fill.Tensor")
 _register(((1,),), "copy fill.Tensor")
 
 
-rule_for("prims.convert_element_type")(lambda call: pointwise(call, FIRST))
+rule_for("prims.convert_element_type", "shardc.constrain")(lambda call: pointwise(call, FIRST))
 
 
 @rule_for("aten.where.ScalarOther", "aten.where.ScalarSelf")

@@ -10,6 +10,7 @@ PASSES: dict[str, str] = {
     "dist-accumulate": "shardc.passes.accumulate.dist_accumulate:DistAccumulate",
     "dist-apply-plan": "shardc.passes.plan.dist_apply_plan:DistApplyPlan",
     "dist-combine": "shardc.passes.optimize.dist_combine:DistCombine",
+    "dist-constrain": "shardc.passes.plan.dist_constrain:DistConstrain",
     "dist-dispatch": "shardc.passes.experts.dist_dispatch:DistDispatch",
     "dist-insert-reshards": "shardc.passes.partition.dist_insert_reshards:DistInsertReshards",
     "dist-interleave": "shardc.passes.interleave.dist_interleave:DistInterleave",

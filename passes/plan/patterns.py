@@ -7,16 +7,13 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from shardc.diagnostics.passes.plan import BadShardingEntry, PatternMatchesNothing, TooManyDims
+from shardc.dialects.dist.layout_text import WHOLE, axes_of
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.plan.plan import Argument, DimNames, Plan
 from shardc.passes.plan.plan_check import dims_problem
 from shardc.passes.plan.presets import Setting, close_inputs
 
 PLANNED_ROLES = frozenset(("param", "input", "opt_state", "buffer"))
-
-
-WHOLE = "whole"
-"""In the place of a sharding: no dim is cut."""
 
 
 def read_patterns(patterns: Mapping[str, object], arguments: Sequence[Argument], mesh: Mesh) -> Plan:
@@ -52,16 +49,8 @@ def read_dims(argument: Argument, entries: object, mesh: Mesh) -> DimNames:
         raise BadShardingEntry(name=argument.name, entry=entries)
     if len(entries) > len(argument.shape):
         raise TooManyDims(name=argument.name, given=len(entries), shape=list(argument.shape))
-    given = tuple(_axes(argument, entry) for entry in entries)
+    given = tuple(tuple(axes_of(argument.name, entry)) for entry in entries)
     dims = given + ((),) * (len(argument.shape) - len(given))
     if problem := dims_problem(argument, dims, mesh, entries):
         raise problem
     return dims
-
-
-def _axes(argument: Argument, entry: object) -> tuple[str, ...]:
-    names = [entry] if isinstance(entry, str) else [] if entry is None else entry
-    axes = [a for a in names if isinstance(a, str)] if isinstance(names, list | tuple) else []
-    if not isinstance(names, list | tuple) or len(axes) != len(names):
-        raise BadShardingEntry(name=argument.name, entry=entry)
-    return tuple(axes)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from shardc.commands.explain_function import explain_fusion, explain_memory
     from shardc.commands.tune import tune_path as tune
     from shardc.dialects.rules.custom import rule
+    from shardc.frontend.operators.constrain import constrain
     from shardc.options.kernels import Kernels
     from shardc.options.numerics import Numerics
     from shardc.options.parallelism import Parallelism
@@ -31,6 +32,7 @@ __all__ = [
     "__version__",
     "compile_forward",
     "compile_step",
+    "constrain",
     "explain_fusion",
     "explain_memory",
     "export_weights",
@@ -48,6 +50,7 @@ _LAZY = {
     "compile_forward": ("shardc.step.compile_forward", "compile_forward"),
     "Shapes": ("shardc.options.shapes", "Shapes"),
     "compile_step": ("shardc.step.compile_step", "compile_step"),
+    "constrain": ("shardc.frontend.operators.constrain", "constrain"),
     "explain_fusion": ("shardc.commands.explain_function", "explain_fusion"),
     "explain_memory": ("shardc.commands.explain_function", "explain_memory"),
     "export_weights": ("shardc.step.hugging_face", "export_weights"),

@@ -14,6 +14,7 @@ from shardc.diagnostics.passes.accumulate import OneMicroBatch
 from shardc.diagnostics.passes.pipeline import ReshardOfStages
 from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.diagnostics.passes.recompute import BudgetAndRecompute, BudgetOfStages
+from shardc.options.constraints import parse_constraints
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
 from shardc.options.presets import PRESETS, PRODUCTS, plan_terms, product_of
@@ -125,6 +126,19 @@ class Parallelism(Group):
         above=0,
         parse=size_of,
         convert=size_of,
+    )
+
+    constraints: Mapping[str, object] | None = option(
+        None,
+        "How outputs of modules lie on the mesh, by patterns of modules' names: for each dim the axes that "
+        "cut it, None where nothing may, '?' where propagation may; or 'whole'. shardc.constrain says the "
+        "same in a model's code.",
+        Hint(
+            "a mapping of modules' names to layouts",
+            'as in constraints={"layers.*.mlp": ["data", "?", None]}',
+            "MODULE=AXIS,-,?;...",
+        ),
+        parse=parse_constraints,
     )
 
     def __post_init__(self) -> None:

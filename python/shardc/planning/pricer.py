@@ -13,6 +13,7 @@ from shardc.diagnostics.base import ShardcError
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
+from shardc.frontend.step.constrained import Wanted
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import Parallelism
 from shardc.options.step import StepOptions
@@ -27,6 +28,7 @@ from shardc.planning.price import Priced, price_of
 from shardc.planning.question import Question
 from shardc.report.device_work import Work, single_work
 from shardc.runtime.report.logs import TIMING
+from shardc.step.constraints import layouts_of
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.recomputed import recomputed
 from shardc.step.shard import Compiled, capture_choices, compile_capture, make_mesh, model_plan_of
@@ -34,8 +36,10 @@ from shardc.step.within_budget import Ladder, Made
 
 CHECKED = 4
 """Periods of equal layers of the program that two and three of them have to foretell."""
-Version = tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]
-"""A version of the model: how many periods of equal layers there are, and the modules that are noted."""
+Version = tuple[tuple[tuple[int, ...], ...], tuple[str, ...], tuple[tuple[str, Wanted], ...]]
+"""A version of the model: how many periods of equal layers there are, the modules that are noted, and those
+whose outputs are constrained.
+"""
 
 
 class Pricer:
@@ -73,6 +77,7 @@ class Pricer:
         in stages and plans of files, which speak of single layers, or costs are not affine.
         """
         is_by_name = not isinstance(options.get("recompute", "none"), str)
+        is_by_name |= options.get("constraints") is not None
         is_by_name |= options.get("memory_budget") is not None  # the peak of all layers decides
         if is_by_name or "pipeline" in candidate.plan or candidate.plan.endswith(".json") or not self._runs:
             return None
@@ -156,7 +161,8 @@ class Pricer:
     def _captured(self, periods: Periods, options: Parallelism) -> Capture:
         """The captured step, with a module of its own for the passes to change."""
         with shallow(self.question, self._runs, periods) as q:
-            key = _counts(periods), recomputed(q.model, options)
+            layouts = layouts_of(q.model, options.constraints)
+            key = _counts(periods), recomputed(q.model, options), tuple(layouts.items())
             if key not in self._captures:
                 self._captures[key] = capture_step(
                     q.model,
@@ -166,6 +172,7 @@ class Pricer:
                     autocast=self._autocast,
                     context=new_context(),
                     noted=key[1],
+                    layouts=layouts,
                 )
         capture = self._captures[key]
         return replace(capture, module=copy_module(capture.module))

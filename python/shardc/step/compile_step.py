@@ -51,6 +51,7 @@ from shardc.runtime.step import COPY_HINT, TrainStep
 from shardc.runtime.torch_private import uncompiled
 from shardc.step.arguments import check_arguments, one_device, world_size
 from shardc.step.compile_forward import take
+from shardc.step.constraints import layouts_of
 from shardc.step.evaluate import Forwards
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.fuse_step import check_no_force, step_target
@@ -397,6 +398,7 @@ def compile_with(
         autocast=None if numerics.autocast is None else getattr(torch, numerics.autocast),
         outputs=Outputs(options.results.outputs or {}),
         noted=recomputed(uncompiled(model), parallelism),
+        layouts=layouts_of(uncompiled(model), parallelism.constraints),
     )
     with collection_paused():
         capture = trace(context=new_context(), twice=numerics.verify)

@@ -42,6 +42,7 @@ from shardc.passes.partition.dist_partition import DistPartition
 from shardc.passes.pipeline.pipe_cut import cut_pipeline
 from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_plan
+from shardc.passes.plan.dist_constrain import DistConstrain
 from shardc.passes.plan.for_batch import for_batch
 from shardc.passes.plan.patterns import read_patterns
 from shardc.passes.plan.plan import ATTENTION, Plan
@@ -84,7 +85,7 @@ def _passes(
 def _to_level_2(reshard_after_forward: bool, expert_capacity: float | None) -> list[Pass]:
     """The passes from a plan's shardings to level 2."""
     dispatch = DistDispatch(expert_capacity or 0.0)
-    return [dispatch, *build(_PROPAGATE), DistInsertReshards(reshard_after_forward)]
+    return [DistConstrain(), dispatch, *build(_PROPAGATE), DistInsertReshards(reshard_after_forward)]
 
 
 def _recompute(recompute: Recompute) -> list[Pass]:

@@ -76,6 +76,16 @@ class PatternMatchesNothing(ShardcError):
     hint = "the nearest names are {nearest}"
 
 
+class ConstrainsNothing(ShardcError):
+    """A pattern of ``constraints`` that no module has, or whose modules have no output to constrain."""
+
+    template = "constraints name {pattern!r}, {problem}"
+    hint = (
+        "name modules that the forward calls, as in model.named_modules(), or call "
+        "shardc.constrain(x, layout) in the model's code"
+    )
+
+
 class TooManyWays(ShardcError):
     """A dim is to be cut into more blocks than it has elements: 3 over 4 devices (5 over 4: 2, 2, 1, 0)."""
 

@@ -16,6 +16,7 @@ from shardc.frontend.importing.graph_io import finish
 from shardc.frontend.importing.mlir_import import import_step
 from shardc.frontend.selected.fix_sizes import fix_sizes
 from shardc.frontend.step.batch import LossFunction, flatten_batch
+from shardc.frontend.step.constrained import Layouts
 from shardc.frontend.step.model_state import ModelState, has_storage, model_state
 from shardc.frontend.step.optimizer import StateSlot, TracedOptimizer
 from shardc.frontend.step.outputs import Outputs
@@ -40,6 +41,7 @@ def capture_step(
     twice: bool = False,
     outputs: Outputs = NOTHING,
     noted: Collection[str] = (),
+    layouts: Layouts | None = None,
 ) -> Capture:
     """Traces forward, loss, backward, clipping and ``optimizer.step()`` as one function; nothing is computed.
 
@@ -51,7 +53,7 @@ def capture_step(
     ``torch.autocast`` with that dtype. ``twice`` traces two steps in a row, to see what a trace would freeze
     that is neither an attribute of a module nor a generator of random numbers: time, globals. ``outputs`` are
     results besides the loss, of role ``output``. ``noted`` names modules: ops of their calls get the
-    attribute ``dist.module``.
+    attribute ``dist.module``. ``layouts``: of modules' outputs.
 
     Raises subclasses of ShardcError, from ``shardc.diagnostics.frontend``.
     """
@@ -72,6 +74,7 @@ def capture_step(
         twice=twice,
         outputs=outputs,
         noted=noted,
+        layouts=layouts,
     )
     # Without collections, and without code for a graph that still changes, a trace takes a fifth less time.
     with collection_paused(), use_lazy_graph_module(True):

@@ -41,6 +41,7 @@ from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
 from shardc.frontend.step.call import call_of
+from shardc.frontend.step.constrained import Layouts, constrained
 from shardc.frontend.step.fold.folding import Folding
 from shardc.frontend.step.fold.layers import seen_by
 from shardc.frontend.step.fold.noted import noting
@@ -121,9 +122,11 @@ class StepTracer:
         twice: bool = False,
         outputs: Outputs = NOTHING,
         noted: Collection[str] = (),
+        layouts: Layouts | None = None,
     ) -> None:
         """``outputs``: what the step returns besides its loss. ``twice``: trace two steps in a row in any
         case, and refuse a second that is another program. ``noted``: modules whose calls ops are marked with.
+        ``layouts``: of modules' outputs.
         """
         self._model, self._state, self._optimizer = model, state, optimizer
         self._inputs, self._batch_tree = batch
@@ -134,7 +137,7 @@ class StepTracer:
         read = dict.fromkeys([*optimizer.names, *clipped])
         self._trained = [name for name in read if state.params[name].requires_grad]
         self._twice, self._modules, self._outputs = twice, modules_of(model, loss), outputs
-        self._noted = noted
+        self._noted, self._layouts = noted, layouts or {}
         self._found: Tensors = {}
         self._results: list[tuple[str, str]] = []
         self._where = caller_line()
@@ -195,9 +198,10 @@ class StepTracer:
         # A lambda: make_fx counts a bound method's self among the arguments.
         traced = make_fx(lambda flat: self._record(flat, between), table, tracing_mode="real")
         self._stream.restart()
+        laid_out = constrained(self._model, self._layouts)
         layers = nullcontext() if self._symbols else seen_by(self._folding, self._model)
         noted = nullcontext() if calls is None else noting(calls, self._recorder)
-        with unchanged(self._modules.values()), layers, noted:
+        with unchanged(self._modules.values()), laid_out, layers, noted:
             try:
                 return traced(tensors), python_values(self._modules)
             except Unfoldable:
