@@ -21,7 +21,7 @@ Source = Callable[[int], int]
 
 @dataclass(frozen=True)
 class Rows:
-    """Place i makes ``made`` rows along ``dim``, the first of which is row ``i * made - before`` of the whole.
+    """Place i makes ``made`` rows along ``dim``, the first of them row ``i * made - before`` of the whole.
 
     ``ways``: how many places share ``factor``; each has ``given`` rows.
     """
