@@ -62,7 +62,7 @@ class Framed(nn.Module):
             framed = F.gelu(F.pad(x, (2, 1, 1, 1), mode))
             x = F.pad(framed, (-2, -1, -1, -1)) + F.pad(x, (0, 0, 3, -3))
         # A pad of a part is gathered: its rows do not divide.
-        inside = F.pad(x[:, :, 1:-2], (0, 0, 0, 3), value=0.5)  # a pad of a part is gathered
+        inside = F.pad(x[:, :, 1:-2], (0, 0, 0, 3), value=0.5)
         return self.last(inside + x)[:, :, ::2].mean((2, 3))
 
 
