@@ -44,6 +44,14 @@ class Ranks:
         yield
         self.times = before
 
+    def runs(self, axis: Axis, iteration: int) -> list[bool]:
+        """Whether each rank runs an iteration of the loop over ``axis``; of shares, those that are its own."""
+        sharers = self.mesh.sharers(axis)
+        if sharers is None:
+            return [True] * self.count
+        owners = [place for place, n in enumerate(self.mesh.shares[axis.name].trips) for _ in range(n)]
+        return [self.mesh.coordinate(rank, sharers) == owners[iteration] for rank in range(self.count)]
+
     def _coordinate(self, rank: int, axis: Axis) -> int:
         if not self.mesh.is_time(axis):
             return self.mesh.coordinate(rank, axis)

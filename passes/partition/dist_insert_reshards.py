@@ -49,13 +49,15 @@ class DistInsertReshards(ReadingPass):
         module = reading.module
         mesh, program = reading.sharded(level=2)
         codec = ShardingCodec(module.context, mesh)
-        program = split_by_phase(module, program) if self.reshard_after_forward else program
+        # Ranks that run iterations of their own gather nothing in them, and keep what they gather before.
+        again = self.reshard_after_forward and not mesh.shares
+        program = split_by_phase(module, program) if again else program
         demands = DemandAnalysis(program, codec, mesh).run()
         if reassociate(program, demands):
-            again = read_program(module)
-            assert again is not None
-            program, demands = again, DemandAnalysis(again, codec, mesh).run()
-        stored = stored_parameters(program) if self.reshard_after_forward else {}
+            program = read_program(module)
+            assert program is not None
+            demands = DemandAnalysis(program, codec, mesh).run()
+        stored = stored_parameters(program) if again else {}
         share_views(program, demands, stored, mesh)
         _Inserter(program, codec, mesh, demands, stored).run()
         return True

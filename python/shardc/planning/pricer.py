@@ -29,7 +29,7 @@ from shardc.report.device_work import Work, single_work
 from shardc.runtime.report.logs import TIMING
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.recomputed import recomputed
-from shardc.step.shard import Compiled, capture_choices, compile_capture, make_mesh, model_plan_of
+from shardc.step.shard import Compiled, capture_choices, compile_capture, mesh_of, model_plan_of
 from shardc.step.within_budget import Ladder, Made
 
 CHECKED = 4
@@ -101,7 +101,7 @@ class Pricer:
         model = self.question.model
         plan, pipeline = resolve_plan(chosen.parallelism, model, chosen.pipeline)
         capture = partial(self._captured, self._whole() if periods is None else periods, chosen.parallelism)
-        mesh = make_mesh(candidate.mesh, candidate.micro_batches)
+        mesh = mesh_of(chosen.parallelism)
         read = partial(
             capture_choices,
             mesh=mesh,

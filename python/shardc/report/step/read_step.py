@@ -68,7 +68,7 @@ def _sections(block: ir.Block, codec: ShardingCodec) -> tuple[Section, ...]:
 def _turns(op: ir.Operation, codec: ShardingCodec) -> int:
     if op.name != "dist.loop":
         return 1
-    return codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0].size
+    return codec.mesh.turns(codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0])
 
 
 def _sent_bytes(functions: list[ir.Operation]) -> dict[int, float]:

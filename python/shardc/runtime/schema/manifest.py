@@ -62,7 +62,11 @@ _CHECK = s.record(
         "made_with": s.record({"shardc": s.text(), "torch": s.text(), "python": s.text()}),
         "model": HASH,
         "mesh": s.items(
-            s.record({"name": s.text(), "size": s.integer(1), "kind": s.choice("space", "time")}), 1
+            s.record(
+                {"name": s.text(), "size": s.integer(1), "kind": s.choice("space", "time")},
+                {"trips": s.items(s.integer(1), 1)},
+            ),
+            1,
         ),
         "arguments": s.items(_port(*ROLES)),
         "results": s.items(_port(*RESULT_ROLES), 1),
