@@ -19,11 +19,11 @@ from torch_mlir import ir
 
 from shardc.backends.eager import collectives
 from shardc.backends.eager.aten import WIDE, AtenCall, check_types, executed_type, prepare
-from shardc.backends.eager.dist_ops import HANDLERS, Values
+from shardc.backends.eager.dist_ops import HANDLERS
 from shardc.backends.eager.kern.linalg import run_kernel
 from shardc.backends.eager.program import STEP, Instruction, blamed_on, find_step, read_block
 from shardc.backends.eager.proof.signature import Port, read_arguments
-from shardc.backends.eager.ranks import Ranks, once_per
+from shardc.backends.eager.ranks import Ranks, Values, once_per
 from shardc.diagnostics.oracle import BadArguments, NoStep
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import read_type
@@ -126,7 +126,7 @@ class Machine:
         values.update(zip(op.results, made, strict=True))
         if self._observe is not None:
             for name, index in observed(op):
-                self._observe(name, values[op.results[index]], op)
+                self._observe(name, self.ranks.as_run(values[op.results[index]]), op)
 
     def _run(self, instruction: Instruction, values: Environment) -> list[Values]:
         op = instruction.op

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import accumulate
 from math import prod
 
 from torch_mlir import ir
@@ -31,6 +32,10 @@ class MeshAxis:
     def row(self) -> list[str | int | list[int]]:
         """The axis as plain data, as ``dist.mesh`` and saved plans have it."""
         return [self.name, self.size, self.kind, *([list(self.trips)] if self.trips else [])]
+
+    def runner(self, iteration: int) -> int:
+        """The place along the space axis whose rank runs an iteration."""
+        return next(place for place, end in enumerate(accumulate(self.trips)) if iteration < end)
 
     @staticmethod
     def of_row(name: str, size: int, kind: str, trips: Iterable[int] = ()) -> "MeshAxis":

@@ -23,8 +23,12 @@ def share_out(plan: Plan, inputs: Sequence[Argument], mesh: Mesh) -> None:
     """
     for share in mesh.shares.values():
         axis, cut = shared_axis(share.name), False
-        if axis == plan.pipeline or any(_has_experts(key, entry, axis) for key, entry in plan.entries.items()):
-            instead = "give the shares to an axis of data, zero1, zero2 or zero3; speeds= is of a pipeline's ranks"
+        if axis == plan.pipeline or any(
+            _has_experts(key, entry, axis) for key, entry in plan.entries.items()
+        ):
+            instead = (
+                "give the shares to an axis of data, zero1, zero2 or zero3; speeds= is of a pipeline's ranks"
+            )
             what = "a pipeline along it" if axis == plan.pipeline else "experts along it"
             raise SharesUnsupported(axis=axis, other=what, instead=instead)
         for argument in inputs:
@@ -72,4 +76,3 @@ def apportioned(rows: int, weights: Sequence[int]) -> list[int]:
     for i in order[: spare - sum(found)]:
         found[i] += 1
     return [1 + part for part in found]
-
