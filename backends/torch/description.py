@@ -92,6 +92,8 @@ def _entry(port: Port) -> Json:
     }
     if port.padded != type_.shape:
         found["padded"] = list(port.padded)
+    if port.share:
+        found["share"] = port.share
     if stored is not None:
         parts = stored.parts
         found["interleaved"] = {"dim": stored.dim, "ways": parts.ways, "sizes": list(parts.sizes)}

@@ -23,14 +23,9 @@ def share_out(plan: Plan, inputs: Sequence[Argument], mesh: Mesh) -> None:
     """
     for share in mesh.shares.values():
         axis, cut = shared_axis(share.name), False
-        if axis == plan.pipeline or any(
-            _has_experts(key, entry, axis) for key, entry in plan.entries.items()
-        ):
-            instead = (
-                "give the shares to an axis of data, zero1, zero2 or zero3; speeds= is of a pipeline's ranks"
-            )
-            what = "a pipeline along it" if axis == plan.pipeline else "experts along it"
-            raise SharesUnsupported(axis=axis, other=what, instead=instead)
+        if any(_has_experts(key, entry, axis) for key, entry in plan.entries.items()):
+            instead = "give experts an axis of their own, or the batch's axis equal shares"
+            raise SharesUnsupported(axis=axis, other="experts along it", instead=instead)
         for argument in inputs:
             entry = plan.entries.get(argument.key)
             named = {name for axes in (entry and entry.dims) or () for name in axes}

@@ -161,10 +161,9 @@ class Parallelism(Group):
 
     def _settle_shares(self, shares: Shares) -> None:
         """Keep the shares that differ, in lowest terms. Raises BadShares, SharesUnsupported."""
-        local = self.cluster is None or is_local(self.cluster)
-        found = settled(
-            shares, self.mesh, None if local or self.cluster is None else find_cluster(self.cluster)
-        )
+        given = self.cluster
+        cluster = None if given is None or is_local(given) else find_cluster(given)
+        found = settled(shares, self.mesh, cluster)
         object.__setattr__(self, "shares", found or None)
         axis, *others = [*found] or [""]
         if others:

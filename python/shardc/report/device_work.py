@@ -122,10 +122,8 @@ def _walk(block: ir.Block, reader: CallReader, codec: ShardingCodec | None, time
     waiting: list[ir.Operation] = []
     for op in (view.operation for view in block.operations):
         if op.name == "dist.loop" and codec is not None:
-            turns = codec.mesh.turns(
-                codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0]
-            )
-            yield from _walk(op.regions[0].blocks[0], reader, codec, times * turns)
+            (axis,) = codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
+            yield from _walk(op.regions[0].blocks[0], reader, codec, times * codec.mesh.turns(axis))
         elif _is_call(op):
             waiting.append(op)
             # Ops that a rule's local version adds stand before the one that has the call's layouts.

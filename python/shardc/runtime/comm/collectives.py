@@ -131,7 +131,7 @@ class Rank:
         return self.mesh.index(self.number, axes)
 
     def stacked(self, parts: Sequence[Tensor], dim: int, share: range, count: int) -> Tensor:
-        """The blocks ``parts`` of the iterations ``share`` of ``count``, joined; zeros for those of others."""
+        """The blocks ``parts`` of iterations ``share`` of ``count``, joined; zeros for those of others."""
         blocks = [torch.zeros_like(parts[0])] * count
         blocks[share.start : share.stop] = parts
         return torch.cat(blocks, dim)

@@ -34,7 +34,8 @@ def _port(*roles: str) -> s.Check:
         ),
     }
     stored = s.record({"dim": s.integer(), "ways": s.integer(1), "sizes": SIZES})
-    return s.record(required, {"fill": s.number, "padded": SIZES, "interleaved": stored})
+    optional = {"fill": s.number, "padded": SIZES, "interleaved": stored, "share": s.text()}
+    return s.record(required, optional)
 
 
 def _batch(where: str, value: Any) -> Iterator[str]:
