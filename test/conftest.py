@@ -22,24 +22,67 @@ os.environ["SHARDC_PROGRESS"] = "0"
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from random import Random
 from threading import Barrier
+from typing import Any
 
 import pytest
 
+DAY = os.environ.get("TEST_DAY", date.today().isoformat())
+"""Which cases are drawn; ``TEST_DAY=2026-11-20`` repeats that day's, ``TEST_DAY=all`` runs all of them."""
+_left_out: list[str] = []
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a function that is ``sampled(n)``, marks all cases but ``n`` slow, which are spread evenly."""
-    cases: dict[tuple[str, str], list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("sampled"):
-            cases.setdefault((str(item.path), item.name.partition("[")[0]), []).append(item)
-    for found in cases.values():
-        (count,) = found[0].get_closest_marker("sampled").args
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Of a function that is ``sampled(n)``, marks all cases but ``n`` slow, which are spread evenly. Of one
+    that is ``drawn(n)``, keeps ``n`` of the cases that options choose, by the date.
+    """
+    for found, count in _cases(items, "sampled"):
         kept = {number * len(found) // count for number in range(count)}
         for number, item in enumerate(found):
             if number not in kept:
                 item.add_marker("slow")
+    yield
+    left_out: set[str] = set()
+    for found, count in _cases(items, "drawn"):
+        if DAY != "all" and len(found) > count:
+            name = found[0].nodeid.partition("[")[0]
+            kept = Random(f"{DAY} {name}").sample(range(len(found)), count)
+            left_out |= {item.nodeid for number, item in enumerate(found) if number not in kept}
+            _left_out.append(f"{name.rpartition('/')[2]} {count} of {len(found)}")
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+    items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def _cases(items: list[pytest.Item], mark: str) -> Iterator[tuple[list[pytest.Item], int]]:
+    """The cases of each function that has the mark, and its number."""
+    cases: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker(mark):
+            cases.setdefault((str(item.path), item.name.partition("[")[0]), []).append(item)
+    for found in cases.values():
+        (count,) = found[0].get_closest_marker(mark).args
+        yield found, count
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Under ``pytest -n`` the workers draw."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = _left_out
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _left_out[:] = getattr(node, "workeroutput", {}).get("left_out", _left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _left_out:
+        terminalreporter.write_line(
+            f"cases drawn for {DAY} (TEST_DAY=all runs all): {', '.join(sorted(_left_out))}"
+        )
 
 
 @pytest.fixture(autouse=True)

@@ -46,6 +46,7 @@ CASES: list[tuple[str, dict[str, int], str | Mapping[str, object], int]] = [
 
 
 @pytest.mark.sampled(1)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize(
     ("name", "mesh", "plan", "micro_batches"),
     CASES,

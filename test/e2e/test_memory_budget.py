@@ -138,18 +138,21 @@ def obey(name: str, count: int) -> None:
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_peaks_obey_budgets_and_grow_with_them(name: str) -> None:
     obey(name, FEW)
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_twenty_budgets(name: str) -> None:
     obey(name, MANY)
 
 
 @pytest.mark.sampled(2)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_equal_to_the_single_device_program_and_to_the_step_that_keeps_all(name: str) -> None:
     least, most = ends(name)

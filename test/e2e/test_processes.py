@@ -118,6 +118,7 @@ RUNS = {
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("name", RUNS)
 def test_equals_eager_training(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = RUNS[name]

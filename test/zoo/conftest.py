@@ -13,8 +13,9 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path += [str(HERE), str(HERE.parent / "e2e")]
 
-DAY = date.fromisoformat(os.environ.get("ZOO_DAY", date.today().isoformat()))
-"""The seed of the sample; ``ZOO_DAY=2026-11-20`` repeats that day's."""
+_DAY = os.environ.get("TEST_DAY", "all")
+DAY = date.today() if _DAY == "all" else date.fromisoformat(_DAY)
+"""The seed of the sample; ``TEST_DAY=2026-11-20`` repeats that day's."""
 COUNT = 20
 CUTS = 30
 """Models and meshes that are cut (``cuts.py``)."""
@@ -29,7 +30,7 @@ def pytest_generate_tests(metafunc: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.write_line(
-        f"zoo: sample of {DAY} (again with ZOO_DAY={DAY}): {' '.join(todays_sample())}"
+        f"zoo: sample of {DAY} (again with TEST_DAY={DAY}): {' '.join(todays_sample())}"
     )
 
 

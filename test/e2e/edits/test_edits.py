@@ -87,6 +87,7 @@ def unedited(place: Workplace) -> Launch:
 
 
 @pytest.mark.sampled(3)
+@pytest.mark.drawn(40)
 @pytest.mark.parametrize("edit", EDITS, ids=str)
 def test_a_second_launch_of_an_edited_script_equals_one_with_an_empty_cache(
     edit: Edit, place: Workplace, unedited: Launch

@@ -13,8 +13,9 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path += [str(HERE), str(HERE.parent)]
 
-DAY = date.fromisoformat(os.environ.get("MATRIX_DAY", date.today().isoformat()))
-"""The seed of the sample; ``MATRIX_DAY=2026-11-20`` repeats that day's."""
+_DAY = os.environ.get("TEST_DAY", "all")
+DAY = date.today() if _DAY == "all" else date.fromisoformat(_DAY)
+"""The seed of the sample; ``TEST_DAY=2026-11-20`` repeats that day's."""
 
 
 def pytest_generate_tests(metafunc: Any) -> None:
@@ -26,4 +27,4 @@ def pytest_generate_tests(metafunc: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    terminalreporter.write_line(f"schedules: sample of {DAY} (again with MATRIX_DAY={DAY})")
+    terminalreporter.write_line(f"schedules: sample of {DAY} (again with TEST_DAY={DAY})")

@@ -72,6 +72,7 @@ CASES = {
 
 @pytest.mark.processes
 @pytest.mark.slow
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("case", CASES)
 def test_what_arguments_say_is_done(case: str, trained) -> None:
     arguments, more = CASES[case]

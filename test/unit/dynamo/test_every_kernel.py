@@ -22,6 +22,7 @@ def train(compiled: Callable[..., Any], kind: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=lambda d: str(d)[6:])
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "bert", "convnet"])
 def test_every_kernel_of_a_training_step(
