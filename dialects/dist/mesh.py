@@ -1,7 +1,7 @@
 """``dist.mesh``: the named axes that a program is sharded over."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import accumulate
 from math import prod
@@ -78,6 +78,17 @@ class Mesh:
     def turns(self, axis: Axis) -> int:
         """How many iterations of a loop over ``axis`` a rank runs: of unequal shares the largest."""
         return max(self.shares[axis.name].trips) if axis.name in self.shares else axis.size
+
+    def by_place(self) -> "list[Mesh]":
+        """The mesh once for each place along an axis of unequal shares, with the ``turns`` of its ranks; the
+        mesh itself without one.
+        """
+        share = next(iter(self.shares.values()), None)
+        if share is None:
+            return [self]
+        return [
+            Mesh(tuple(replace(a, trips=(n,)) if a == share else a for a in self.axes)) for n in share.trips
+        ]
 
     def coordinate(self, rank: int, axis: Axis) -> int:
         """Where ``rank`` stands on a (sub-)axis of space."""

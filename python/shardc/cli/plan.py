@@ -23,6 +23,7 @@ OPTIONS = (
     "reshard_after_forward",
     "expert_capacity",
     "memory_budget",
+    "shares",
 )
 """Options of compile_step that a price depends on."""
 

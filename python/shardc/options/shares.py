@@ -7,6 +7,7 @@ from fractions import Fraction
 from math import gcd, lcm
 
 from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.mapping import Placement
 from shardc.diagnostics.passes.shares import BadShares
 from shardc.diagnostics.text import did_you_mean
 
@@ -71,7 +72,8 @@ def _settled(
         instead = "pass cluster=, or the weights themselves"
         raise BadShares(shares=shown, axis=axis, problem="no cluster was given", instead=instead)
     if not weights and cluster is not None:
-        weights = shares_by_speed(speeds_along(axis, mesh, cluster))
+        devices = Placement.of(cluster, mesh).slowest_along(axis)
+        weights = shares_by_speed([device.peak_flop_s("bf16") for device in devices])
     if len(weights) != mesh[axis]:
         instead = f"give {mesh[axis]} weights, such as {':'.join(map(str, _fitted(weights, mesh[axis])))}"
         problem = f"{len(weights)} weights are not one for each of {mesh[axis]} places"
@@ -82,22 +84,6 @@ def _settled(
 def _fitted(weights: tuple[int, ...], count: int) -> list[int]:
     """The first ``count`` weights; ones where there are fewer."""
     return [*weights[:count], *[1] * (count - len(weights))]
-
-
-def speeds_along(axis: str, mesh: Mapping[str, int], cluster: Cluster) -> list[float]:
-    """FLOP/s of 16-bit products of the slowest device at each place along a mesh axis.
-
-    Ranks number the devices of the cluster, so the last axis of the mesh is the innermost.
-    """
-    names, stride, total = list(mesh), 1, 1
-    for name in reversed(names):
-        stride = total if name == axis else stride
-        total *= mesh[name]
-    slowest = [float("inf")] * mesh[axis]
-    for rank in range(total):
-        place = rank // stride % mesh[axis]
-        slowest[place] = min(slowest[place], cluster.device(rank).peak_flop_s("bf16"))
-    return slowest
 
 
 def shares_by_speed(speeds: Sequence[float]) -> tuple[int, ...]:

@@ -97,7 +97,9 @@ class Pricer:
         self, candidate: Candidate, periods: Periods | None = None, *, verify: bool = True, **options: object
     ) -> Compiled:
         """The rank program of one plan, at level 3; of ``periods`` equal layers where they are given."""
-        chosen = _chosen(candidate, options)
+        chosen = _chosen(
+            candidate, options if self._cluster is None else {"cluster": self._cluster, **options}
+        )
         model = self.question.model
         plan, pipeline = resolve_plan(chosen.parallelism, model, chosen.pipeline)
         capture = partial(self._captured, self._whole() if periods is None else periods, chosen.parallelism)
