@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import shardc
+from shardc.step.compile_step import CompiledStep
 
 torch.set_default_dtype(torch.float64)
 BOUND = 1e-9
@@ -58,13 +59,13 @@ def trained_eagerly(count: int) -> list[tuple[float, dict[str, Tensor]]]:
     return made
 
 
-def new_step(plan: str, shares: dict[str, list[int]] | None) -> shardc.CompiledStep:
+def new_step(plan: str, shares: dict[str, list[int]] | None) -> CompiledStep:
     model = new_model()
     options = {"mesh": {"data": 2}, "plan": plan, "shares": shares}
     return shardc.compile_step(model, new_optimizer(model), batches(1)[0], loss=loss_of, **options)
 
 
-def check(step: shardc.CompiledStep, loss: Tensor, wanted: tuple[float, dict[str, Tensor]]) -> None:
+def check(step: CompiledStep, loss: Tensor, wanted: tuple[float, dict[str, Tensor]]) -> None:
     assert abs(float(loss) - wanted[0]) < BOUND, (loss, wanted[0])
     for name, value in step.named_parameters():
         gap = float((value.full_tensor() - wanted[1][name]).abs().max())
