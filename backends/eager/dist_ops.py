@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.eager import collectives
-from shardc.backends.eager.ranks import Ranks, once_per
+from shardc.backends.eager.ranks import Ranks, Values, once_per
 from shardc.dialects.dist.collectives.exchange import read_sources
 from shardc.dialects.dist.sharding import Axes, Sharding
-
-Values = list[Any]
-"""One value of the program: a tensor (or an integer) for each rank; for a tuple, the values in it."""
 
 Handler = Callable[[Ranks, ir.Operation, list[Values]], Values]
 

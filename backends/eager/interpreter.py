@@ -19,11 +19,11 @@ from torch_mlir import ir
 
 from shardc.backends.eager import collectives
 from shardc.backends.eager.aten import WIDE, AtenCall, check_types, executed_type, prepare
-from shardc.backends.eager.dist_ops import HANDLERS, Values
+from shardc.backends.eager.dist_ops import HANDLERS
 from shardc.backends.eager.kern.linalg import run_kernel
 from shardc.backends.eager.program import STEP, Instruction, blamed_on, find_step, read_block
 from shardc.backends.eager.proof.signature import Port, read_arguments
-from shardc.backends.eager.ranks import Ranks, once_per
+from shardc.backends.eager.ranks import Ranks, Values, once_per
 from shardc.diagnostics.oracle import BadArguments, NoStep
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import read_type
@@ -126,7 +126,7 @@ class Machine:
         values.update(zip(op.results, made, strict=True))
         if self._observe is not None:
             for name, index in observed(op):
-                self._observe(name, values[op.results[index]], op)
+                self._observe(name, self.ranks.as_run(values[op.results[index]]), op)
 
     def _run(self, instruction: Instruction, values: Environment) -> list[Values]:
         op = instruction.op
@@ -180,9 +180,11 @@ class Machine:
         stacks: list[list[Values]] = [[] for _ in dims]
         for iteration in range(axis.size):
             with self.ranks.at(axis, iteration):
-                carried, stacked = self._run_body(body, [*carried, *captured])
+                following, stacked = self._run_body(body, [*carried, *captured])
+            runs = self.ranks.runs(axis, iteration)
+            carried = [_where(runs, new, old) for new, old in zip(following, carried, strict=True)]
             for stack, values in zip(stacks, stacked, strict=True):
-                stack.append(values)
+                stack.append(_where(runs, values, list(map(torch.zeros_like, values))))
         return [group for group in (carried, list(map(_stacked, stacks, dims))) if group]
 
     def _run_manual(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
@@ -232,6 +234,11 @@ def _groups(op: ir.Operation, tuples: list[Values]) -> list[list[Values]]:
     """The elements of each group of operands: a tuple, or nothing where the group is empty."""
     rest = iter(tuples)
     return [next(rest) if size else [] for size in ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])]
+
+
+def _where(runs: list[bool], new: Values, old: Values) -> Values:
+    """``new`` on the ranks that run an iteration, ``old`` on the others."""
+    return new if all(runs) else [n if here else o for here, n, o in zip(runs, new, old, strict=True)]
 
 
 def _stacked(iterations: list[Values], dim: int) -> Values:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch_mlir import ir
 
-from shardc.backends.eager.dist_ops import Values
 from shardc.backends.eager.interpreter import (
     Environment,
     Machine,
@@ -28,7 +27,7 @@ from shardc.backends.eager.interpreter import (
 )
 from shardc.backends.eager.program import Instruction, read_block
 from shardc.backends.eager.proof.signature import Key, Port, read_arguments, read_results
-from shardc.backends.eager.ranks import Ranks
+from shardc.backends.eager.ranks import Ranks, Values
 from shardc.diagnostics.oracle import Deadlock, WrongMessage
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch_mlir import ir
 
-from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.axis import Axis, shared_axis
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 
 T = TypeVar("T")
+Values = list[Any]
+"""One value of the program: a tensor (or an integer) for each rank; for a tuple, the values in it."""
 
 
 @dataclass
@@ -43,6 +45,22 @@ class Ranks:
         self.times[axis.name] = before.get(axis.name, 0) + iteration * stride
         yield
         self.times = before
+
+    def runs(self, axis: Axis, iteration: int) -> list[bool]:
+        """Whether each rank runs an iteration of the loop over ``axis``; of shares, those of its own."""
+        sharers = self.mesh.sharers(axis)
+        if sharers is None:
+            return [True] * self.count
+        place = self.mesh.shares[axis.name].runner(iteration)
+        return [self.mesh.coordinate(rank, sharers) == place for rank in range(self.count)]
+
+    def as_run(self, values: Values) -> Values:
+        """For each rank the value of the one that runs this iteration where ranks share out a loop's."""
+        for name, share in self.mesh.shares.items():
+            if name in self.times:
+                axes, place = (self.mesh.whole(shared_axis(name)),), share.runner(self.times[name])
+                values = [values[self.mesh.group(rank, axes)[place]] for rank in range(self.count)]
+        return values
 
     def _coordinate(self, rank: int, axis: Axis) -> int:
         if not self.mesh.is_time(axis):

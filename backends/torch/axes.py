@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 
 from shardc.backends.torch.names import Names, identifier, tuple_text
@@ -20,6 +20,7 @@ class AxesTable:
         self._named: dict[Axes, str] = {}
         self._indices: dict[Axes, str] = {}
         self._variables: dict[str, str] = {}
+        self._shares: dict[Axis, str] = {}
         self.grouped: dict[Axes, None] = {}
 
     def name(self, axes: Axes) -> str:
@@ -40,6 +41,14 @@ class AxesTable:
         variable = self._variables[axis.name] = self._names.exact(axis.name)
         return variable
 
+    def share(self, axis: Axis) -> str:
+        """The variable of the iterations over a time axis that this rank runs; empty if it runs all."""
+        if axis.name not in self.mesh.shares:
+            return ""
+        if axis not in self._shares:
+            self._shares[axis] = self._names.exact(f"{axis.name}s")
+        return self._shares[axis]
+
     def index(self, axes: Axes) -> str:
         """Python for this rank's and this iteration's place over ``axes``, the first the most major."""
         terms: list[tuple[str, int]] = []
@@ -58,7 +67,14 @@ class AxesTable:
 
     def indices(self) -> list[str]:
         """The lines that compute this rank's places, once for the whole step."""
-        return [f"{name} = rank.index({self.name(axes)})" for axes, name in self._indices.items()]
+        places = [f"{name} = rank.index({self.name(axes)})" for axes, name in self._indices.items()]
+        return [*places, *(f"{name} = {self._trips(axis)}" for axis, name in self._shares.items())]
+
+    def _trips(self, axis: Axis) -> str:
+        sharers, trips = self.mesh.sharers(axis), self.mesh.shares[axis.name].trips
+        assert sharers is not None
+        ranges = [f"range({end - n}, {end})" for n, end in zip(trips, accumulate(trips), strict=True)]
+        return f"({', '.join(ranges)})[rank.index({self.name((sharers,))})]"
 
     def _place(self, axes: Axes) -> str:
         if axes not in self._indices:

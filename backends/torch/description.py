@@ -8,7 +8,7 @@ from shardc.backends.body.extract import kernel_name, kernels
 from shardc.backends.eager.proof.signature import Port, merged, read_arguments, read_results
 from shardc.backends.torch.emit import step_function
 from shardc.dialects.aten.call import target_name
-from shardc.dialects.dist.mesh import read_mesh
+from shardc.dialects.dist.mesh import MeshAxis, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
 from shardc.runtime.check import Json
@@ -29,7 +29,7 @@ def describe_program(module: ir.Module) -> Json:
     axis = pipeline_axis(module)
     pipeline = [{"name": axis, "arguments": [[list(port.key) for port in of] for of in arguments]}]
     return {
-        "mesh": [{"name": a.name, "size": a.size, "kind": a.kind} for a in mesh.axes],
+        "mesh": list(map(_mesh_axis, mesh.axes)),
         "arguments": list(map(_entry, merged(arguments))),
         "results": list(map(_entry, merged(results))),
         "operators": [{"name": name} for name in sorted(_custom_operators(module.body))],
@@ -70,6 +70,12 @@ def edges(module: ir.Module) -> tuple[list[Json], list[Json], list[str]]:
     return described["mesh"], described["arguments"], whys
 
 
+def _mesh_axis(axis: MeshAxis) -> Json:
+    """An axis as :meth:`shardc.runtime.comm.mesh.Mesh.read` reads it."""
+    trips = {"trips": list(axis.trips)} if axis.trips else {}
+    return {"name": axis.name, "size": axis.size, "kind": axis.kind, **trips}
+
+
 def _entry(port: Port) -> Json:
     """An argument or result of the step, as :class:`shardc.runtime.comm.layout.Leaf` reads it."""
     type_, stored = port.global_type, port.interleaving
@@ -86,6 +92,8 @@ def _entry(port: Port) -> Json:
     }
     if port.padded != type_.shape:
         found["padded"] = list(port.padded)
+    if port.share:
+        found["share"] = port.share
     if stored is not None:
         parts = stored.parts
         found["interleaved"] = {"dim": stored.dim, "ways": parts.ways, "sizes": list(parts.sizes)}

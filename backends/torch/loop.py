@@ -29,10 +29,12 @@ def write_loop(
         outer.line(f"{name} = []")
     (axis,) = program.codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
     variable = program.dist.axes.enter_loop(axis)
-    outer.line(f"for {variable} in range({axis.size}):")
+    share = program.dist.axes.share(axis)
+    outer.line(f"for {variable} in {share or f'range({axis.size})'}:")
     _write_body(outer, loop, block, carried, parts, write_block)
     for name, dim in zip(parts, op.attributes["stack_dims"], strict=True):
-        outer.line(f"{name} = torch.cat({name}, {dim.value})")
+        whole = f"rank.stacked({name}, {dim.value}, {share}, {axis.size})"
+        outer.line(f"{name} = {whole if share else f'torch.cat({name}, {dim.value})'}")
     program.values.update(zip(loop.stacked, parts, strict=False))
 
 

@@ -114,4 +114,4 @@ def _trips(module: ir.Module, loop: ir.Operation) -> int:
     mesh = read_mesh(module)
     assert mesh is not None
     codec = ShardingCodec(module.context, mesh)
-    return codec.read_axes(ir.ArrayAttr.get([loop.attributes["axis"]], loop.context))[0].size
+    return codec.mesh.turns(codec.read_axes(ir.ArrayAttr.get([loop.attributes["axis"]], loop.context))[0])

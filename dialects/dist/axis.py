@@ -23,10 +23,13 @@ class Axis:
     def overlaps(self, other: "Axis") -> bool:
         """Whether they can't stand in one sharding: with ways in common, or no whole part between them.
 
-        Of 6 ways the major 2 and the minor 2 overlap: between them there would be a part of 1.5.
+        Of 6 ways the major 2 and the minor 2 overlap: between them there would be a part of 1.5. Unequal
+        shares of an axis and equal blocks along it are of the same devices, and overlap.
         """
-        if self.name != other.name or self.size == 1 or other.size == 1:
+        if self.size == 1 or other.size == 1:
             return False
+        if self.name != other.name:
+            return shared_axis(self.name) == shared_axis(other.name)
         low, high = sorted((self, other), key=lambda axis: axis.pre)
         return high.pre % (low.pre * low.size) != 0
 
@@ -36,6 +39,19 @@ class Axis:
 
     def __str__(self) -> str:
         return f"{self.name}:({self.pre}){self.size}"
+
+
+_SHARE = "/share"
+
+
+def share_name(axis: str) -> str:
+    """The time axis whose iterations the ranks along the space axis ``axis`` share out."""
+    return axis + _SHARE
+
+
+def shared_axis(name: str) -> str:
+    """The space axis of a :func:`share_name`; ``name`` itself if it is none."""
+    return name.removesuffix(_SHARE)
 
 
 def merge(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:

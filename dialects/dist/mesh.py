@@ -1,13 +1,14 @@
 """``dist.mesh``: the named axes that a program is sharded over."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from itertools import accumulate
 from math import prod
 
 from torch_mlir import ir
 
-from shardc.dialects.dist.axis import Axis, refine
+from shardc.dialects.dist.axis import Axis, refine, share_name, shared_axis
 from shardc.dialects.dist.build import attribute, string
 from shardc.dialects.dist.dialect import Dist
 
@@ -16,11 +17,29 @@ MESH_SYMBOL = "mesh"
 
 @dataclass(frozen=True)
 class MeshAxis:
-    """An axis of ``size`` ways: over devices (``kind`` "space") or over iterations of a loop ("time")."""
+    """An axis of ``size`` ways: over devices (``kind`` "space") or over iterations of a loop ("time").
+
+    ``trips``, of the time axis :func:`share_name` of a space axis alone: how many iterations the rank at each
+    place of that axis runs, those of the first place first. All of ``size`` are run once between them.
+    """
 
     name: str
     size: int
     kind: str = "space"
+    trips: tuple[int, ...] = ()
+
+    @property
+    def row(self) -> list[str | int | list[int]]:
+        """The axis as plain data, as ``dist.mesh`` and saved plans have it."""
+        return [self.name, self.size, self.kind, *([list(self.trips)] if self.trips else [])]
+
+    def runner(self, iteration: int) -> int:
+        """The place along the space axis whose rank runs an iteration."""
+        return next(place for place, end in enumerate(accumulate(self.trips)) if iteration < end)
+
+    @staticmethod
+    def of_row(name: str, size: int, kind: str, trips: Iterable[int] = ()) -> "MeshAxis":
+        return MeshAxis(name, size, kind, tuple(trips))
 
 
 @dataclass(frozen=True)
@@ -46,6 +65,30 @@ class Mesh:
 
     def whole(self, name: str) -> Axis:
         return Axis(name, 1, self.size(name))
+
+    @cached_property
+    def shares(self) -> dict[str, MeshAxis]:
+        """The time axes whose iterations the ranks along a space axis share out, by name."""
+        return {a.name: a for a in self.axes if a.trips}
+
+    def sharers(self, axis: Axis) -> Axis | None:
+        """The space axis whose ranks share out the iterations of ``axis``; None if each runs all of them."""
+        return self.whole(shared_axis(axis.name)) if axis.name in self.shares else None
+
+    def turns(self, axis: Axis) -> int:
+        """How many iterations of a loop over ``axis`` a rank runs: of unequal shares the largest."""
+        return max(self.shares[axis.name].trips) if axis.name in self.shares else axis.size
+
+    def by_place(self) -> "list[Mesh]":
+        """The mesh once for each place along an axis of unequal shares, with the ``turns`` of its ranks; the
+        mesh itself without one.
+        """
+        share = next(iter(self.shares.values()), None)
+        if share is None:
+            return [self]
+        return [
+            Mesh(tuple(replace(a, trips=(n,)) if a == share else a for a in self.axes)) for n in share.trips
+        ]
 
     def coordinate(self, rank: int, axis: Axis) -> int:
         """Where ``rank`` stands on a (sub-)axis of space."""
@@ -74,6 +117,8 @@ class MeshOp(Dist.Operation, name="mesh"):
     """The mesh of a module.
 
     ``"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["micro", 4, "time"]]} : () -> ()``
+
+    Unequal shares of an axis: ``[["data", 2, "space"], ["data/share", 4, "time", [3, 1]]]``.
     """
 
     sym_name: ir.StringAttr
@@ -96,20 +141,36 @@ def mesh_problem(op: ir.Operation) -> str | None:
         return f"the mesh of a module is named {MESH_SYMBOL!r}, not {name.value!r}"
     if "axes" not in op.attributes or not isinstance(op.attributes["axes"], ir.ArrayAttr):
         return None
-    seen: set[str] = set()
+    seen: dict[str, int] = {}
     for axis in op.attributes["axes"]:
         parts = list(axis) if isinstance(axis, ir.ArrayAttr) else []
-        if [type(p) for p in parts] != [ir.StringAttr, ir.IntegerAttr, ir.StringAttr]:
+        if [type(p) for p in parts[:3]] != [ir.StringAttr, ir.IntegerAttr, ir.StringAttr]:
             return f'a mesh axis is ["name", size, "space" or "time"], not {axis}'
-        name, size, kind = (p.value for p in parts)
+        name, size, kind = (p.value for p in parts[:3])
         if name in seen:
             return f"mesh axis {name!r} is named twice"
         if size < 1:
             return f"mesh axis {name!r} has size {size}; at least 1 is needed"
         if kind not in ("space", "time"):
             return f"mesh axis {name!r} is of kind {kind!r}; it must be 'space' or 'time'"
-        seen.add(name)
+        if parts[3:] and (problem := _shares_problem(parts, seen)):
+            return problem
+        seen[name] = size
     return "mesh has no axes" if not seen else None
+
+
+def _shares_problem(parts: list[ir.Attribute], seen: Mapping[str, int]) -> str | None:
+    """What is wrong with the trips of an axis, which come behind its name, size and kind."""
+    name, size, kind = (p.value for p in parts[:3])
+    if len(parts) > 4 or not isinstance(parts[3], ir.ArrayAttr):
+        return f"mesh axis {name!r} has more than a name, a size, a kind and the trips of each rank"
+    trips = [t.value for t in parts[3] if isinstance(t, ir.IntegerAttr)]
+    places = seen.get(shared_axis(name))
+    if kind != "time" or name != share_name(shared_axis(name)) or places is None:
+        return f"mesh axis {name!r} has trips of ranks: it must be the time axis 'AXIS/share' behind an AXIS"
+    if len(trips) != places or min(trips) < 1 or sum(trips) != size:
+        return f"mesh axis {name!r} has trips {trips}: they must be {places} from 1, and {size} together"
+    return None
 
 
 def read_mesh(module: ir.Module) -> Mesh | None:
@@ -119,8 +180,9 @@ def read_mesh(module: ir.Module) -> Mesh | None:
 
 
 def read_mesh_op(op: ir.Operation) -> Mesh:
-    axes = [[p.value for p in axis] for axis in op.attributes["axes"]]
-    return Mesh(tuple(MeshAxis(*axis) for axis in axes))
+    rows = [list(axis) for axis in op.attributes["axes"]]
+    axes = [([p.value for p in row[:3]], [t.value for trips in row[3:] for t in trips]) for row in rows]
+    return Mesh(tuple(MeshAxis.of_row(*row, trips) for row, trips in axes))
 
 
 def find_mesh(op: ir.Operation) -> ir.Operation | None:
@@ -144,5 +206,5 @@ def write_mesh(module: ir.Module, mesh: Mesh) -> None:
     """Put ``mesh`` at the head of a module that has none."""
     with module.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(module.body):
         context = module.context
-        axes = [(a.name, a.size, a.kind) for a in mesh.axes]
+        axes = [a.row for a in mesh.axes]
         MeshOp(string(MESH_SYMBOL, context), attribute(axes, context))

@@ -24,6 +24,11 @@ def time_terms(sharding: Sharding, mesh: Mesh) -> tuple[tuple[str, Axis], ...]:
     return tuple(t for t in sharding.partial if mesh.is_time(t[1]))
 
 
+def sharers(axes: Axes, mesh: Mesh) -> Axes:
+    """The axes of devices whose ranks share out the iterations of the time axes ``axes``."""
+    return tuple(axis for each in axes if (axis := mesh.sharers(each)) is not None)
+
+
 def join_time(space: Sharding, like: Sharding, mesh: Mesh) -> Sharding:
     """``space`` with the time axes of ``like``."""
     cut = time_dims(like, mesh)

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from torch_mlir import ir
 
+SHARE = "dist.share"
+"""On an input that is whole on each rank: the time axis whose iterations the ranks share out, each of which
+reads its block of dim 0 alone."""
 PER_MICRO_BATCH = "dist.per_micro_batch"
 """On a step: how many micro-batches it runs as programs of their own. On an op of level 3: the time axis
 whose iterations are such programs."""

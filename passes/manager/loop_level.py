@@ -10,7 +10,7 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.axis import Axis
-from shardc.dialects.dist.reshard_steps import AllGather, AllReduce
+from shardc.dialects.dist.reshard_steps import AllGather, AllReduce, ToPartial
 from shardc.dialects.dist.sharding import Sharding
 
 _COMBINES = {"torch.aten.add.Tensor": "sum", "torch.aten.maximum": "max", "torch.aten.minimum": "min"}
@@ -23,12 +23,16 @@ class Term:
     value: ir.Value
     reduction: str
 
-    def total(self, layout: Sharding, axis: Axis) -> Sharding | str:
-        """The layout of the loop's result, of terms of ``layout``; else what is wrong with them."""
+    def total(self, layout: Sharding, axis: Axis, sharers: Axis | None) -> Sharding | str:
+        """The layout of the loop's result, of terms of ``layout``; else what is wrong with them.
+
+        Along ``sharers``, if devices share out the iterations, the result has terms again.
+        """
         try:
-            return AllReduce((axis,), self.reduction).apply(layout).normal()
+            total = AllReduce((axis,), self.reduction).apply(layout).normal()
         except ValueError:
             return f"a {self.reduction} over the iterations of {axis.name} takes what is {layout}"
+        return total if sharers is None else ToPartial((sharers,), self.reduction).apply(total).normal()
 
 
 def combined_term(carried: ir.Value, init: ir.Value, following: ir.Value, axis: Axis) -> Term | str:
@@ -63,8 +67,10 @@ def _neutral(reduction: str, init: ir.Value) -> float:
     return float(limits.min if reduction == "max" else limits.max)
 
 
-def stacked(layout: Sharding, dim: int, axis: Axis) -> Sharding | str | None:
+def stacked(layout: Sharding, dim: int, axis: Axis, sharers: Axis | None) -> Sharding | str | None:
     """The layout of blocks of ``layout``, one of each iteration, put together along ``dim``.
+
+    Of iterations that devices share out along ``sharers`` each has zeros for those of the others.
 
     None for terms and whole values: those are stacked only for a later loop to take apart again. A text where
     the blocks do not make up the whole.
@@ -72,6 +78,7 @@ def stacked(layout: Sharding, dim: int, axis: Axis) -> Sharding | str | None:
     if all(axis != part for axes in layout.dims for part in axes):
         return None
     try:
-        return AllGather(dim, (axis,)).apply(layout).normal()
+        whole = AllGather(dim, (axis,)).apply(layout).normal()
     except ValueError:
         return f"iterations of {axis.name} are put together along dim {dim} of what is {layout}"
+    return whole if sharers is None else ToPartial((sharers,)).apply(whole).normal()

@@ -23,6 +23,7 @@ from shardc.dialects.aten.call import (
     target_name,
 )
 from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.axis import shared_axis
 from shardc.dialects.dist.check import check_sharding
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.regions.loop_values import TUPLES, loop_values
@@ -90,6 +91,8 @@ class RankLevel:
     def _problem(self, op: ir.Operation, loops: tuple[str, ...]) -> str | None:
         if op.name in _LEFT_OVER:
             return f"{op.name} is left over"
+        if problem := self._shares_problem(op, loops):
+            return problem
         if op.name == "dist.loop":
             return self._loop_problem(op, loops)
         if is_constant(op) or op.name in TUPLES:
@@ -105,6 +108,15 @@ class RankLevel:
         if op.name in _SAME and op.operands[0] in self._layouts:
             self._layouts[op.results[0]] = self._layouts[op.operands[0]]
         return None
+
+    def _shares_problem(self, op: ir.Operation, loops: tuple[str, ...]) -> str | None:
+        """Whether an op works along an axis whose ranks run different iterations of a loop around it."""
+        if not self._mesh.shares or not op.name.startswith("dist.") or "axes" not in op.attributes:
+            return None
+        apart = [shared_axis(name) for name in loops if name in self._mesh.shares]
+        if all(axis.name not in apart for axis in axes_of(op, self._codec)):
+            return None
+        return f"{op.name} is along an axis whose ranks run iterations of their own, in the loop over these"
 
     def _said(self, op: ir.Operation) -> list[Sharding] | None:
         """What an op says of its results' layouts. Raises LevelBroken for one that is not legal."""
@@ -188,22 +200,25 @@ class RankLevel:
     def _loop_problem(self, op: ir.Operation, loops: tuple[str, ...]) -> str | None:
         (axis,) = self._codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
         body, values = op.regions[0].blocks[0], loop_values(op)
-        inside = list(body.arguments)[len(values.inits) :]
+        inside, sharers = list(body.arguments)[len(values.inits) :], self._mesh.sharers(axis)
         for argument, value in zip(inside, values.captures, strict=True):
-            if value in self._layouts:
-                self._layouts[argument] = self._layouts[value]
+            layout = self._layouts.get(value)
+            # Of a stack of another such loop a rank reads the iterations that it has run itself.
+            if layout is not None and all(term != sharers for _, term in layout.partial):
+                self._layouts[argument] = layout
         self._check_block(body, (*loops, axis.name))
         for n, following in enumerate(values.following):
             term = combined_term(body.arguments[n], values.inits[n], following, axis)
             if isinstance(term, str):
                 return term
-            total = self._layouts.get(term.value) and term.total(self._layouts[term.value], axis)
+            total = self._layouts.get(term.value) and term.total(self._layouts[term.value], axis, sharers)
             if isinstance(total, str):
                 return total
             if total is not None and values.carried:
                 self._layouts[values.carried[n]] = total
         for n, (row, dim) in enumerate(zip(values.rows, op.attributes["stack_dims"], strict=True)):
-            stack = self._layouts.get(row) and stacked(self._layouts[row], ir.IntegerAttr(dim).value, axis)
+            layout, dim = self._layouts.get(row), ir.IntegerAttr(dim).value
+            stack = layout and stacked(layout, dim, axis, sharers)
             if isinstance(stack, str):
                 return stack
             if stack is not None and values.stacked:

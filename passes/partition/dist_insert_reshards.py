@@ -13,6 +13,7 @@ from torch_mlir import ir
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.manager.attributes import (
+    SHARE,
     copy_attributes,
     drop_attributes,
     edge_attributes,
@@ -49,13 +50,15 @@ class DistInsertReshards(ReadingPass):
         module = reading.module
         mesh, program = reading.sharded(level=2)
         codec = ShardingCodec(module.context, mesh)
-        program = split_by_phase(module, program) if self.reshard_after_forward else program
+        # Ranks that run iterations of their own gather nothing in them, and keep what they gather before.
+        again = self.reshard_after_forward and not mesh.shares
+        program = split_by_phase(module, program) if again else program
         demands = DemandAnalysis(program, codec, mesh).run()
         if reassociate(program, demands):
-            again = read_program(module)
-            assert again is not None
-            program, demands = again, DemandAnalysis(again, codec, mesh).run()
-        stored = stored_parameters(program) if self.reshard_after_forward else {}
+            program = read_program(module)
+            assert program is not None
+            demands = DemandAnalysis(program, codec, mesh).run()
+        stored = stored_parameters(program) if again else {}
         share_views(program, demands, stored, mesh)
         _Inserter(program, codec, mesh, demands, stored).run()
         return True
@@ -150,8 +153,19 @@ class _Inserter:
         made, program = self._demands.made, self._program
         uses = [use for uses in self._demands.uses.values() for use in uses]
         needs = {position: need for node, position, need in uses if node == RETURN}
+        self._note_shares()
         self._write_shardings("arg_attrs", program.arguments, [made[v] for v in program.arguments])
         self._write_shardings("res_attrs", program.returns, [needs[i] for i in range(len(program.returns))])
+
+    def _note_shares(self) -> None:
+        """Say of inputs that their rows are shared out; their layouts outside of the loop do not."""
+        program, shares = self._program, self._codec.mesh.shares
+        rows = [edge_attributes(program.function, "arg_attrs", i) for i in range(len(program.arguments))]
+        for row in rows if shares else ():
+            used = self._codec.read(row["dist.sharding"]).used
+            for name in (axis.name for axis in used if axis.name in shares):
+                row[SHARE] = ir.StringAttr.get(name, program.module.context)
+        set_edge_attributes(program.function, "arg_attrs", rows)
 
     def _write_shardings(self, which: str, values: list[int], shardings: list[Sharding]) -> None:
         """Add shardings and global types to arguments or results, and drop the passes' own annotations."""

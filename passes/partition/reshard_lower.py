@@ -15,8 +15,8 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist import reshard_steps
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.reshard_steps import Permute, Slice, Step, ToPartial
-from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
-from shardc.dialects.dist.time_part import join_time, space_part, time_dims, time_terms
+from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec, normal_partial
+from shardc.dialects.dist.time_part import join_time, sharers, space_part, time_dims, time_terms
 from shardc.passes.manager.attributes import i64
 from shardc.passes.partition.reshard_plan import plan_reshard
 
@@ -28,26 +28,37 @@ EDGE_KIND = "dist.edge"
 
 @dataclass(frozen=True)
 class StackLoop:
-    """Put the blocks of all iterations together again along ``dim``, after the loop."""
+    """Put the blocks of all iterations together again along ``dim``, after the loop.
+
+    ``sharers``: the devices' axes along which iterations are shared out. A rank has zeros in the place of the
+    others' blocks, so that the whole is the sum of what ranks have.
+    """
 
     dim: int
     axes: Axes
+    sharers: Axes = ()
 
     def apply(self, sharding: Sharding) -> Sharding:
         dims = list(sharding.dims)
         dims[self.dim] = tuple(a for a in dims[self.dim] if a not in self.axes)
-        return Sharding(tuple(dims), sharding.partial)
+        shares = tuple(("sum", a) for a in self.sharers)
+        return Sharding(tuple(dims), normal_partial((*sharding.partial, *shares)))
 
 
 @dataclass(frozen=True)
 class ReduceLoop:
-    """Combine the terms of all iterations, carried through the loop."""
+    """Combine the terms of all iterations, carried through the loop.
+
+    ``sharers``: the devices' axes along which iterations are shared out, whose ranks then have terms of it.
+    """
 
     axes: Axes
     reduction: str
+    sharers: Axes = ()
 
     def apply(self, sharding: Sharding) -> Sharding:
-        return sharding.with_partial(tuple(t for t in sharding.partial if t[1] not in self.axes))
+        rest = tuple(t for t in sharding.partial if t[1] not in self.axes)
+        return sharding.with_partial((*rest, *((self.reduction, a) for a in self.sharers)))
 
 
 TimeStep = StackLoop | ReduceLoop
@@ -81,6 +92,7 @@ def plan_steps(
     steps += over_space(source, here)
     entry = space_part(outside, mesh)
     inside = join_time(entry, here, mesh)
+    reduce_first = reduce_first and not mesh.shares  # ranks run their iterations by themselves
     if reduce_first and (terms or time_dims(source, mesh)) and _heads(here, mesh) == _heads(inside, mesh):
         steps += over_space(here, inside)
         here = inside
@@ -132,10 +144,10 @@ def permuted(step: Permute, here: Sharding, mesh: Mesh) -> Sharding:
 
 
 def _exits(sharding: Sharding, mesh: Mesh) -> list[TimeStep]:
-    stacks = [StackLoop(d, axes) for d, axes in time_dims(sharding, mesh).items()]
+    stacks = [StackLoop(d, axes, sharers(axes, mesh)) for d, axes in time_dims(sharding, mesh).items()]
     terms = time_terms(sharding, mesh)
-    reductions = sorted({reduction for reduction, _ in terms})
-    return [*stacks, *(ReduceLoop(tuple(a for r, a in terms if r == each), each) for each in reductions)]
+    by_reduction = {each: tuple(a for r, a in terms if r == each) for each in sorted({r for r, _ in terms})}
+    return [*stacks, *(ReduceLoop(axes, r, sharers(axes, mesh)) for r, axes in by_reduction.items())]
 
 
 @dataclass(frozen=True)
@@ -185,9 +197,9 @@ class ReshardLowering:
                 return "dist.slice", self._attributes(axes, dim=dim)
             case ToPartial(axes, _):
                 return "dist.partial", self._attributes(axes)
-            case StackLoop(dim, axes):
+            case StackLoop(dim, axes, _):
                 return EDGE, self._attributes(axes, dim=dim, **{EDGE_KIND: "stack"})
-            case ReduceLoop(axes, reduction):
+            case ReduceLoop(axes, reduction, _):
                 return EDGE, self._attributes(axes, **{EDGE_KIND: reduction})
 
     def _attributes(self, axes: Axes, **values: int | str) -> dict[str, ir.Attribute]:

@@ -29,7 +29,7 @@ def plan_to_json(
         "schema": SCHEMA,
         "version": VERSION,
         "model": fingerprint(arguments),
-        "mesh": [[a.name, a.size, a.kind] for a in mesh.axes],
+        "mesh": [a.row for a in mesh.axes],
         "text": plan.text,
         "pipeline": plan.pipeline,
         **({"cluster": cluster} if cluster else {}),
@@ -46,12 +46,12 @@ def read_plan(path: Path, mesh: Mesh, arguments: Sequence[Argument]) -> Plan:
     if data.get("model") != fingerprint(arguments):
         raise BadPlanFile(path=path, problem="it was made for another model, optimizer or batch")
     try:
-        saved = Mesh(tuple(MeshAxis(*axis) for axis in data["mesh"]))
+        saved = Mesh(tuple(MeshAxis.of_row(*axis) for axis in data["mesh"]))
         plan = plan_of_json(data)
     except (KeyError, TypeError, ValueError) as error:
         raise BadPlanFile(path=path, problem=f"a field is missing or of the wrong kind ({error!r})") from None
     if saved != mesh:
-        shown = ", ".join(f"{a.name}={a.size}" for a in saved.axes)
+        shown = ", ".join(f"{a.name}={a.trips or a.size}" for a in saved.axes)
         raise BadPlanFile(path=path, problem=f"it was made for the mesh {shown}")
     return plan
 

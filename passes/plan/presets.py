@@ -17,6 +17,7 @@ from shardc.passes.plan.attention import ALLGATHER, ULYSSES, Attention, heads_pr
 from shardc.passes.plan.column_row import Cut
 from shardc.passes.plan.plan import ATTENTION, Argument, DimNames, Entry, Plan
 from shardc.passes.plan.plan_check import ways_problem
+from shardc.passes.plan.shares import share_out
 
 
 @dataclass(frozen=True)
@@ -218,10 +219,12 @@ APPLY: dict[str, Preset] = {
 def close_inputs(plan: Plan, setting: Setting) -> None:
     """Cut batches over time axes, after all devices' axes, and close inputs: propagation never cuts one.
 
-    Raises TooManyWays.
+    Where an axis has unequal shares, batches are cut into these. Raises TooManyWays, SharesOfNoBatch,
+    ShareWithoutRows.
     """
     batch = _common_size(setting, 0)
-    times = [a.name for a in setting.mesh.axes if a.kind == "time"]
+    share_out(plan, setting.of_role("input"), setting.mesh)
+    times = [a.name for a in setting.mesh.axes if a.kind == "time" and not a.trips]
     for argument in setting.of_role("input"):
         entry = plan.entries.get(argument.key, Entry())
         named = {axis for axes in entry.dims or () for axis in axes}

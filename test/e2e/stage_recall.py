@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 import torch
 
-from shardc.backends.eager.dist_ops import Values
+from shardc.backends.eager.ranks import Values
 
 
 class Recall:

@@ -12,6 +12,7 @@ from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.interleaving import ATTRIBUTE, Interleaving
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.passes.manager.attributes import SHARE
 
 Key = tuple[str, str]
 """The role and name of an argument, result or observed value."""
@@ -24,7 +25,8 @@ class Port:
     ``type`` is what the function holds: ``padded`` (of ``global_type``'s dtype) at levels 1 and 2, the type
     of one rank's block at level 3. ``padded`` is the global shape, with padding where dims do not divide.
     ``sharding`` is None at level 1. ``interleaving`` is how a dim of several parts is stored, if it is stored
-    otherwise than it is.
+    otherwise than it is. ``share``: the time axis whose iterations ranks share out, and of which they read
+    their own rows alone; empty without one.
     """
 
     role: str
@@ -34,6 +36,7 @@ class Port:
     padded: tuple[int, ...]
     sharding: Sharding | None
     interleaving: Interleaving | None = None
+    share: str = ""
 
     @property
     def key(self) -> Key:
@@ -84,7 +87,7 @@ def _port(
         problem = "it has a dist.global_type but no dist.sharding"
         raise BadArguments(argument=f"{role} {name!r}", problem=problem)
     stored = Interleaving.read(attributes[ATTRIBUTE]) if ATTRIBUTE in attributes else None
-    return Port(role, name, own, whole, padded, sharding, stored)
+    return Port(role, name, own, whole, padded, sharding, stored, _text(attributes, SHARE, ""))
 
 
 def holds_blocks(ports: list[Port], mesh: Mesh) -> bool:

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch_mlir import ir
 
-from shardc.backends.eager.dist_ops import Values
 from shardc.backends.eager.interpreter import Environment, Machine, computing, widened
 from shardc.backends.eager.program import read_block
 from shardc.backends.eager.proof.signature import Key
-from shardc.backends.eager.ranks import Ranks
+from shardc.backends.eager.ranks import Ranks, Values
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.pipe.action import OPTIMIZER, Action, Collective, parse_action

@@ -14,11 +14,16 @@ from shardc.diagnostics.passes.accumulate import OneMicroBatch
 from shardc.diagnostics.passes.pipeline import ReshardOfStages
 from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.diagnostics.passes.recompute import BudgetAndRecompute, BudgetOfStages
+<<<<<<< HEAD
 from shardc.options.constraints import parse_constraints
+=======
+from shardc.diagnostics.passes.shares import SharesUnsupported
+>>>>>>> w-unequal
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
 from shardc.options.presets import PRESETS, PRODUCTS, plan_terms, product_of
 from shardc.options.recompute import Recompute, read_recompute
+from shardc.options.shares import Shares, read_shares, settled, shares_of
 from shardc.options.sizes import size_of
 
 PlanLike = str | Path | Mapping[str, object]
@@ -128,6 +133,7 @@ class Parallelism(Group):
         convert=size_of,
     )
 
+<<<<<<< HEAD
     constraints: Mapping[str, object] | None = option(
         None,
         "How outputs of modules lie on the mesh, by patterns of modules' names: for each dim the axes that "
@@ -139,11 +145,27 @@ class Parallelism(Group):
             "MODULE=AXIS,-,?;...",
         ),
         parse=parse_constraints,
+=======
+    shares: Shares | None = option(
+        None,
+        "Unequal shares of a mesh axis that cuts the batch: a weight for each place along it, such as 3:1 "
+        "for a device three times as fast; cluster takes them from the peaks of the cluster's devices. Each "
+        "device runs as many equal parts of the batch, one after the other.",
+        Hint(
+            "a mapping of axes to a whole number from 1 for each place",
+            'as in shares={"data": [3, 1]}, or {"data": "cluster"}',
+            "AXIS=N:N,...",
+        ),
+        parse=read_shares,
+        convert=shares_of,
+>>>>>>> w-unequal
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_mesh(self.mesh, self.micro_batches)
+        if self.shares is not None:
+            self._settle_shares(self.shares)
         if not self.reshard_after_forward and self.pipeline_axis():
             raise ReshardOfStages()
         if self.memory_budget is not None and self.recompute != "none":
@@ -154,6 +176,22 @@ class Parallelism(Group):
             raise OneMicroBatch(count=self.micro_batches)
         if self.cluster is not None and not is_local(self.cluster):
             Placement.of(find_cluster(self.cluster), self.mesh)
+
+    def _settle_shares(self, shares: Shares) -> None:
+        """Keep the shares that differ, in lowest terms. Raises BadShares, SharesUnsupported."""
+        given = self.cluster
+        cluster = None if given is None or is_local(given) else find_cluster(given)
+        found = settled(shares, self.mesh, cluster)
+        object.__setattr__(self, "shares", found or None)
+        axis, *others = [*found] or [""]
+        if others:
+            instead = "give shares to one axis, or one axis to the batch"
+            raise SharesUnsupported(axis=axis, other=f"those of {', '.join(others)}", instead=instead)
+        if axis and self.per_micro_batch:
+            raise SharesUnsupported(axis=axis, other="per_micro_batch=True", instead="leave one of them out")
+        if axis and (stages := self.pipeline_axis()):
+            instead = "give the stages' ranks speeds=, which share out layers, and leave shares out"
+            raise SharesUnsupported(axis=axis, other=f"a pipeline along {stages!r}", instead=instead)
 
     @property
     def planned_cluster(self) -> ClusterLike | None:

@@ -20,12 +20,13 @@ _ENTRY = s.record(
         "why": s.text("(?s).*"),
     }
 )
+_AXIS = (s.text(), s.integer(1), s.choice("space", "time"))
 _CHECK = s.record(
     {
         "schema": s.exactly(SCHEMA),
         "version": s.exactly(VERSION),
         "model": s.text("[0-9a-f]{64}", "a SHA-256"),
-        "mesh": s.items(s.row(s.text(), s.integer(1), s.choice("space", "time")), 1),
+        "mesh": s.items(s.either(s.row(*_AXIS), s.row(*_AXIS, s.items(s.integer(1), 1))), 1),
         "text": s.text("(?s).*"),
         "entries": s.items(_ENTRY),
     },
@@ -68,7 +69,7 @@ def plan_problem(data: object) -> str | None:
 
 def _misfits(data: dict[str, Any]) -> Iterator[str]:
     """Names that fit nothing, of a plan whose parts are of their kinds."""
-    axes = [name for name, _, _ in data["mesh"]]
+    axes = [row[0] for row in data["mesh"]]
     if len(set(axes)) < len(axes):
         yield "two axes of mesh have one name"
     keys = [(entry["role"], entry["name"]) for entry in data["entries"]]

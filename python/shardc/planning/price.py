@@ -8,8 +8,8 @@ from functools import cached_property
 from math import prod
 
 from shardc.cost.cluster.cluster import Cluster
-from shardc.cost.step.on_cluster import costs_on
-from shardc.cost.step.step_time import StepTime, step_time_of
+from shardc.cost.step.on_cluster import costs_on, step_time_on
+from shardc.cost.step.step_time import StepTime
 from shardc.cost.step.work import StepWork
 from shardc.diagnostics.base import Remark
 from shardc.dialects.pipe.schedule import Schedule
@@ -76,7 +76,9 @@ class Priced:
     def on(self, cluster: Cluster) -> Price:
         """The price on a cluster. Raises MeshDoesNotFit, and NoHostMemory where state is offloaded."""
         costs = costs_on(cluster, self.candidate.mesh, self.pipe)
-        time, *deeper = (step_time_of(step, costs, self.schedule) for step in (self.step, *self.deeper))
+        where = cluster, self.candidate.mesh
+        steps = (self.step, *self.deeper)
+        time, *deeper = (step_time_on(*where, step, self.pipe, self.schedule) for step in steps)
         time = self.blend.time(time, deeper)
         time = with_copies(time, cluster, max(rank.host_bytes for rank in self.memory))
         return Price(self, cluster, time, costs.rates.half_flop_s)

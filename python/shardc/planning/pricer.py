@@ -31,7 +31,7 @@ from shardc.runtime.report.logs import TIMING
 from shardc.step.constraints import layouts_of
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.recomputed import recomputed
-from shardc.step.shard import Compiled, capture_choices, compile_capture, make_mesh, model_plan_of
+from shardc.step.shard import Compiled, capture_choices, compile_capture, mesh_of, model_plan_of
 from shardc.step.within_budget import Ladder, Made
 
 CHECKED = 4
@@ -102,11 +102,13 @@ class Pricer:
         self, candidate: Candidate, periods: Periods | None = None, *, verify: bool = True, **options: object
     ) -> Compiled:
         """The rank program of one plan, at level 3; of ``periods`` equal layers where they are given."""
-        chosen = _chosen(candidate, options)
+        chosen = _chosen(
+            candidate, options if self._cluster is None else {"cluster": self._cluster, **options}
+        )
         model = self.question.model
         plan, pipeline = resolve_plan(chosen.parallelism, model, chosen.pipeline)
         capture = partial(self._captured, self._whole() if periods is None else periods, chosen.parallelism)
-        mesh = make_mesh(candidate.mesh, candidate.micro_batches)
+        mesh = mesh_of(chosen.parallelism)
         read = partial(
             capture_choices,
             mesh=mesh,

@@ -140,6 +140,7 @@ def _time(price: Price) -> list[str]:
         for cause, seconds in sorted(time.causes.items(), key=lambda item: -item[1])
         if seconds
     ]
+    rows += [(name, time_text(took), f"{took / time.seconds:.1%}") for name, took in time.places.items()]
     return [head, *table(rows, right=(1, 2))]
 
 

@@ -16,6 +16,7 @@ from shardc.cost.work import flops, moved_bytes
 from shardc.diagnostics.base import Remark
 from shardc.diagnostics.text import table
 from shardc.dialects.aten.call import CallReader, is_constant
+from shardc.dialects.dist.axis import shared_axis
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.location import source_line
@@ -121,8 +122,8 @@ def _walk(block: ir.Block, reader: CallReader, codec: ShardingCodec | None, time
     waiting: list[ir.Operation] = []
     for op in (view.operation for view in block.operations):
         if op.name == "dist.loop" and codec is not None:
-            turns = codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0].size
-            yield from _walk(op.regions[0].blocks[0], reader, codec, times * turns)
+            (axis,) = codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
+            yield from _walk(op.regions[0].blocks[0], reader, codec, times * codec.mesh.turns(axis))
         elif _is_call(op):
             waiting.append(op)
             # Ops that a rule's local version adds stand before the one that has the call's layouts.
@@ -151,7 +152,8 @@ def _is_call(op: ir.Operation) -> bool:
 def _axes(op: ir.Operation, codec: ShardingCodec) -> frozenset[str]:
     if "dist.shardings" not in op.attributes:
         return frozenset()
-    return frozenset(axis.name for said in op.attributes["dist.shardings"] for axis in codec.read(said).used)
+    used = (axis for said in op.attributes["dist.shardings"] for axis in codec.read(said).used)
+    return frozenset(shared_axis(axis.name) for axis in used)
 
 
 def _sums(works: list[Work], phase: str) -> tuple[float, float]:

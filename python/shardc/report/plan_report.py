@@ -182,10 +182,17 @@ def make_report(
         (phase, "+".join(axes), kind, n, moved)
         for (phase, axes, kind), (n, moved) in totals(transfers(rank_module)).items()
     ]
-    text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in axes)
+    text = " x ".join(map(_axis, axes))
     told = [*remarks, *(() if work is None else work.remarks())]
     more = (mesh.world_size, None, kernels, peak, pipeline, fusion, micro_batches_apart(rank_module), work)
     return Report(text, plan, shardings, sizes, traffic, told, seconds or {}, *more, time)
+
+
+def _axis(axis: Entry) -> str:
+    """``micro 4 (time)``; of unequal shares the iterations that each place runs."""
+    trips = ":".join(map(str, axis.get("trips", ())))
+    told = f" (time, {trips})" if trips else " (time)"
+    return f"{axis['name']} {axis['size']}" + (told if axis["kind"] == "time" else "")
 
 
 def layout(sharding: Entry) -> str:

@@ -53,7 +53,8 @@ def _walk(block: ir.Block, mesh: Mesh, codec: ShardingCodec, times: int) -> Iter
         elif op.name in ("dist.loop", "dist.manual"):
             trips = times
             if op.name == "dist.loop":
-                trips *= codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0].size
+                (axis,) = codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
+                trips *= mesh.turns(axis)
             yield from _walk(op.regions[0].blocks[0], mesh, codec, trips)
 
 

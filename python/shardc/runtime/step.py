@@ -23,7 +23,7 @@ from .comm.collectives import Rank
 from .comm.connect import TIMEOUT_S, Device, connect
 from .comm.flights import Flights
 from .comm.groups import Group, Groups, HostGroup
-from .comm.layout import Leaf, cut, with_padding
+from .comm.layout import Leaf, cut, placed, with_padding
 from .comm.mesh import Mesh
 from .comm.symmetric import taken, use_symmetric_memory
 from .comm.watch import Watch
@@ -261,10 +261,15 @@ class TrainStep:
         with self._watch.guard(self.steps_done):
             values = leaves_of(batch, self._manifest["batch"])
             for leaf in self._inputs.values():
-                check_leaf(values, leaf, leaf.held_shape(self._mesh, self._place.rank), LOCAL_HINT)
+                own = tuple(s.stop - s.start for s in leaf.read_by(self._mesh, self._place.rank))
+                check_leaf(values, leaf, own, LOCAL_HINT)
             self._same_batch.compare_start(self.steps_done)
-            shapes = {name: leaf.local_shape(self._mesh) for name, leaf in self._inputs.items()}
-            return self._advance({n: with_padding(values[n], shape) for n, shape in shapes.items()})
+            return self._advance({n: self._placed(values[n], leaf) for n, leaf in self._inputs.items()})
+
+    def _placed(self, value: Tensor, leaf: Leaf) -> Tensor:
+        """A rank's own part of an input as the block that the program takes."""
+        place = leaf.read_by(self._mesh, self._place.rank)
+        return placed(value, place, leaf.local_shape(self._mesh))
 
     def use_cuda_graph(self) -> None:
         """Capture the step as a CUDA graph after two more steps, and start that from then on.

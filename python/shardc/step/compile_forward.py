@@ -38,7 +38,7 @@ from shardc.step.elsewhere import elsewhere
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.fuse_step import check_no_force, step_target
 from shardc.step.once import Request
-from shardc.step.shard import Compiled, make_mesh, model_plan_of
+from shardc.step.shard import Compiled, mesh_of, model_plan_of
 from shardc.step.share_state import OTHERS
 from shardc.step.values import example_inputs
 
@@ -202,7 +202,7 @@ def forward_of(
     target = step_target(kernels.target) if kernels.fuse or kernels.target else None
     if target is None:
         check_no_force(kernels.force_fusion, "there can be no kernels for this machine's GPU")
-    mesh, world = make_mesh(options.parallelism.mesh, options.parallelism.micro_batches), world_size()
+    mesh, world = mesh_of(options.parallelism), world_size()
     if world is not None and world != mesh.world_size:
         shown = " x ".join(f"{a.name} {a.size}" for a in mesh.space)
         raise MeshIsNotTheWorld(mesh=shown, size=mesh.world_size, world=world)

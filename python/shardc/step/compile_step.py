@@ -62,7 +62,7 @@ from shardc.step.model_watch import ModelWatch
 from shardc.step.once import Request
 from shardc.step.other_shapes import OtherShapes, bucketed
 from shardc.step.recomputed import recomputed
-from shardc.step.shard import Compiled, make_mesh, model_plan_of
+from shardc.step.shard import Compiled, mesh_of, model_plan_of
 from shardc.step.share_state import follow, share_state, shared_with, slots_of
 from shardc.step.values import batch_leaves, example_inputs
 from shardc.text_files import write_text
@@ -379,7 +379,7 @@ def compile_with(
     target = step_target(kernels.target) if kernels.fuse or kernels.target else None
     if target is None:
         check_no_force(kernels.force_fusion, "there can be no kernels for this machine's GPU")
-    mesh, world = make_mesh(parallelism.mesh, parallelism.micro_batches), world_size()
+    mesh, world = mesh_of(parallelism), world_size()
     if world is not None and world != mesh.world_size:
         shown = " x ".join(f"{a.name} {a.size}" for a in mesh.space)
         raise MeshIsNotTheWorld(mesh=shown, size=mesh.world_size, world=world)

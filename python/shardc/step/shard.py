@@ -21,9 +21,10 @@ from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.base import Remarks, collect_remarks
 from shardc.diagnostics.passes.pipeline import NotAPipeline
 from shardc.dialects.collection import collection_paused
+from shardc.dialects.dist.axis import share_name
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
 from shardc.frontend.step.spec import Capture
-from shardc.options.parallelism import MICRO, PlanLike, check_mesh
+from shardc.options.parallelism import MICRO, Parallelism, PlanLike, check_mesh
 from shardc.options.pipeline import Pipeline
 from shardc.options.recompute import Recompute
 from shardc.passes.accumulate.dist_accumulate import DistAccumulate
@@ -182,14 +183,26 @@ class Compiled:
         return device_work(self.global_module, self.rank_module, self.plan.pipeline)
 
 
-def make_mesh(spec: Mapping[str, int], micro_batches: int = 1) -> Mesh:
+def make_mesh(
+    spec: Mapping[str, int], micro_batches: int = 1, shares: Mapping[str, tuple[int, ...]] | None = None
+) -> Mesh:
     """The mesh of ``{"data": 2, "tensor": 2}``; ``micro_batches`` above 1 adds the time axis ``micro``.
 
-    Raises BadMeshSpec.
+    ``shares`` of an axis, as ``Parallelism`` keeps them, add a time axis of as many iterations as they have
+    together, each of them cut into ``micro_batches``. Raises BadMeshSpec.
     """
     check_mesh(spec, micro_batches)
-    time_axes = (MeshAxis(MICRO, micro_batches, "time"),) if micro_batches != 1 else ()
-    return Mesh((*(MeshAxis(name, size) for name, size in spec.items()), *time_axes))
+    axes = [MeshAxis(name, size) for name, size in spec.items()]
+    if not shares:
+        times = [MeshAxis(MICRO, micro_batches, "time")] if micro_batches != 1 else []
+        return Mesh((*axes, *times))
+    trips = {name: tuple(n * micro_batches for n in weights) for name, weights in shares.items()}
+    return Mesh((*axes, *(MeshAxis(share_name(name), sum(n), "time", n) for name, n in trips.items())))
+
+
+def mesh_of(options: Parallelism) -> Mesh:
+    """The mesh that options ask for, with time axes for micro-batches and unequal shares."""
+    return make_mesh(options.mesh, options.micro_batches, options.shares)
 
 
 def model_plan_of(model: nn.Module) -> Mapping[str, str] | None:

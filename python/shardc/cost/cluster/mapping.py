@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from math import prod
 
 from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.device import Device
 from shardc.cost.cluster.level import Level
 from shardc.cost.cluster.names import node_of
 from shardc.diagnostics.cluster import MeshDoesNotFit
@@ -140,6 +141,17 @@ class Placement:
         at = names.index(name)
         size, below = self.axes[at][1], prod(n for _, n in self.axes[at + 1 :])
         return ways, size // (pre * ways) * below
+
+    def slowest_along(self, axis: str) -> list[Device]:
+        """At each place along an axis the slowest device, by 16-bit products. Raises KeyError."""
+        ways, stride = self.strided(self._whole(axis))
+        found: list[Device | None] = [None] * ways
+        for rank in range(prod(n for _, n in self.axes)):
+            place, device = rank // stride % ways, self.cluster.device(rank)
+            known = found[place]
+            if known is None or device.peak_flop_s("bf16") < known.peak_flop_s("bf16"):
+                found[place] = device
+        return [device for device in found if device is not None]
 
     def spans(self, strided: list[Strided]) -> Iterable[Span]:
         """What each level, from the innermost, joins of a group of members so far apart."""

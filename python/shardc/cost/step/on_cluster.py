@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from math import prod
 
@@ -12,19 +13,47 @@ from shardc.cost.cluster.mapping import Links, Placement
 from shardc.cost.collectives.seconds import seconds
 from shardc.cost.ops import DeviceRates
 from shardc.cost.step.costs import Costs
-from shardc.cost.step.work import Item
+from shardc.cost.step.step_time import StepTime, step_time_of
+from shardc.cost.step.work import Item, StepWork
 from shardc.dialects.dist.axis import Axis
+from shardc.dialects.pipe.schedule import Schedule
 
 
-def costs_on(cluster: Cluster, mesh: Mapping[str, int], pipe: str = "") -> Costs:
+def step_time_on(
+    cluster: Cluster,
+    mesh: Mapping[str, int],
+    work: StepWork,
+    pipe: str = "",
+    schedule: Schedule | None = None,
+) -> StepTime:
+    """The time of a step on the first devices of a cluster.
+
+    Of unequal shares along an axis each place is timed on its own kind of device: the step takes as long as
+    the one that is done last. Raises MeshDoesNotFit.
+    """
+    if not work.shared:
+        return step_time_of(work, costs_on(cluster, mesh, pipe), schedule)
+    kinds = Placement.of(cluster, mesh).slowest_along(work.shared)
+    times = [
+        step_time_of(StepWork((), (sections,)), costs_on(cluster, mesh, pipe, kind))
+        for sections, kind in zip(work.ranks, kinds, strict=True)
+    ]
+    names = [f"{work.shared} {place} ({kind.name})" for place, kind in enumerate(kinds)]
+    places = {name: time.seconds for name, time in zip(names, times, strict=True)}
+    return replace(max(times, key=lambda time: time.seconds), places=places)
+
+
+def costs_on(
+    cluster: Cluster, mesh: Mapping[str, int], pipe: str = "", device: Device | None = None
+) -> Costs:
     """Costs on the first devices of a cluster, numbered by ``mesh``, the last axis the innermost.
 
-    ``pipe``: the axis along which stages send to the next. Of several kinds of devices the slowest counts.
-    Raises MeshDoesNotFit.
+    ``pipe``: the axis along which stages send to the next. Of several kinds of devices the slowest counts,
+    unless ``device`` is the one that is meant. Raises MeshDoesNotFit.
     """
     placement = Placement.of(cluster, mesh)
     used = cluster.used(max(1, prod(mesh.values())))
-    slowest = min(used, key=lambda device: device.peak_flop_s("bf16"))
+    slowest = device or min(used, key=lambda device: device.peak_flop_s("bf16"))
 
     @cache
     def links(axes: tuple[Axis, ...]) -> Links:

@@ -34,7 +34,8 @@ class StepTime:
     ``causes``: seconds by kind of kernel (``matmul``, ``attention``, ``memory``, ``optimizer``) and by what
     is waited for: a mesh axis, ``host``, ``bubble``. They add up to ``seconds``. ``flops``: of a device of
     that rank; of them ``again_flops`` are of recomputation. ``is_measured``: whether calls that were measured
-    on this machine were added up.
+    on this machine were added up. ``places``: along an axis of unequal shares the seconds of each place; all
+    wait for the last.
     """
 
     seconds: float
@@ -42,6 +43,7 @@ class StepTime:
     flops: float = 0.0
     again_flops: float = 0.0
     is_measured: bool = False
+    places: Mapping[str, float] = field(default_factory=dict)
 
     def model_flop_utilization(self, rates: DeviceRates) -> float:
         """Part of the peak that goes into the model, recomputation aside (MFU; PaLM, 2022, appendix B)."""
@@ -53,6 +55,8 @@ class StepTime:
         for cause, seconds in sorted(self.causes.items(), key=lambda pair: -pair[1]):
             rows.append((cause, f"{1e3 * seconds:.1f}", f"{seconds / self.seconds:.1%}"))
         how = ", by calls that were measured on this machine" if self.is_measured else ""
+        for place, seconds in self.places.items():
+            rows.append((place, f"{1e3 * seconds:.1f}", f"{seconds / self.seconds:.1%}"))
         return [f"step: {1e3 * self.seconds:.1f} ms{how}", *table(rows, right=(1, 2))]
 
 

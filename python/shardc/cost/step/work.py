@@ -88,10 +88,14 @@ class StageWork:
 class StepWork:
     """A whole step: the ``stages`` of a pipeline in the order of their route, none without one, and what each
     of its ``ranks``, or the one program, runs once a step.
+
+    ``shared``: the mesh axis of unequal shares, empty without them; ``ranks`` are then those at each place
+    along it, by the number of turns that their loops take.
     """
 
     stages: tuple[StageWork, ...]
     ranks: tuple[tuple[Section, ...], ...]
+    shared: str = ""
 
     def resized(self, axis: str, size: int) -> StepWork:
         """The same work of each device on a mesh of which an axis has another size."""
@@ -103,7 +107,7 @@ class StepWork:
             tuple(replace(s, items=_resized(s.items, axis, size)) for s in sections)
             for sections in self.ranks
         )
-        return StepWork(stages, ranks)
+        return StepWork(stages, ranks, self.shared)
 
 
 def repeat(items: Sequence[Item], times: int) -> tuple[Item, ...]:

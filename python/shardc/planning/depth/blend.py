@@ -57,7 +57,9 @@ class Blend:
             return self.of(number(shallow), [number(time) for time in deeper])
 
         causes = self.sums(shallow.causes, [time.causes for time in deeper])
-        return StepTime(of(lambda t: t.seconds), causes, of(lambda t: t.flops), of(lambda t: t.again_flops))
+        places = self.sums(shallow.places, [time.places for time in deeper])
+        flops = of(lambda t: t.flops), of(lambda t: t.again_flops)
+        return StepTime(of(lambda t: t.seconds), causes, *flops, places=places)
 
     def work(self, shallow: DeviceWork, deeper: Sequence[DeviceWork]) -> DeviceWork:
         """What devices compute, a call for each line of the source."""

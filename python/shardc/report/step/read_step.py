@@ -9,6 +9,7 @@ from torch_mlir import ir
 from shardc.cost.step.work import Item, Section, StageWork, StepWork
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.axis import shared_axis
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.dist.tuples import element_types
@@ -22,12 +23,16 @@ _FIRST_FORWARD = re.compile(r"(\d+)F0")
 
 
 def read_step(module: ir.Module) -> StepWork:
-    """The work of one rank, or of each rank of a pipeline."""
-    codec = ShardingCodec(module.context, read_mesh(module) or Mesh(()))
+    """The work of one rank, of each rank of a pipeline, or at each place along an axis of unequal shares."""
+    mesh = read_mesh(module) or Mesh(())
+    codec = ShardingCodec(module.context, mesh)
     functions = rank_functions(module)
     if not functions:
         function = find_function(module)
-        return StepWork((), () if function is None else (_sections(_body(function), codec),))
+        body = None if function is None else _body(function)
+        codecs = [ShardingCodec(module.context, seen) for seen in mesh.by_place()]
+        shared = next((shared_axis(name) for name in mesh.shares), "")
+        return StepWork((), () if body is None else tuple(_sections(body, c) for c in codecs), shared)
     bodies: dict[int, dict[str, tuple[Item, ...]]] = {}
     for op in (op.operation for op in module.body.operations):
         if op.name == StageOp.OPERATION_NAME:
@@ -68,7 +73,7 @@ def _sections(block: ir.Block, codec: ShardingCodec) -> tuple[Section, ...]:
 def _turns(op: ir.Operation, codec: ShardingCodec) -> int:
     if op.name != "dist.loop":
         return 1
-    return codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0].size
+    return codec.mesh.turns(codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0])
 
 
 def _sent_bytes(functions: list[ir.Operation]) -> dict[int, float]:

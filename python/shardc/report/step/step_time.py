@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch_mlir import ir
 
 from shardc.cost.cluster.cluster import Cluster
-from shardc.cost.step.on_cluster import costs_on
-from shardc.cost.step.step_time import StepTime, step_time_of
+from shardc.cost.step.on_cluster import step_time_on
+from shardc.cost.step.step_time import StepTime
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
@@ -24,4 +24,4 @@ def step_time(module: ir.Module, cluster: Cluster, schedule: Schedule | None = N
     if schedule is None and written is not None:
         schedule = read_schedule(written)
     pipe = "" if written is None else written.attributes["axis"].value
-    return step_time_of(read_step(module), costs_on(cluster, axes, pipe), schedule)
+    return step_time_on(cluster, axes, read_step(module), pipe, schedule)

@@ -130,6 +130,12 @@ class Rank:
         """This rank's place over ``axes``."""
         return self.mesh.index(self.number, axes)
 
+    def stacked(self, parts: Sequence[Tensor], dim: int, share: range, count: int) -> Tensor:
+        """The blocks ``parts`` of iterations ``share`` of ``count``, joined; zeros for those of others."""
+        blocks = [torch.zeros_like(parts[0])] * count
+        blocks[share.start : share.stop] = parts
+        return torch.cat(blocks, dim)
+
     def store(self, old: Tensor, new: Tensor) -> None:
         """Make ``new`` the value of the state tensor ``old``; the old memory is given back at once.
 

@@ -51,7 +51,9 @@ class Leaf:
 
     ``padded`` is its shape with the padding that makes its dims divide, at their end; empty where they
     divide. A rank's block is one of a tensor of that shape, and holds padding where the tensor ends inside of
-    it. Where it is ``interleaved``, that tensor is the one that is stored.
+    it. Where it is ``interleaved``, that tensor is the one that is stored. ``share``: of an input, the time
+    axis whose iterations ranks share out, a block of dim 0 each. A rank's block is then whole, and of its own
+    iterations alone is what it reads.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Leaf:
     fill: float | None = None
     padded: tuple[int, ...] = ()
     interleaved: Interleaved | None = None
+    share: str = ""
 
     @staticmethod
     def read(entry: Json) -> Leaf:
@@ -69,7 +72,8 @@ class Leaf:
         dtype = getattr(torch, entry["dtype"])
         shape, padded, parts = tuple(entry["shape"]), tuple(entry.get("padded", ())), entry.get("interleaved")
         stored = None if parts is None else Interleaved(parts["dim"], parts["ways"], tuple(parts["sizes"]))
-        return Leaf(entry["name"], entry["role"], shape, dtype, dims, entry.get("fill"), padded, stored)
+        how = entry.get("fill"), padded, stored, entry.get("share", "")
+        return Leaf(entry["name"], entry["role"], shape, dtype, dims, *how)
 
     def describe(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
@@ -86,6 +90,16 @@ class Leaf:
     def held_shape(self, mesh: Mesh, rank: int) -> tuple[int, ...]:
         """The shape of what the rank's block holds of the tensor: all of it but for padding."""
         return tuple(s.stop - s.start for s in self.slices(mesh, rank))
+
+    def read_by(self, mesh: Mesh, rank: int) -> tuple[slice, ...]:
+        """The slice of each dim that a rank reads of what its block holds: of shares, its own iterations'."""
+        held = self.slices(mesh, rank)
+        if not self.share:
+            return tuple(slice(0, s.stop - s.start) for s in held)
+        first, end, count = mesh.share(rank, self.share)
+        rows, size = (self.padded or self.shape)[0] // count, self.shape[0]
+        own = slice(min(first * rows, size), min(end * rows, size))
+        return (own, *(slice(0, s.stop - s.start) for s in held[1:]))
 
     def slices(self, mesh: Mesh, rank: int) -> tuple[slice, ...]:
         """The stored slice of each dim that the block holds; axes of time come after those of space."""
@@ -131,6 +145,15 @@ def chunked_shape(leaf: Leaf, mesh: Mesh) -> tuple[int, ...]:
     """The padded shape with which ranks would hold what ``torch.chunk`` gives them."""
     sizes = zip(leaf.shape, leaf.space_dims(mesh), strict=True)
     return tuple(-(-n // ways(dim)) * ways(dim) for n, dim in sizes)
+
+
+def placed(value: Tensor, place: tuple[slice, ...], shape: tuple[int, ...]) -> Tensor:
+    """``value`` at its place in zeros of ``shape``; itself if that is all of it."""
+    if tuple(value.shape) == shape:
+        return value
+    whole = value.new_zeros(shape)
+    whole[place] = value
+    return whole
 
 
 def with_padding(value: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -14,20 +14,29 @@ from math import prod
 
 Axis = tuple[str, int, int]
 Axes = tuple[Axis, ...]
+SHARE = "/share"
+"""Behind a space axis: the time axis whose iterations its ranks share out."""
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """Names and sizes of the space axes, the most major first, and of the time axes (loops, no rank)."""
+    """Names and sizes of the space axes, the most major first, and of the time axes (loops, no rank).
+
+    ``trips``: of a time axis ``AXIS/share`` how many iterations the rank at each place of ``AXIS`` runs.
+    """
 
     space: tuple[tuple[str, int], ...]
     time: tuple[tuple[str, int], ...] = ()
+    trips: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @staticmethod
     def read(axes: Iterable[dict]) -> Mesh:
         """From the manifest's ``[{"name": ..., "size": ..., "kind": "space" | "time"}, ...]``."""
-        found = [(a["name"], a["size"], a["kind"]) for a in axes]
-        return Mesh(**{kind: tuple((n, s) for n, s, k in found if k == kind) for kind in ("space", "time")})
+        rows = [*axes]
+        space, time = (
+            tuple((a["name"], a["size"]) for a in rows if a["kind"] == kind) for kind in ("space", "time")
+        )
+        return Mesh(space, time, tuple((a["name"], tuple(a["trips"])) for a in rows if "trips" in a))
 
     @property
     def world_size(self) -> int:
@@ -35,6 +44,12 @@ class Mesh:
 
     def describe(self) -> str:
         return " x ".join(f"{name} {size}" for name, size in self.space)
+
+    def share(self, rank: int, name: str) -> tuple[int, int, int]:
+        """The first iteration of a time axis that a rank runs, the one behind its last, and how many are."""
+        trips, axis = dict(self.trips)[name], name.removesuffix(SHARE)
+        place = self.coordinate(rank, (axis, 1, dict(self.space)[axis]))
+        return sum(trips[:place]), sum(trips[: place + 1]), sum(trips)
 
     def is_time(self, axis: Axis) -> bool:
         return any(name == axis[0] for name, _ in self.time)

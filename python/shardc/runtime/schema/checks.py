@@ -65,6 +65,17 @@ def row(*parts: Check) -> Check:
     return check
 
 
+def either(first: Check, second: Check) -> Check:
+    """What one of two checks finds right; else what is wrong by the first."""
+
+    def check(where: str, value: Any) -> Iterator[str]:
+        problem = next(first(where, value), None)
+        if problem is not None and next(second(where, value), None) is not None:
+            yield problem
+
+    return check
+
+
 def mapping(part: Check, key: Check | None = None) -> Check:
     """An object with any keys."""
 

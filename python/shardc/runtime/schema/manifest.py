@@ -34,7 +34,8 @@ def _port(*roles: str) -> s.Check:
         ),
     }
     stored = s.record({"dim": s.integer(), "ways": s.integer(1), "sizes": SIZES})
-    return s.record(required, {"fill": s.number, "padded": SIZES, "interleaved": stored})
+    optional = {"fill": s.number, "padded": SIZES, "interleaved": stored, "share": s.text()}
+    return s.record(required, optional)
 
 
 def _batch(where: str, value: Any) -> Iterator[str]:
@@ -62,7 +63,11 @@ _CHECK = s.record(
         "made_with": s.record({"shardc": s.text(), "torch": s.text(), "python": s.text()}),
         "model": HASH,
         "mesh": s.items(
-            s.record({"name": s.text(), "size": s.integer(1), "kind": s.choice("space", "time")}), 1
+            s.record(
+                {"name": s.text(), "size": s.integer(1), "kind": s.choice("space", "time")},
+                {"trips": s.items(s.integer(1), 1)},
+            ),
+            1,
         ),
         "arguments": s.items(_port(*ROLES)),
         "results": s.items(_port(*RESULT_ROLES), 1),

@@ -43,3 +43,18 @@
 
 // expected-error@+1 {{attribute "axes" is expected but not provided}}
 "dist.mesh"() {sym_name = "mesh"} : () -> ()
+
+// -----
+
+// expected-error@+1 {{mesh axis 'micro' has trips of ranks: it must be the time axis 'AXIS/share' behind an AXIS}}
+"dist.mesh"() {axes = [["data", 2, "space"], ["micro", 4, "time", [3, 1]]], sym_name = "mesh"} : () -> ()
+
+// -----
+
+// expected-error@+1 {{mesh axis 'data/share' has trips [3, 2]: they must be 2 from 1, and 4 together}}
+"dist.mesh"() {axes = [["data", 2, "space"], ["data/share", 4, "time", [3, 2]]], sym_name = "mesh"} : () -> ()
+
+// -----
+
+// expected-error@+1 {{mesh axis 'data/share' has more than a name, a size, a kind and the trips of each rank}}
+"dist.mesh"() {axes = [["data", 2, "space"], ["data/share", 4, "time", 4]], sym_name = "mesh"} : () -> ()

@@ -1,0 +1,55 @@
+"""Errors about unequal shares of a mesh axis."""
+
+from __future__ import annotations
+
+from shardc.diagnostics.base import ShardcError
+
+
+class BadShares(ShardcError):
+    """Shares of a mesh axis that cannot be.
+
+    Fails: ``mesh={"data": 2}, shares={"data": [3, 0]}``. Works: ``shares={"data": [3, 1]}``.
+    """
+
+    template = "shares {shares} of mesh axis {axis!r}: {problem}"
+    hint = "{instead}"
+
+
+class SharesUnsupported(ShardcError):
+    """Unequal shares together with what does not have them yet.
+
+    Fails: ``shares={"data": [3, 1]}, per_micro_batch=True``. Works: either of them.
+    """
+
+    template = "unequal shares of mesh axis {axis!r} do not go with {other}"
+    hint = "{instead}"
+
+
+class SharesOfNoBatch(ShardcError):
+    """An axis has shares, and the plan cuts no batch along it.
+
+    Fails: ``plan="tensor", shares={"tensor": [3, 1]}``. Works: ``plan="data", shares={"data": [3, 1]}``.
+    """
+
+    template = "mesh axis {axis!r} has unequal shares, and the plan {plan!r} cuts no batch along it"
+    hint = "shares are of batches: give them to the axis of data, zero1, zero2, zero3 or their products"
+
+
+class ShareBesideOther(ShardcError):
+    """An axis with shares cuts a dim of an input that is no batch of its own.
+
+    Fails: ``plan="data:x*data:y"`` with shares of ``x``. Works: one axis for the batch.
+    """
+
+    template = "unequal shares of mesh axis {axis!r} cut dim 0 alone, and {name!r} is cut by {others} too"
+    hint = "let one axis cut the batch, and give the shares of all its devices"
+
+
+class ShareWithoutRows(ShardcError):
+    """A batch has too few rows for a device to get one of its share.
+
+    Fails: a batch of 5 with ``shares={"data": [7, 1]}``. Works: a batch of 8, or shares 4:1.
+    """
+
+    template = "{name!r} has {rows} rows, of which shares {shares} along {axis!r} leave a device none"
+    hint = "the nearest shares that work are {nearest}; or take a batch of a multiple of the shares' sum"

@@ -1,0 +1,40 @@
+"""The time of unequal shares: each place along the axis on its own kind of device."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardc.cost.cluster.cluster import Cluster, Library
+from shardc.cost.cluster.device import Device, Peaks
+from shardc.cost.cluster.level import Level
+from shardc.cost.step.on_cluster import step_time_on
+from shardc.cost.step.work import Item, Section, StepWork
+
+
+def mixed() -> Cluster:
+    """A device of 3 GB/s and one of 1 GB/s."""
+    kinds = [
+        Device(f"of-{rate}", 1e9, "", 1, Peaks(f32=rate * 1e9), rate * 1e9, launch_s=0.0) for rate in (3, 1)
+    ]
+    link = Level("link", 2, bandwidth_bytes_s=1e9, latency_s=0.0)
+    return Cluster("mixed", tuple(kinds), (link,), Library("gloo", 0.0))
+
+
+def work(*turns: int) -> StepWork:
+    one = (Item("memory", "forward", moved_bytes=1e9),)
+    return StepWork((), tuple((Section(one, times),) for times in turns), "data")
+
+
+def test_shares_as_the_devices_balance() -> None:
+    time = step_time_on(mixed(), {"data": 2}, work(3, 1))
+    fast, slow = time.places["data 0 (of-3)"], time.places["data 1 (of-1)"]
+    assert fast == pytest.approx(slow) and time.seconds == max(fast, slow)
+
+
+def test_the_step_waits_for_the_last() -> None:
+    time, even = (
+        step_time_on(mixed(), {"data": 2}, work(1, 3)),
+        step_time_on(mixed(), {"data": 2}, work(3, 1)),
+    )
+    assert time.seconds == time.places["data 1 (of-1)"] == pytest.approx(3 * even.seconds)
+    assert "data 1 (of-1)" in "\n".join(time.render())
