@@ -23,11 +23,8 @@ OPTIONS = (
     "reshard_after_forward",
     "expert_capacity",
     "memory_budget",
-<<<<<<< HEAD
     "constraints",
-=======
     "shares",
->>>>>>> w-unequal
 )
 """Options of compile_step that a price depends on."""
 

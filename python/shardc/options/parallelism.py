@@ -14,11 +14,8 @@ from shardc.diagnostics.passes.accumulate import OneMicroBatch
 from shardc.diagnostics.passes.pipeline import ReshardOfStages
 from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.diagnostics.passes.recompute import BudgetAndRecompute, BudgetOfStages
-<<<<<<< HEAD
-from shardc.options.constraints import parse_constraints
-=======
 from shardc.diagnostics.passes.shares import SharesUnsupported
->>>>>>> w-unequal
+from shardc.options.constraints import parse_constraints
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
 from shardc.options.presets import PRESETS, PRODUCTS, plan_terms, product_of
@@ -133,7 +130,6 @@ class Parallelism(Group):
         convert=size_of,
     )
 
-<<<<<<< HEAD
     constraints: Mapping[str, object] | None = option(
         None,
         "How outputs of modules lie on the mesh, by patterns of modules' names: for each dim the axes that "
@@ -145,7 +141,7 @@ class Parallelism(Group):
             "MODULE=AXIS,-,?;...",
         ),
         parse=parse_constraints,
-=======
+    )
     shares: Shares | None = option(
         None,
         "Unequal shares of a mesh axis that cuts the batch: a weight for each place along it, such as 3:1 "
@@ -158,7 +154,6 @@ class Parallelism(Group):
         ),
         parse=read_shares,
         convert=shares_of,
->>>>>>> w-unequal
     )
 
     def __post_init__(self) -> None:
