@@ -41,7 +41,7 @@ from .hyper import Hyperparameters
 from .memory import check_memory, told
 
 # Importing these defines the ops that programs call.
-from .operators import (  # noqa: F401  # noqa: F401
+from .operators import (  # noqa: F401
     attention,
     causal_convolution,
     experts,
