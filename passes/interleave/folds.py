@@ -30,7 +30,9 @@ def folded_rows(program: Program, spread: LayoutSpread, mesh: Mesh) -> dict[int,
         remark("NotFolded", "random numbers are drawn along the sequence: the last device has most of a mask")
         return {}
     if rows and _passes_state(program, spread):
-        remark("NotFolded", "short convolutions need the sequence in order: the last device has most of a mask")
+        remark(
+            "NotFolded", "short convolutions need the sequence in order: the last device has most of a mask"
+        )
         return {}
     even = {value: parts for value, parts in rows.items() if parts.size % (2 * parts.ways) == 0}
     for size, ways in sorted({(p.size, p.ways) for v, p in rows.items() if v not in even}):

@@ -25,6 +25,22 @@ MOVED = frozenset(
 """Operators that need a dim whole and have no form for blocks of it: another dim can be cut meanwhile."""
 
 
+_WALKS = frozenset(("aten.select.int", "aten.unbind.int"))
+
+
+def is_walked(program: Program, node: Node) -> bool:
+    """Whether a call takes one of several elements of a dim: a loop over the dim, written out."""
+    if node.spec.target not in _WALKS:
+        return False
+    users = (program.nodes[n].spec for n in program.users[node.operands[0]])
+    places = {
+        spec["index"]
+        for spec in users
+        if spec.target == "aten.select.int" and spec["dim"] == node.spec["dim"]
+    }
+    return node.spec.target == "aten.unbind.int" or len(places) > 1
+
+
 @dataclass(frozen=True)
 class Foresight:
     """What ``state`` says of a program, and its scans from the end: their numbers, and the flips around."""
@@ -47,6 +63,7 @@ class Foresight:
 def foresee(program: Program, codec: ShardingCodec, mesh: Mesh) -> Foresight | None:
     """None if no call of the program keeps a dim whole that it need not."""
     known = FORMS.keys() | MOVED
+    known |= _WALKS
     if not any(node.spec.target in known or ATTRIBUTE in node.op.attributes for node in program.nodes):
         return None
     flips = dict(_scans_from_the_end(program))
