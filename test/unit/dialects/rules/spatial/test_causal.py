@@ -16,7 +16,13 @@ CASES = {
     "depthwise": (sample(6, 1, 4), sample(6), 1, 6, "([n,g,s],[g,1,z],[g])->([n,g,s])"),
     "without bias": (sample(6, 1, 4), None, 1, 6, "([n,g,s],[g,1,z])->([n,g,s])"),
     "dense": (sample(8, 6, 3), sample(8), 2, 1, "([n,i,s],[o,i,z],[o])->([n,o,s]) reduce={i}"),
-    "grouped": (sample(4, 3, 2), sample(4), 1, 2, "([n,(g i),s],[(g o),i,z],[(g o)])->([n,(g o),s]) reduce={i}"),
+    "grouped": (
+        sample(4, 3, 2),
+        sample(4),
+        1,
+        2,
+        "([n,(g i),s],[(g o),i,z],[(g o)])->([n,(g o),s]) reduce={i}",
+    ),
 }
 
 
