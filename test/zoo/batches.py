@@ -16,9 +16,9 @@ FIRST, LAST = 10, VOCAB - 12
 """Tokens between these are no special ones in any tiny configuration."""
 
 OF_CHUNKS = 256
-"""Tokens of linear attention by chunks of 64, which no configuration changes: one for each of four devices."""
+"""Tokens of linear attention by chunks of 64, which is fixed: one for each of four devices."""
 CHUNKED = ("BailingHybrid", "KimiLinear", "OlmoHybrid", "Qwen3Next", "Qwen3_5")
-"""How their classes' names begin."""
+"""How the names of their classes begin."""
 
 UNLABELLED = {
     "DiaForConditionalGeneration",
