@@ -25,20 +25,18 @@ MOVED = frozenset(
 """Operators that need a dim whole and have no form for blocks of it: another dim can be cut meanwhile."""
 
 
-_WALKS = frozenset(("aten.select.int", "aten.unbind.int"))
+_SELECT = "aten.select.int"
+LEAST_TURNS = 3
+"""Of a loop over a dim: two elements are taken of pairs, too, as by a scan that is written as a tree."""
 
 
 def is_walked(program: Program, node: Node) -> bool:
-    """Whether a call takes one of several elements of a dim: a loop over the dim, written out."""
-    if node.spec.target not in _WALKS:
+    """Whether a call takes an element of a dim as a loop over the dim does that is written out."""
+    if node.spec.target != _SELECT:
         return False
     users = (program.nodes[n].spec for n in program.users[node.operands[0]])
-    places = {
-        spec["index"]
-        for spec in users
-        if spec.target == "aten.select.int" and spec["dim"] == node.spec["dim"]
-    }
-    return node.spec.target == "aten.unbind.int" or len(places) > 1
+    places = {u["index"] for u in users if u.target == _SELECT and u["dim"] == node.spec["dim"]}
+    return len(places) >= LEAST_TURNS
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,7 @@ class Foresight:
 
 def foresee(program: Program, codec: ShardingCodec, mesh: Mesh) -> Foresight | None:
     """None if no call of the program keeps a dim whole that it need not."""
-    known = FORMS.keys() | MOVED
-    known |= _WALKS
+    known = FORMS.keys() | MOVED | {_SELECT}
     if not any(node.spec.target in known or ATTRIBUTE in node.op.attributes for node in program.nodes):
         return None
     flips = dict(_scans_from_the_end(program))
