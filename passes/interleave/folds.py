@@ -17,8 +17,8 @@ def folded_rows(program: Program, spread: LayoutSpread, mesh: Mesh) -> dict[int,
     """The rows of causal attention that devices share out, folded; none where that would move more.
 
     Random numbers are drawn in the order of a sequence: where a device draws as many as it has activations,
-    they would have to change hands, and nothing is folded. Nor is a sequence that is whole inside of
-    attention.
+    they would have to change hands, and nothing is folded. Nor is a sequence along which layers pass a state
+    beside attention, or that is whole inside of attention.
     """
     rows = {
         node.results[0]: parts
@@ -29,6 +29,11 @@ def folded_rows(program: Program, spread: LayoutSpread, mesh: Mesh) -> dict[int,
     if rows and _draws(program, spread):
         remark("NotFolded", "random numbers are drawn along the sequence: the last device has most of a mask")
         return {}
+    if rows and _passes_state(program, spread):
+        remark(
+            "NotFolded", "short convolutions need the sequence in order: the last device has most of a mask"
+        )
+        return {}
     even = {value: parts for value, parts in rows.items() if parts.size % (2 * parts.ways) == 0}
     for size, ways in sorted({(p.size, p.ways) for v, p in rows.items() if v not in even}):
         remark("NotFolded", f"a sequence of {size} is not {2 * ways} equal blocks: pad it to a multiple")
@@ -38,3 +43,9 @@ def folded_rows(program: Program, spread: LayoutSpread, mesh: Mesh) -> dict[int,
 def _draws(program: Program, spread: LayoutSpread) -> bool:
     drawn = (n.results[0] for n in program.nodes if may_draw(n.spec.target) and n.results)
     return any(spread.layout(value) for value in drawn)
+
+
+def _passes_state(program: Program, spread: LayoutSpread) -> bool:
+    """Whether layers with a state are among the calls: all of them begin with a short convolution."""
+    convolved = (n.results[0] for n in program.nodes if n.spec.target == "shardc.causal_convolution")
+    return any(spread.layout(value) for value in convolved)

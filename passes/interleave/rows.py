@@ -1,7 +1,8 @@
-"""Reshapes that merge a batch with a sequence, and the others that take them apart again."""
+"""Reshapes that merge a cut dim, such as a sequence, with dims before and behind it, or take them apart."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -26,47 +27,67 @@ class RowsMove:
     takes: bool
 
     @property
-    def last(self) -> int:
-        return self.first + len(self.shape) - 1
-
-    @property
     def at(self) -> int:
         """Where the dims begin in the call's operand."""
         return self.dim if self.takes else self.first
 
-    def merged(self, parts: Parts | None) -> Parts | None:
-        """How the large dim is stored if the last of the small ones is cut in ``parts.ways``."""
-        if parts is None or parts.sizes != self.shape[-1:]:
-            return None
-        return Parts(parts.ways, parts.sizes * prod(self.shape[:-1]), parts.folded)
+    def merged(self, parts: Mapping[int, Parts]) -> Parts | None:
+        """How the large dim is stored if one of the small ones, by its number, is stored as ``parts`` say.
 
-    def apart(self, parts: Parts | None) -> Parts | None:
-        """The other way round; None where the large dim's parts are not the sequences."""
-        last = self.shape[-1:]
-        if parts is None or parts.sizes != last * prod(self.shape[:-1]):
-            return None
-        return Parts(parts.ways, last, parts.folded)
-
-    def with_minor(self, parts: Parts | None) -> Parts | None:
-        """How the large dim is stored if the first of the small ones is stored as ``parts``: whatever stands
-        behind an element stays with it, so that nothing moves.
+        [b, c, h] of which c is cut: as b parts of c h elements. What stands behind an element stays with it.
         """
-        if parts is None or parts.size != self.shape[0]:
-            return None
-        return Parts(parts.ways, tuple(size * self._minor for size in parts.sizes), parts.folded)
+        places = (p for p in reversed(range(len(self.shape))) if self.first + p in parts)
+        return next((m for p in places if (m := self._merged(p, parts[self.first + p])) is not None), None)
 
-    def without_minor(self, parts: Parts | None) -> Parts | None:
-        """The other way round; None where a block would end within an element of the first small dim."""
-        if parts is None:
+    def apart(self, parts: Parts | None) -> tuple[int, Parts] | None:
+        """The other way round: which of the small dims is cut, counted from ``first``, and how it is stored.
+
+        None where no small dim is the one of which the large dim's parts consist, or a block would end
+        within an element of it.
+        """
+        places = reversed(range(len(self.shape))) if parts is not None else ()
+        return next(((p, a) for p in places if (a := self._apart(p, parts)) is not None), None)
+
+    def _merged(self, place: int, parts: Parts) -> Parts | None:
+        if parts.size != self.shape[place] or (place and len(parts.sizes) > 1):
             return None
-        blocks = self._minor * parts.ways * (2 if parts.folded else 1)
+        sizes = tuple(size * self._minor(place) for size in parts.sizes) * self._major(place)
+        return Parts(parts.ways, sizes, parts.folded)
+
+    def _apart(self, place: int, parts: Parts | None) -> Parts | None:
+        if parts is None or parts.size != prod(self.shape) or self.shape[place] == 1:
+            return None
+        if place and parts.sizes != (self.shape[place] * self._minor(place),) * self._major(place):
+            return None
+        blocks = self._minor(place) * parts.ways * (2 if parts.folded else 1)
         if any(size % blocks for size in parts.sizes):
             return None
-        return Parts(parts.ways, tuple(size // self._minor for size in parts.sizes), parts.folded)
+        own = parts.sizes[: len(parts.sizes) // self._major(place)]
+        return Parts(parts.ways, tuple(size // self._minor(place) for size in own), parts.folded)
+
+    def _major(self, place: int) -> int:
+        return prod(self.shape[:place])
+
+    def _minor(self, place: int) -> int:
+        return prod(self.shape[place + 1 :])
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A move of dims of which the one at ``place``, behind the first, is cut in ``ways``.
+
+    [b, c, h] is merged as [b, w, c / w h], [w, b, c / w h], [w b c / w h]: a block of all for each way.
+    """
+
+    move: RowsMove
+    place: int
+    ways: int
 
     @property
-    def _minor(self) -> int:
-        return prod(self.shape[1:])
+    def blocks(self) -> tuple[int, int]:
+        """How many of all that stands before the cut dim, and the elements of a block of one."""
+        shape = self.move.shape
+        return prod(shape[: self.place]), prod(shape[self.place :]) // self.ways
 
 
 def read_rows(node: Node) -> list[RowsMove]:

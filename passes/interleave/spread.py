@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shardc.dialects.dist.interleaving import Parts
 from shardc.passes.interleave.moves import PartsMove, read_move
-from shardc.passes.interleave.rows import RowsMove, read_rows
+from shardc.passes.interleave.rows import Rows, read_rows
 from shardc.passes.manager.attributes import observed
 from shardc.passes.manager.program import Node, Program, carried_values
 from shardc.passes.pad.call import placed_factors
@@ -37,14 +37,14 @@ def is_causal(node: Node) -> bool:
 class CallLayouts:
     """What a call reads and makes, and the move that it is of parts of its large tensor, ``whole``.
 
-    ``rows``: for a reshape of what is not in order, the dims that it merges or takes apart, and their ways.
+    ``rows``: for a reshape of what is not in order, the dims that it merges or takes apart.
     """
 
     operands: list[Layout]
     results: list[Layout]
     move: PartsMove | None = None
     whole: Parts | None = None
-    rows: tuple[tuple[RowsMove, int], ...] = ()
+    rows: tuple[Rows, ...] = ()
     folded: int = 0
     """For causal attention on folded rows: the ways."""
 
@@ -117,24 +117,20 @@ class LayoutSpread:
             layout[2] = parts
         return parts.ways
 
-    def _rows(
-        self, node: Node, operands: list[Layout], results: list[Layout]
-    ) -> tuple[tuple[RowsMove, int], ...]:
-        """The merged dims of a reshape whose sequences are cut; writes their layouts."""
+    def _rows(self, node: Node, operands: list[Layout], results: list[Layout]) -> tuple[Rows, ...]:
+        """The merged dims of a reshape of which one behind the first is cut; writes their layouts."""
         found = []
         for move in read_rows(node):
             large, small = (node.operands[0], node.results[0])[:: 1 if move.takes else -1]
-            whole = self._now[large].get(move.dim) or move.merged(self._now[small].get(move.last))
-            part = move.apart(whole)
-            of_large, of_small = (operands[0], results[0])[:: 1 if move.takes else -1]
-            if whole is not None and part is not None:
-                of_large[move.dim], of_small[move.last] = whole, part
-                found.append((move, part.ways))
+            whole = self._now[large].get(move.dim) or move.merged(self._now[small])
+            apart = move.apart(whole)
+            if whole is None or apart is None:
                 continue
-            whole = self._now[large].get(move.dim) or move.with_minor(self._now[small].get(move.first))
-            part = move.without_minor(whole)
-            if whole is not None and part is not None:
-                of_large[move.dim], of_small[move.first] = whole, part
+            place, part = apart
+            of_large, of_small = (operands[0], results[0])[:: 1 if move.takes else -1]
+            of_large[move.dim], of_small[move.first + place] = whole, part
+            if place:
+                found.append(Rows(move, place, part.ways))
         return tuple(found)
 
     def _factors(self, node: Node) -> dict[str, Parts]:

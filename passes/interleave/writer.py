@@ -10,7 +10,7 @@ from torch_mlir import ir
 
 from shardc.dialects.dist.interleaving import Parts
 from shardc.passes.interleave.moves import PartsMove
-from shardc.passes.interleave.rows import RowsMove
+from shardc.passes.interleave.rows import Rows
 from shardc.passes.partition.local_call import CallWriter, type_of
 
 
@@ -68,20 +68,14 @@ class PartsWriter(CallWriter):
         padded = self.call("aten.constant_pad_nd", self._split(operands[0], dim, ways), pads, args[-1])
         return self._merged(padded, dim)
 
-    def reshaped(
-        self, value: ir.Value, shape: tuple[int, ...], moves: Sequence[tuple[RowsMove, int]]
-    ) -> ir.Value:
-        """A value reshaped to ``shape``; for each move, the ways that the last of the merged dims is cut in.
-
-        [b, s] is merged as [b, w, s / w], [w, b, s / w], [w b s / w]: a block of all sequences for each way.
-        """
-        for move, ways in reversed(moves):
-            *batch, size = move.shape
-            have, rows = type_of(value).shape, (prod(batch), size // ways)
-            at = move.at
+    def reshaped(self, value: ir.Value, shape: tuple[int, ...], moves: Sequence[Rows]) -> ir.Value:
+        """A value reshaped to ``shape``, each of ``moves`` by blocks of its cut dim."""
+        for rows in reversed(moves):
+            move, (count, size), ways = rows.move, rows.blocks, rows.ways
+            have, at = type_of(value).shape, move.at
             rest = have[at + (1 if move.takes else len(move.shape)) :]
-            lead = (ways, rows[0]) if move.takes else (rows[0], ways)
-            value = self.call("aten.reshape", value, (*have[:at], *lead, rows[1], *rest))
+            lead = (ways, count) if move.takes else (count, ways)
+            value = self.call("aten.reshape", value, (*have[:at], *lead, size, *rest))
             value = self.call("aten.transpose.int", value, at, at + 1)
             made = move.shape if move.takes else (prod(move.shape),)
             value = self.call("aten.reshape", value, (*have[:at], *made, *rest))

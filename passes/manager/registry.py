@@ -23,6 +23,7 @@ PASSES: dict[str, str] = {
     "pipe-cut": "shardc.passes.pipeline.pipe_cut:PipeCut",
     "torch-accumulate": "shardc.passes.accumulate.torch_accumulate:TorchAccumulate",
     "torch-lift-bmm": "shardc.passes.ingest.torch_lift_bmm:TorchLiftBmm",
+    "torch-lift-convolutions": "shardc.passes.ingest.torch_lift_convolutions:TorchLiftConvolutions",
     "torch-lift-experts": "shardc.passes.experts.torch_lift_experts:TorchLiftExperts",
     "torch-recompute": "shardc.passes.recompute.torch_recompute:TorchRecompute",
     "torch-reduce-dtype": "shardc.passes.reduce.torch_reduce_dtype:TorchReduceDtype",

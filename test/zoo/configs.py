@@ -16,6 +16,8 @@ from typing import Any
 from overrides import OVERRIDES
 
 VOCAB, WIDTH, INNER, HEADS, HEAD_DIM, LAYERS, POSITIONS, WINDOW = 64, 32, 64, 4, 8, 2, 64, 8
+CHUNK = 4
+"""Of state-space layers: a batch's sequences (``batches.LENGTH``) have one for each of four devices."""
 
 
 @cache
@@ -44,6 +46,7 @@ def rules(layers: int) -> tuple[tuple[str, int], ...]:
             r"max_.*position|n_positions|n_ctx$|_positions$|context_length|max_seq_len|model_max_length|seq_length",
             POSITIONS,
         ),
+        (r"^(mamba_)?chunk_size$", CHUNK),
         (r"window|chunk_size|attn_chunk_length|local_radius|block_size$|context_left|context_right", WINDOW),
         (r"num_buckets|_buckets$|max_distance|relative_attention", 16),
         (r"image_size|^train_size", 32),

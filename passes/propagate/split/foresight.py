@@ -25,6 +25,20 @@ MOVED = frozenset(
 """Operators that need a dim whole and have no form for blocks of it: another dim can be cut meanwhile."""
 
 
+_SELECT = "aten.select.int"
+LEAST_TURNS = 3
+"""Of a loop over a dim: two elements are taken of pairs, too, as by a scan that is written as a tree."""
+
+
+def is_walked(program: Program, node: Node) -> bool:
+    """Whether a call takes an element of a dim as a loop over the dim does that is written out."""
+    if node.spec.target != _SELECT:
+        return False
+    users = (program.nodes[n].spec for n in program.users[node.operands[0]])
+    places = {u["index"] for u in users if u.target == _SELECT and u["dim"] == node.spec["dim"]}
+    return len(places) >= LEAST_TURNS
+
+
 @dataclass(frozen=True)
 class Foresight:
     """What ``state`` says of a program, and its scans from the end: their numbers, and the flips around."""
@@ -46,7 +60,7 @@ class Foresight:
 
 def foresee(program: Program, codec: ShardingCodec, mesh: Mesh) -> Foresight | None:
     """None if no call of the program keeps a dim whole that it need not."""
-    known = FORMS.keys() | MOVED
+    known = FORMS.keys() | MOVED | {_SELECT}
     if not any(node.spec.target in known or ATTRIBUTE in node.op.attributes for node in program.nodes):
         return None
     flips = dict(_scans_from_the_end(program))

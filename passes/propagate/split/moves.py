@@ -17,10 +17,10 @@ from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.constraint import constraint
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.rules.rule import Dims
-from shardc.passes.manager.attributes import copy_attributes
+from shardc.passes.manager.attributes import copy_attributes, phase_of
 from shardc.passes.manager.program import Node
 from shardc.passes.partition.operands import set_operand
-from shardc.passes.propagate.split.foresight import MOVED, Foresight
+from shardc.passes.propagate.split.foresight import MOVED, Foresight, is_walked
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,9 @@ def find_moves(seen: Foresight) -> dict[int, Move]:
 
 def _possible(seen: Foresight, node: Node) -> Move | None:
     """The call along the first other dim that can be cut; None if there is none, or if nothing cuts it."""
-    if node.spec.target not in MOVED or not node.known or _refined(seen, node):
+    if not (node.spec.target in MOVED or is_walked(seen.program, node)) or not node.known:
+        return None
+    if _refined(seen, node):
         return None
     cuts = {axes for p in range(len(node.operands)) if (axes := seen.axes(node, p))}
     axes = cuts.pop() if len(cuts) == 1 else ()
@@ -136,6 +138,8 @@ class Mover:
         self._back: dict[ir.Value, tuple[ir.Value, Sharding]] = {}
         """Of what went back to its layout outside: what it was inside, and that layout."""
         self._made: list[ir.Operation] = []
+        self._moved: dict[tuple[ir.Value, Sharding, str], ir.Value] = {}
+        """What calls of a phase read of a value: made once."""
 
     def write(self, move: Move) -> None:
         op = move.node.op
@@ -164,10 +168,12 @@ class Mover:
         before, sharding = self._back.get(value, (value, None))
         if sharding == layouts.inside:
             return before
-        place = ir.InsertionPoint(op)
-        if not made_here:
-            value = self._constraint(value, layouts.outside, op, place)
-        return self._constraint(value, layouts.inside, op, place)
+        key = (value, layouts.inside, phase_of(op))
+        if key not in self._moved:
+            place = ir.InsertionPoint(op)
+            outside = value if made_here else self._constraint(value, layouts.outside, op, place)
+            self._moved[key] = self._constraint(outside, layouts.inside, op, place)
+        return self._moved[key]
 
     def _constraint(
         self, value: ir.Value, sharding: Sharding, op: ir.Operation, place: ir.InsertionPoint

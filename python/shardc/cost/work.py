@@ -69,6 +69,8 @@ def flops(call: OpCall) -> float:
     if call.target.startswith(("shardc.attention", "shardc.folded_attention", "shardc.ring_attention")):
         keys = call["k"].shape[-2]
         return float(attention_flops(call["q"].numel, keys, call.target.endswith("_backward")))
+    if call.target in ("shardc.causal_convolution", "shardc.causal_convolution_backward"):
+        return _causal_flops(call)
     if call.target in ("shardc.expert_mm", "shardc.expert_outer"):
         return _expert_flops(call)
     if call.target == "aten._grouped_mm":
@@ -97,6 +99,14 @@ def _convolution_flops(call: OpCall) -> float:
     met = call["input"] if call["transposed"] else made
     products = sum(call["output_mask"][:2]) if backward else 1
     return 2.0 * products * met.numel * prod(call["weight"].shape[1:])
+
+
+def _causal_flops(call: OpCall) -> float:
+    """As of a convolution that makes no more than it reads."""
+    backward = call.target.endswith("_backward")
+    made = call["grad_output"] if backward else call.result
+    products = sum(call["output_mask"][:2]) if backward else 1
+    return 2.0 * products * made.numel * prod(call["weight"].shape[1:])
 
 
 def matmul_sizes(left: Sequence[int], right: Sequence[int]) -> tuple[int, int, int, int]:

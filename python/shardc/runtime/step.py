@@ -41,7 +41,15 @@ from .hyper import Hyperparameters
 from .memory import check_memory, told
 
 # Importing these defines the ops that programs call.
-from .operators import attention, experts, folded_attention, random, ring_attention, sampling  # noqa: F401
+from .operators import (  # noqa: F401
+    attention,
+    causal_convolution,
+    experts,
+    folded_attention,
+    random,
+    ring_attention,
+    sampling,
+)
 from .operators.registered import check_operators
 from .outputs import Outputs, Result
 from .program import Program, check_device, device_of, library_of, part_of
