@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from rank_main import run
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 import shardc
@@ -72,6 +73,17 @@ def check(step: CompiledStep, loss: Tensor, wanted: tuple[float, dict[str, Tenso
         assert gap < BOUND, f"{name} is off by {gap}"
 
 
+def check_forward(step: CompiledStep, batch: Batch, parameters: dict[str, Tensor]) -> None:
+    """The loss without an update, and the outputs of all rows."""
+    model = new_model()
+    model.load_state_dict(parameters)
+    with torch.no_grad():
+        output = model(batch[0])
+    assert abs(float(step.evaluate(batch)) - float(loss_of(output, batch[1]))) < BOUND
+    found = step.forward(batch)
+    assert isinstance(found, DTensor) and float((found.full_tensor() - output).abs().max()) < BOUND
+
+
 def own_rows(batch: Batch) -> Batch:
     """The six rows of the first rank, the two of the second."""
     rows = slice(0, 6) if dist.get_rank() == 0 else slice(6, 8)
@@ -85,6 +97,7 @@ def main(folder: Path) -> None:
         step = new_step(plan, SHARES)
         check(step, step(given[0]), wanted[0])
         check(step, step.local(own_rows(given[1])), wanted[1])
+        check_forward(step, given[2], wanted[1][1])
         step.save_checkpoint(folder / plan)
     step = new_step("zero1", None)
     step.load_checkpoint(folder / "zero3")
