@@ -36,7 +36,8 @@ from shardc.step.within_budget import Ladder, Made
 
 CHECKED = 4
 """Periods of equal layers of the program that two and three of them have to foretell."""
-Version = tuple[tuple[tuple[int, ...], ...], tuple[str, ...], tuple[tuple[str, Wanted], ...]]
+Counts = tuple[tuple[int, ...], ...]
+Version = tuple[Counts, tuple[str, ...], tuple[tuple[str, Wanted], ...]]
 """A version of the model: how many periods of equal layers there are, the modules that are noted, and those
 whose outputs are constrained.
 """
@@ -55,7 +56,7 @@ class Pricer:
         self.question, self._cluster = question, cluster
         self._autocast = None if autocast is None else getattr(torch, autocast)
         self._captures: dict[Version, Capture] = {}
-        self._single: dict[Version, list[Work]] = {}
+        self._single: dict[tuple[Counts, tuple[str, ...]], list[Work]] = {}
         """What one device computes, which no plan changes."""
         self._runs = runs_of(question.model)
         self._is_checked = False
