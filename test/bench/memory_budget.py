@@ -36,7 +36,7 @@ from shardc.passes.manager.program import copy_module
 from shardc.runtime.program import Program
 from shardc.runtime.report.live_bytes import LiveBytes
 from shardc.runtime.step import TrainStep
-from shardc.step.recomputed import repeated_layers
+from shardc.step.modules.recomputed import repeated_layers
 from shardc.step.shard import Compiled, capture_choices, compile_capture, make_mesh
 from shardc.step.within_budget import Ladder, Made
 

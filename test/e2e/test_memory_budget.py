@@ -20,7 +20,7 @@ from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.spec import Capture
 from shardc.passes.manager.program import copy_module
 from shardc.step.compile_step import CompiledStep
-from shardc.step.recomputed import repeated_layers
+from shardc.step.modules.recomputed import repeated_layers
 from shardc.step.shard import capture_choices, compile_capture, make_mesh
 from shardc.step.within_budget import Ladder, Made, planned_peak
 

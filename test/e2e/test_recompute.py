@@ -12,7 +12,7 @@ from training import capture, check_equal, train_eagerly
 from shardc.backends.eager.proof.compare import prove_step
 from shardc.options.parallelism import Parallelism
 from shardc.options.recompute import Recompute
-from shardc.step.recomputed import recomputed
+from shardc.step.modules.recomputed import recomputed
 from shardc.step.values import example_inputs
 
 DROPOUT = Training(partial(gpt2, dropout=0.2), tokens, sgd)

@@ -28,9 +28,9 @@ from shardc.planning.price import Priced, price_of
 from shardc.planning.question import Question
 from shardc.report.device_work import Work, single_work
 from shardc.runtime.report.logs import TIMING
-from shardc.step.constraints import layouts_of
 from shardc.step.foreign.resolve import resolve_plan
-from shardc.step.recomputed import recomputed
+from shardc.step.modules.constraints import layouts_of
+from shardc.step.modules.recomputed import recomputed
 from shardc.step.shard import Compiled, capture_choices, compile_capture, mesh_of, model_plan_of
 from shardc.step.within_budget import Ladder, Made
 

@@ -51,7 +51,6 @@ from shardc.runtime.step import COPY_HINT, TrainStep
 from shardc.runtime.torch_private import uncompiled
 from shardc.step.arguments import check_arguments, one_device, world_size
 from shardc.step.compile_forward import take
-from shardc.step.constraints import layouts_of
 from shardc.step.evaluate import Forwards
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.fuse_step import check_no_force, step_target
@@ -59,9 +58,10 @@ from shardc.step.guards import Places
 from shardc.step.log_step import log_step
 from shardc.step.micro_batches import cut_micro_batches
 from shardc.step.model_watch import ModelWatch
+from shardc.step.modules.constraints import layouts_of
+from shardc.step.modules.recomputed import recomputed
 from shardc.step.once import Request
 from shardc.step.other_shapes import OtherShapes, bucketed
-from shardc.step.recomputed import recomputed
 from shardc.step.shard import Compiled, mesh_of, model_plan_of
 from shardc.step.share_state import follow, share_state, shared_with, slots_of
 from shardc.step.values import batch_leaves, example_inputs
