@@ -8,7 +8,7 @@ linear.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import gcd
+from math import gcd, prod
 from typing import TypeVar
 
 from shardc.dialects.aten.call import OpCall
@@ -24,7 +24,12 @@ def reshape_dims(factors: Factors, source: tuple[int, ...], target: tuple[int, .
 
     Walks both shapes from the major end, splitting off what the two heads have in common. Where the heads
     have no common divisor ([3,2] to [2,3]), all up to the next common boundary stays whole.
+
+    Raises:
+        ValueError: the shapes have different numbers of elements, as only IR from outside can.
     """
+    if prod(source) != prod(target):
+        raise ValueError(f"{list(source)} has not as many elements as {list(target)}")
     if 0 in source:
         return tuple(factors.whole(n) for n in source), tuple(factors.whole(n) for n in target)
     left, right = _Side(source), _Side(target)

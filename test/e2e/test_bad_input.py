@@ -294,6 +294,13 @@ ROWS = """func.func @rows(%x: !torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8]
   return %1 : !torch.vtensor<[4,8],f32>
 }
 """  # noqa: E501
+VIEW = """func.func @step(%x: !torch.vtensor<[4,8],f32> {dist.name = "x", dist.role = "input"}) -> !torch.vtensor<[9],f32> {
+  %nine = torch.constant.int 9
+  %sizes = torch.prim.ListConstruct %nine : (!torch.int) -> !torch.list<int>
+  %0 = torch.aten.view %x, %sizes : !torch.vtensor<[4,8],f32>, !torch.list<int> -> !torch.vtensor<[9],f32>
+  return %0 : !torch.vtensor<[9],f32>
+}
+"""  # noqa: E501
 INTEGERS = """"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"]]} : () -> ()
 func.func @rows(%q: !torch.vtensor<[2,4,8,4],si64> {dist.sharding = #dist.sharding<@mesh, [["data"], [], [], []], []>}) -> !torch.vtensor<[2,4,8,4],si64> {
   %none = torch.constant.none
@@ -369,6 +376,7 @@ UNKNOWN_OPERATOR = STEP.replace(
             "kern-fuse",
             ["WrongCall: ", "result 0 has shape [4, 1], not [4, 4]", ":6:8"],
         ),
+        (VIEW, "dist-apply-plan{mesh=data=2}", ["WrongCall: torch.aten.view", "invalid for input", ":4:8"]),
         (
             INTEGERS,
             "dist-partition",
