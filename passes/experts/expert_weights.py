@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardc.passes.experts.batched import batched_parameters
 from shardc.passes.experts.chosen_matrix import exchanges, is_cast, producer, table_row
 from shardc.passes.manager.program import Node, Program
 
@@ -29,9 +30,13 @@ def _bias_argument(program: Program, node: Node, routings: set[int]) -> int | No
 
 
 def expert_parameters(program: Program) -> list[str]:
-    """Names of the parameters [experts, ...] that rows are multiplied with, or get one expert's row of."""
+    """Names of the parameters [experts, ...] that rows are multiplied with, or get one expert's row of.
+
+    Where no row chooses its expert, those whose experts each compute a block of rows.
+    """
     routings = {node.operands[2] for node in program.nodes if node.spec.target == PRODUCT}
     places = {weight_argument(program, node) for node in program.nodes}
     places |= {_bias_argument(program, node, routings) for node in program.nodes}
-    keys = [program.argument_key(place) for place in sorted(p for p in places if p is not None)]
+    known = sorted(p for p in places if p is not None) or batched_parameters(program)
+    keys = [program.argument_key(place) for place in known]
     return [name for role, name in keys if role == "param"]

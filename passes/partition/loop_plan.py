@@ -13,6 +13,9 @@ from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.dist.time_part import time_terms
 from shardc.passes.partition.reshard_lower import EDGE_KIND
 
+GATHERED = "dist.in_loop"
+"""Marks what gathers a parameter for an iteration, and again in the next."""
+
 
 @dataclass
 class LoopPlan:
@@ -40,7 +43,7 @@ def plan_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> LoopPlan:
     for i, users in enumerate(readers):
         for u in users:
             sources[u].append(i)
-    inside = _inside(body, sources, codec, mesh)
+    inside = _inside(body, sources, readers, codec, mesh)
     latest = _latest(body, readers, inside, _count(sources, inside))
     _keep_terms(body, sources, inside, latest, codec, mesh)
     plan = LoopPlan()
@@ -68,15 +71,48 @@ def _readers(op: ir.Operation, number: dict[ir.Value, int]) -> list[int]:
 
 
 def _inside(
-    body: list[ir.Operation], sources: list[list[int]], codec: ShardingCodec, mesh: Mesh
+    body: list[ir.Operation],
+    sources: list[list[int]],
+    readers: list[list[int]],
+    codec: ShardingCodec,
+    mesh: Mesh,
 ) -> list[bool]:
+    edges = [EDGE_KIND in op.attributes for op in body]
+    # A term that is the same in all iterations counts in each of them, and a part, such as one of zeros, too.
+    starts = [
+        _takes_iteration(op, codec, mesh)
+        or any(_is_term(r, codec, mesh) for r in op.results)
+        or any(edges[u] for u in users)
+        for op, users in zip(body, readers, strict=True)
+    ]
+    inside = _behind(body, sources, starts)
+    gathered = [GATHERED in op.attributes for op in body]
+    if not any(gathered):
+        return inside
+    joined = _read_inside(sources, readers, inside, gathered)
+    starts = [s or (g and j) for s, g, j in zip(starts, gathered, joined, strict=True)]
+    return _behind(body, sources, starts)
+
+
+def _behind(body: list[ir.Operation], sources: list[list[int]], starts: list[bool]) -> list[bool]:
+    """The ops of ``starts`` and what reads them, up to edges, which are outside."""
     inside: list[bool] = []
-    for op, reads in zip(body, sources, strict=True):
-        # A term that is the same in all iterations counts in each of them.
-        is_term = any(_is_term(result, codec, mesh) for result in op.results)
-        starts = is_term or "dist.in_loop" in op.attributes or _takes_iteration(op, codec, mesh)
-        inside.append(EDGE_KIND not in op.attributes and (starts or any(inside[s] for s in reads)))
+    for op, reads, start in zip(body, sources, starts, strict=True):
+        inside.append(EDGE_KIND not in op.attributes and (start or any(inside[s] for s in reads)))
     return inside
+
+
+def _read_inside(
+    sources: list[list[int]], readers: list[list[int]], inside: list[bool], gathered: list[bool]
+) -> list[bool]:
+    """Whether an op is read, itself or by way of ops on what is gathered alone, by ops inside alone."""
+    alone: list[bool] = []
+    for i, reads in enumerate(sources):
+        alone.append(gathered[i] or (bool(reads) and all(alone[s] for s in reads)))
+    read = [False] * len(inside)
+    for i in reversed(range(len(inside))):
+        read[i] = all(inside[u] or (alone[u] and read[u]) for u in readers[i])
+    return read
 
 
 def _takes_iteration(op: ir.Operation, codec: ShardingCodec, mesh: Mesh) -> bool:

@@ -33,10 +33,16 @@ class UnknownAxis(ShardcError):
 
 
 class NoExperts(ShardcError):
-    """``plan="expert"`` for a step in which no rows are multiplied with a matrix that is chosen for each."""
+    """``plan="expert"`` for a step in which no parameter [experts, ...] multiplies rows all at once."""
 
-    template = "preset 'expert' finds no experts: no matrix [experts, rows, columns] is chosen for each row"
-    hint = "leave 'expert' out of the plan, or cut weights by name with a mapping of patterns to shardings"
+    template = (
+        "preset 'expert' finds no experts: no matrix of a parameter [experts, rows, columns] is chosen for "
+        "each row, and none has experts as the batch of a product"
+    )
+    hint = (
+        "write experts that a loop calls one by one as one product, torch.bmm(w[ids], x[..., None]) or "
+        "torch.einsum('ecm,emh->ech', x, w), or leave 'expert' out of the plan"
+    )
 
 
 class ExpertsNotDivided(ShardcError):

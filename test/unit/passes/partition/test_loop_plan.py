@@ -176,6 +176,37 @@ def test_gathers_marked_for_the_loop_run_in_every_iteration() -> None:
     assert names == {"before": ["p"], "loop 0": ["w", "a", "b"], "after 0": ["c"]}
 
 
+def test_gathers_that_no_iteration_reads_run_outside() -> None:
+    """Experts that compute blocks of the whole batch read a parameter between two loops."""
+    _, names = _plan("""
+        p = device_slice x
+        w = gather p
+        v = neg w
+        a = slice y
+        b = sum a
+        c = add v b
+        d = neg c
+        e = slice d
+        f = sum e
+    """)
+    assert names == {
+        "loop 0": ["a"],
+        "after 0": ["p", "w", "v", "b", "c", "d"],
+        "loop 1": ["e"],
+        "after 1": ["f"],
+    }
+
+
+def test_a_part_that_is_alike_in_all_iterations_is_made_in_the_loop_that_stacks_it() -> None:
+    """Such as zeros, of which each iteration has its part: they take no iteration's part of anything."""
+    _, names = _plan("""
+        a = relu x
+        b = sum a
+        c = neg b
+    """)
+    assert names == {"loop 0": ["a"], "after 0": ["b", "c"]}
+
+
 def test_every_inside_op_knows_its_loop() -> None:
     plan, _ = _plan("""
         a = slice x
