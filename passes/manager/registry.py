@@ -17,6 +17,7 @@ PASSES: dict[str, str] = {
     "dist-pad": "shardc.passes.pad.dist_pad:DistPad",
     "dist-partition": "shardc.passes.partition.dist_partition:DistPartition",
     "dist-propagate": "shardc.passes.propagate.dist_propagate:DistPropagate",
+    "dist-search": "shardc.passes.search.dist_search:DistSearch",
     "kern-extern": "shardc.passes.extern.kern_extern:KernExtern",
     "kern-fuse": "shardc.passes.fuse.kern_fuse:KernFuse",
     "kern-space": "shardc.tuner.space.kern_space:KernSpace",

@@ -15,6 +15,7 @@ from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.manager.sum_place import sum_is
 from shardc.passes.partition.assign import Request, assign, passing, without
+from shardc.passes.partition.given_cuts import CUTS, layouts_under, read_cuts, read_passing
 from shardc.passes.partition.storage import stored_parameters, views_of_storage
 
 RETURN = -1
@@ -77,13 +78,17 @@ class DemandAnalysis:
             demands.uses[node.operands[0]].append((number, 0, layout))
             demands.made.append(layout)
             return
-        through, axes = self._passing(demands, node)
-        layouts = self._layouts(number, node, axes)
-        if layouts is None:
-            through, axes = frozenset(), ()
+        if CUTS in node.op.attributes:
+            through, axes = read_passing(node, self._codec)
+            needs, results = layouts_under(node.rule, read_cuts(node, self._codec))
+        else:
+            through, axes = self._passing(demands, node)
             layouts = self._layouts(number, node, axes)
-            assert layouts is not None, "an assignment is representable"
-        needs, results = layouts
+            if layouts is None:
+                through, axes = frozenset(), ()
+                layouts = self._layouts(number, node, axes)
+                assert layouts is not None, "an assignment is representable"
+            needs, results = layouts
         terms = tuple(("sum", a) for a in axes)
         for position, (value, need) in enumerate(zip(node.operands, needs, strict=True)):
             if position in through:
@@ -110,8 +115,7 @@ class DemandAnalysis:
             tensors, factors = node.rule.operands + node.rule.results, node.rule.sizes
             if not all(representable(dims, chosen, factors) for dims in tensors):
                 return None
-            needs = [s.normal() for s in node.rule.operand_shardings(chosen)]
-            self._memo[key] = needs, [s.normal() for s in node.rule.result_shardings(chosen)]
+            self._memo[key] = layouts_under(node.rule, chosen)
         return self._memo[key]
 
     def _passing(self, demands: Demands, node: Node) -> tuple[frozenset[int], Axes]:

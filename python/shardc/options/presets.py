@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 from shardc.diagnostics.passes.plan import AutoPlanNotYet, AxisOfTwoPresets, UnknownAxis, UnknownPreset
 
+AUTO = "auto"
+"""The plan that is searched (:mod:`shardc.passes.search`)."""
 _DATA = ("data", "dp", "fsdp", "batch", "replica")
 _TENSOR = ("tensor", "tp", "model")
 _CONTEXT = ("context", "cp", "seq")
@@ -58,6 +60,8 @@ def plan_terms(text: str, axes: Mapping[str, int]) -> list[tuple[str, str]]:
     AxisOfTwoPresets, AutoPlanNotYet.
     """
     users: dict[str, str] = {}
+    if text == AUTO:
+        return []
     for word in text.split("*"):
         match = _TERM.fullmatch(word)
         name, given = match.groups() if match else (word, None)

@@ -25,6 +25,7 @@ from shardc.dialects.dist.axis import share_name
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import MICRO, Parallelism, PlanLike, check_mesh
+from shardc.options.presets import AUTO
 from shardc.options.pipeline import Pipeline
 from shardc.options.recompute import Recompute
 from shardc.passes.accumulate.dist_accumulate import DistAccumulate
@@ -51,8 +52,10 @@ from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
 from shardc.passes.plan.presets import Setting, close_inputs
 from shardc.passes.plan.style_plan import StylePlan, read_styles
+from shardc.passes.propagate.dist_propagate import DistPropagate
 from shardc.passes.recompute.torch_recompute import TorchRecompute
 from shardc.passes.reduce.torch_reduce_dtype import TorchReduceDtype
+from shardc.passes.search.dist_search import DistSearch
 from shardc.report.device_work import DeviceWork, device_work
 from shardc.report.step.step_time import step_time
 from shardc.runtime.check import Json
@@ -72,9 +75,13 @@ def _passes(
     reshard_after_forward: bool,
     expert_capacity: float | None,
     verify: bool,
+    searched: bool,
 ) -> list[Pass]:
-    """The passes from a plan's shardings to level 3."""
+    """The passes from a plan's shardings to level 3; ``searched``: the plan is still to be found."""
     steps = [*_to_level_2(reshard_after_forward, expert_capacity), VerifyLevel(2), DistPartition(cluster)]
+    if searched:
+        at = next(place for place, step in enumerate(steps) if isinstance(step, DistPropagate))
+        steps[at] = DistSearch(cluster) if cluster is not None else DistSearch()
     if micro_batches is not None:
         steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
     if not has_pipeline:  # what dist-combine packs together may be of several stages
@@ -238,6 +245,8 @@ def make_plan(
     elif isinstance(plan, Path) or plan.endswith(".json"):
         file = Path(plan)
         chosen = read_plan(file, mesh, arguments)
+    elif plan == AUTO:
+        chosen = Plan(AUTO)
     else:
         chosen = preset_plan(plan, program, mesh, model_plan)
     check_plan(chosen, arguments, mesh, file)
@@ -347,7 +356,8 @@ def compile_capture(
         apply_plan(program, planned, chosen)
         passed("dist-apply-plan", module)
         kept = reshard_after_forward, expert_capacity
-        passes = _passes(bool(chosen.pipeline), micro_batches, cluster, *kept, verify)
+        searched = chosen.text == AUTO
+        passes = _passes(bool(chosen.pipeline), micro_batches, cluster, *kept, verify, searched)
         run(module, passes, verify_each=False, after_pass=passed, reading=reading)
         levels.keep(RANK, module)
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds, cluster=cluster)

@@ -16,7 +16,7 @@ from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.passes.fuse.reading.view import VIEWS
-from shardc.report.step.memory_passes import elements, is_pointwise, read_sizes
+from shardc.cost.memory_passes import elements, is_pointwise, read_sizes
 
 _VIEWS = frozenset(f"torch.{view}" for view in VIEWS) | {"dist.slice"}
 _OUTSIDE = -1

@@ -19,7 +19,7 @@ _COPIES = ("clone", "_to_copy", "copy")
 _CREATIONS = ("full", "zeros", "ones", "empty.memory_format", "arange", "arange.start", "arange.start_step")
 _LIKE = ("scalar_tensor", "full_like", "zeros_like", "ones_like", "new_zeros", "new_full", "new_ones")
 _ALSO_POINTWISE = {"shardc.uniform", *(f"aten.{name}" for name in (*_COPIES, *_CREATIONS, *_LIKE))}
-_ROWS_READ = {"aten.embedding": 0, "aten.gather": 0, "aten.index.Tensor": 0, "aten.index_select": 0}
+ROWS_READ = {"aten.embedding": 0, "aten.gather": 0, "aten.index.Tensor": 0, "aten.index_select": 0}
 """Of these calls, the tensor of which no more is read than is made."""
 
 
@@ -42,6 +42,6 @@ def elements(call: OpCall) -> int:
 def read_sizes(call: OpCall) -> Iterator[int]:
     """Bytes that a call reads of each of its tensors."""
     made = max((t.size_bytes for t in call.results if t is not None), default=0)
-    few = _ROWS_READ.get(call.target)
+    few = ROWS_READ.get(call.target)
     for number, type_ in enumerate(call.tensors):
         yield min(type_.size_bytes, made) if number == few else type_.size_bytes

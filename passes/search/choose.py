@@ -1,0 +1,71 @@
+"""How each call and argument of a step is cut, chosen by search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from shardc.cost.links import LinkModel
+from shardc.cost.ops import DeviceRates
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.passes.manager.attributes import edge_attributes, i64, set_edge_attributes
+from shardc.passes.manager.program import Program
+from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
+from shardc.passes.search.distances import Distances
+from shardc.passes.search.graph import StepGraph
+from shardc.passes.search.layout import Layout, sharding_of
+from shardc.passes.search.solve import Solution, solve
+from shardc.passes.search.ways import Way
+from shardc.passes.search.work import Work
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found: a way to cut each call and a layout of each argument, and its certificate."""
+
+    ways: list[Way]
+    arguments: list[Layout]
+    solution: Solution
+    nodes: int
+
+
+def search(program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates) -> Found | None:
+    """The cheapest cuts of a step's calls, by the seconds of its calls and collectives one after the other."""
+    axes = tuple(mesh.whole(axis.name) for axis in mesh.space)
+    work = Work(program, tuple(axis.size for axis in axes), rates)
+    step = StepGraph(program, mesh, Distances(axes, links), work)
+    solution = solve(step.graph)
+    if solution is None:
+        return None
+    chosen = solution.chosen
+    ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]
+    arguments = [ls[chosen[node]] for node, ls in zip(step.argument_node, step.layouts, strict=True)]
+    return Found(ways, arguments, solution, len(step.graph.costs))
+
+
+def write(program: Program, mesh: Mesh, found: Found) -> None:
+    """Put cuts into the IR: ``dist.sharding`` of arguments, and what is said of calls above."""
+    context = program.module.context
+    codec = ShardingCodec(context, mesh)
+    axes = tuple(mesh.whole(axis.name) for axis in mesh.space)
+    for node, way in zip(program.nodes, found.ways, strict=True):
+        cuts = {f: codec.axes(a) for f, a in way.cuts(axes).items()}
+        node.op.attributes[CUTS] = ir.DictAttr.get(cuts, context)
+        number, over = way.passing()
+        if number is not None:
+            node.op.attributes[PASSES] = i64(number, context)
+            node.op.attributes[OVER] = codec.axes(tuple(axes[n] for n in over))
+        made = [
+            sharding_of(layout, len(program.types[value].shape), mesh).without_partial()
+            for layout, value in zip(way.results, node.results, strict=True)
+        ]
+        node.op.attributes["dist.shardings"] = codec.array(made)
+    rows = []
+    for position, layout in enumerate(found.arguments):
+        row = edge_attributes(program.function, "arg_attrs", position)
+        rank = len(program.types[program.arguments[position]].shape)
+        row["dist.sharding"] = codec.write(sharding_of(layout, rank, mesh))
+        row["dist.why"] = ir.StringAttr.get("searched", context)
+        rows.append(row)
+    set_edge_attributes(program.function, "arg_attrs", rows)

@@ -1,0 +1,50 @@
+"""``dist-search``: how each call of a step is cut, by search instead of a plan and its propagation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.mapping import Placement
+from shardc.cost.cluster.names import find_cluster
+from shardc.cost.links import LinkModel
+from shardc.cost.step.on_cluster import costs_on
+from shardc.diagnostics.base import remark
+from shardc.diagnostics.passes.search import NoPlanFound
+from shardc.passes.manager.reading import Reading, ReadingPass
+from shardc.passes.search.choose import Found, search, write
+
+
+@dataclass(frozen=True)
+class DistSearch(ReadingPass):
+    """Chooses what each mesh axis does in each call, by an integer program over the factors of the calls'
+    rules (``passes/search``). Writes layouts of arguments and ``dist.cuts`` of calls.
+
+    ``cluster``: whose devices and links the costs are of: a name, or the cluster itself.
+    """
+
+    name: ClassVar[str] = "dist-search"
+    cluster: str | Cluster = "h100"
+
+    def apply(self, reading: Reading) -> bool:
+        mesh, program = reading.sharded(level=1)
+        cluster = find_cluster(self.cluster)
+        sizes = {axis.name: axis.size for axis in mesh.space}
+        rates = costs_on(cluster, sizes).rates
+        found = search(program, mesh, LinkModel(Placement.of(cluster, sizes)), rates)
+        if found is None:
+            raise NoPlanFound(why="no choice of cuts is possible within its time")
+        write(program, mesh, found)
+        remark("Searched", certificate(found))
+        return False
+
+
+def certificate(found: Found) -> str:
+    """What the search found, the bound on what any other choice costs, and why it stopped."""
+    s = found.solution
+    return (
+        f"{s.seconds * 1e3:.3f} ms of calls and collectives one after the other, no choice takes less than "
+        f"{s.bound_s * 1e3:.3f} ms (gap {s.gap:.2%}); {found.nodes:,} choices, {s.left:,} of them not settled "
+        f"by reduction; the search ended: {s.why}"
+    )

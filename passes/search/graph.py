@@ -1,0 +1,167 @@
+"""A step as a graph of choices: what each costs by itself, and what each pair of neighbours costs together.
+
+A node is a call, with the ways to cut it; an argument, with its layouts; or a copy of a value that several
+calls read, so that they share what takes it to another layout. An edge has the seconds of the collectives
+between what one node makes and another needs. Calls of equal layers are one node: its costs are their sum.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardc.dialects.dist.mesh import Mesh
+from shardc.passes.manager.program import Program
+from shardc.passes.search.distances import Distances, Matrix
+from shardc.passes.search.fold import colours
+from shardc.passes.search.layout import WHOLE, Layout, layouts_of
+from shardc.passes.search.ways import Shapes, Way, WaysOf
+from shardc.passes.search.work import Work
+
+
+@dataclass
+class Graph:
+    """``costs``: of each node's states, in seconds; ``edges``: of pairs of nodes' states."""
+
+    costs: list[np.ndarray] = field(default_factory=list)
+    edges: dict[tuple[int, int], Matrix] = field(default_factory=dict)
+
+    def add_node(self, states: int) -> int:
+        self.costs.append(np.zeros(states))
+        return len(self.costs) - 1
+
+    def add_edge(self, first: int, second: int, seconds: Matrix) -> None:
+        """Add to what two nodes cost together; of a node with itself, to its own costs."""
+        if first == second:
+            self.costs[first] = self.costs[first] + np.diag(seconds)
+        elif first > second:
+            self.add_edge(second, first, seconds.T)
+        else:
+            old = self.edges.get((first, second))
+            self.edges[first, second] = seconds if old is None else old + seconds
+
+    def seconds(self, chosen: Sequence[int]) -> float:
+        """What a choice of a state for each node costs."""
+        alone = sum(float(cost[state]) for cost, state in zip(self.costs, chosen, strict=True))
+        return alone + sum(float(e[chosen[a], chosen[b]]) for (a, b), e in self.edges.items())
+
+
+@dataclass
+class _Made:
+    """The node that makes a value, and the value's layout in each of its states."""
+
+    node: int
+    layouts: Sequence[Layout]
+
+
+class StepGraph:
+    """The graph of a step, and how to read a choice of states as cuts of calls and arguments."""
+
+    def __init__(self, program: Program, mesh: Mesh, distances: Distances, work: Work) -> None:
+        self._program, self._distances, self._work = program, distances, work
+        self._axes = tuple(mesh.whole(axis.name) for axis in mesh.space)
+        self._sizes = tuple(axis.size for axis in self._axes)
+        self.graph = Graph()
+        self.call_node: list[int] = []
+        self.ways: list[Sequence[Way]] = []
+        """Of each call's node, by call."""
+        self.argument_node: list[int] = []
+        self.layouts: list[Sequence[Layout]] = []
+        """Of each argument's node, by argument."""
+        self._made: dict[int, _Made] = {}
+        self._nodes: dict[Hashable, int] = {}
+        self._colours = colours(program)
+        self._readers = _readers(program)
+        self._add_arguments()
+        self._add_calls()
+        self._add_reads()
+        self._add_returns()
+
+    def _node(self, key: Hashable, states: Sequence[object]) -> int:
+        """The node of ``key`` and such states, which nodes of equal layers share."""
+        whole = key, tuple(states)
+        if whole not in self._nodes:
+            self._nodes[whole] = self.graph.add_node(len(states))
+        return self._nodes[whole]
+
+    def _add_arguments(self) -> None:
+        for position, value in enumerate(self._program.arguments):
+            role, _ = self._program.argument_key(position)
+            layouts = self._argument_layouts(role, self._program.types[value].shape)
+            read_by = tuple(sorted({self._colours[node] for node, _ in self._readers[value]}))
+            node = self._node(("argument", role, read_by or position), layouts)
+            self.argument_node.append(node)
+            self.layouts.append(layouts)
+            self._made[value] = _Made(node, layouts)
+
+    def _argument_layouts(self, role: str, shape: tuple[int, ...]) -> Sequence[Layout]:
+        """State may be cut in any way; a batch's samples may, and nothing else of it."""
+        layouts = layouts_of(shape, self._sizes)
+        if role in ("param", "opt_state"):
+            return layouts
+        kept = (WHOLE, 0) if role == "input" else (WHOLE,)
+        return [layout for layout in layouts if all(dim in kept for dim in layout)]
+
+    def _add_calls(self) -> None:
+        ways_of, types = WaysOf(self._axes), self._program.types
+        for number, call in enumerate(self._program.nodes):
+            operands, results = (tuple(types[v].shape for v in vs) for vs in (call.operands, call.results))
+            ways = ways_of.of(call.rule, Shapes(operands, results))
+            node = self._node(("call", self._colours[number]), ways)
+            self.graph.costs[node] += self._work.seconds(number, ways)
+            self.call_node.append(node)
+            self.ways.append(ways)
+            for place, value in enumerate(call.results):
+                self._made[value] = _Made(node, [way.results[place] for way in ways])
+
+    def _add_reads(self) -> None:
+        for value, uses in self._readers.items():
+            made = self._made[value]
+            if len({self.call_node[node] for node, _ in uses}) > 1 and self._program.types[value].shape:
+                made = self._copied(value, made, uses)
+            for node, place in uses:
+                needed = [way.operands[place] for way in self.ways[node]]
+                self._reshard(value, made, _Made(self.call_node[node], needed))
+
+    def _copied(self, value: int, made: _Made, uses: list[tuple[int, int]]) -> _Made:
+        """A copy of the value in a layout of its own, for all that read it."""
+        layouts = [*layouts_of(self._program.types[value].shape, self._sizes)]
+        layouts += sorted({layout for layout in made.layouts if min(layout, default=0) < WHOLE})
+        readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
+        copy = _Made(self._node(("copy", made.node, readers), layouts), layouts)
+        self._reshard(value, made, copy)
+        return copy
+
+    def _reshard(self, value: int, made: _Made, needed: _Made) -> None:
+        type_ = self._program.types[value]
+        seconds = self._distances.between(type_.shape, type_.dtype.itemsize, made.layouts, needed.layouts)
+        if seconds.any():
+            self.graph.add_edge(made.node, needed.node, seconds)
+
+    def _add_returns(self) -> None:
+        """State goes back to the layout that it came in; anything else leaves without terms."""
+        program = self._program
+        for value, argument in zip(program.returns, program.state_of_results(), strict=True):
+            if argument is not None:
+                self._reshard(value, self._made[value], self._made[argument])
+                continue
+            layouts = layouts_of(program.types[value].shape, self._sizes)
+            if program.types[value].shape:
+                self._reshard(value, self._made[value], _Made(self._node(("result", value), layouts), layouts))
+            else:
+                made = self._made[value]
+                whole = [(WHOLE,) * len(self._sizes)]
+                seconds = self._distances.between((), program.types[value].dtype.itemsize, made.layouts, whole)
+                self.graph.costs[made.node] = self.graph.costs[made.node] + seconds[:, 0]
+
+
+def _readers(program: Program) -> dict[int, list[tuple[int, int]]]:
+    """The calls that read each value, with the operand's place."""
+    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for number, call in enumerate(program.nodes):
+        for place, value in enumerate(call.operands):
+            found[value].append((number, place))
+    return found

@@ -1,0 +1,80 @@
+"""Layouts that a search chooses between: which dim each mesh axis cuts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import prod
+
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import REDUCTIONS, Sharding
+from shardc.dialects.rules.rule import Dims
+
+Layout = tuple[int, ...]
+"""For each axis of the mesh the dim that it cuts, ``WHOLE``, or what a term is reduced by (``TERMS``)."""
+WHOLE = -1
+TERMS = {reduction: -2 - number for number, reduction in enumerate(REDUCTIONS)}
+"""Reduction -> the mark of an axis over which devices hold terms."""
+SUM = TERMS["sum"]
+_REDUCTION = {mark: reduction for reduction, mark in TERMS.items()}
+
+
+@lru_cache(maxsize=4096)
+def layouts_of(shape: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Layout, ...]:
+    """All layouts without terms that cut a tensor of ``shape`` into equal blocks on axes of ``sizes``."""
+    every = itertools.product((WHOLE, *range(len(shape))), repeat=len(sizes))
+    return tuple(layout for layout in every if divides(layout, shape, sizes))
+
+
+def divides(layout: Layout, shape: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Whether the layout's blocks are equal and none is empty."""
+    found = ways(layout, len(shape), sizes)
+    return all(size % n == 0 and (size or n == 1) for size, n in zip(shape, found, strict=True))
+
+
+def ways(layout: Layout, rank: int, sizes: Sequence[int]) -> list[int]:
+    """In how many blocks each dim is cut."""
+    found = [1] * rank
+    for dim, size in zip(layout, sizes, strict=True):
+        if dim >= 0:
+            found[dim] *= size
+    return found
+
+
+def local_shape(layout: Layout, shape: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
+    """The shape of a device's block."""
+    return tuple(size // n for size, n in zip(shape, ways(layout, len(shape), sizes), strict=True))
+
+
+def parts(layout: Layout, sizes: Sequence[int]) -> int:
+    """Into how many blocks the tensor is cut."""
+    return prod(size for dim, size in zip(layout, sizes, strict=True) if dim >= 0)
+
+
+def sharding_of(layout: Layout, rank: int, mesh: Mesh) -> Sharding:
+    """The layout as a sharding; axes of one dim stand in the mesh's order."""
+    axes = [(dim, mesh.whole(axis.name)) for dim, axis in zip(layout, mesh.space, strict=True)]
+    dims = tuple(tuple(axis for at, axis in axes if at == dim) for dim in range(rank))
+    terms = tuple((_REDUCTION[mark], axis) for mark, axis in axes if mark in _REDUCTION)
+    return Sharding(dims).with_partial(terms)
+
+
+def layout_of(sharding: Sharding, mesh: Mesh) -> Layout | None:
+    """The other way round; None for one that cuts by parts of axes, or in another order than the mesh's."""
+    found = dict(_marks(sharding))
+    layout = tuple(found.get(axis.name, WHOLE) for axis in mesh.space)
+    return layout if sharding_of(layout, len(sharding.dims), mesh) == sharding.normal() else None
+
+
+def _marks(sharding: Sharding) -> Iterator[tuple[str, int]]:
+    for dim, axes in enumerate(sharding.dims):
+        yield from ((axis.name, dim) for axis in axes)
+    yield from ((axis.name, TERMS[reduction]) for reduction, axis in sharding.partial)
+
+
+def in_order(dims: Dims, places: dict[str, list[int]]) -> bool:
+    """Whether the axes of each dim, by number, come in the mesh's order; ``places``: those of each factor."""
+    found = ([axis for factor in dim for axis in places.get(factor, ())] for dim in dims)
+    return all(axes == sorted(axes) for axes in found)
+

@@ -1,0 +1,164 @@
+"""What of a graph of choices is decided without a search: reductions that keep an optimum.
+
+A state that another one is never worse than, whatever the neighbours do, is left out; a node with at most two
+neighbours is replaced by what it costs them at the least. Both are exact (Pearl 1988; Scholz and Eckstein
+2002, for register allocation). So no list says which calls no sensible plan cuts differently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shardc.passes.search.distances import Matrix
+from shardc.passes.search.graph import Graph
+
+_TIE = 1e-15
+"""Seconds that are none."""
+
+
+@dataclass(frozen=True)
+class _Settled:
+    """A node that was taken out: its state, for each choice of states of the neighbours that it had then."""
+
+    node: int
+    neighbours: tuple[int, ...]
+    states: tuple[np.ndarray, ...]
+    """The neighbours' states, by the place that the table has them at."""
+    table: np.ndarray
+
+
+@dataclass
+class Reduced:
+    """A graph and what is left of it: ``costs`` and ``near`` of the nodes ``alive``, and ``base`` seconds that
+    are paid in any case. ``kept``: the numbers of the states that are left of each node.
+    """
+
+    costs: list[np.ndarray]
+    near: list[dict[int, Matrix]]
+    kept: list[np.ndarray]
+    alive: set[int]
+    base: float = 0.0
+    _settled: list[_Settled] = field(default_factory=list)
+
+    @staticmethod
+    def of(graph: Graph) -> Reduced:
+        """The graph without what can be settled."""
+        near: list[dict[int, Matrix]] = [{} for _ in graph.costs]
+        for (first, second), seconds in graph.edges.items():
+            near[first][second], near[second][first] = seconds, seconds.T
+        kept = [np.arange(len(costs)) for costs in graph.costs]
+        found = Reduced([c.copy() for c in graph.costs], near, kept, set(range(len(kept))))
+        found._run()
+        return found
+
+    def complete(self, chosen: dict[int, int]) -> list[int]:
+        """The states of all nodes from those of the nodes that are alive, by the graph's numbers."""
+        found = dict(chosen)
+        for settled in reversed(self._settled):
+            at = tuple(
+                int(np.flatnonzero(states == found[node])[0])
+                for node, states in zip(settled.neighbours, settled.states, strict=True)
+            )
+            found[settled.node] = int(settled.table[at])
+        return [found[node] for node in range(len(self.costs))]
+
+    def _run(self) -> None:
+        waiting = set(self.alive)
+        while waiting:
+            node = min(waiting, key=lambda n: (len(self.near[n]), n))
+            waiting.discard(node)
+            near = set(self.near[node])
+            changed = self._leave_out_states(node)
+            changed |= self._settle(node)
+            if changed:
+                waiting |= near
+
+    def _leave_out_states(self, node: int) -> bool:
+        """Leave out states that another is never worse than."""
+        costs = self.costs[node]
+        if len(costs) == 1:
+            return False
+        possible = np.isfinite(costs)
+        for seconds in self.near[node].values():
+            possible &= np.isfinite(seconds).any(axis=1)
+        if possible.any() and not possible.all():
+            self._keep(node, possible)
+            self._leave_out_states(node)
+            return True
+        more = self._most_saved(node)
+        beats = more <= _TIE
+        np.fill_diagonal(beats, False)
+        keep = np.ones(len(costs), bool)
+        for state in range(len(costs)):
+            keep[state] = not (beats[:, state] & keep).any()
+        if keep.all():
+            return False
+        self._keep(node, keep)
+        return True
+
+    def _most_saved(self, node: int) -> Matrix:
+        """[s, t]: the most that state ``s`` costs above state ``t``, over all choices of the neighbours."""
+        costs = self.costs[node]
+        more = costs[:, None] - costs[None, :]
+        for seconds in self.near[node].values():
+            with np.errstate(invalid="ignore"):
+                gap = seconds[:, None, :] - seconds[None, :, :]
+            gap[np.isnan(gap)] = -np.inf  # neither can be
+            more = more + gap.max(axis=2)
+        return more
+
+    def _keep(self, node: int, keep: np.ndarray) -> None:
+        self.costs[node], self.kept[node] = self.costs[node][keep], self.kept[node][keep]
+        for other, seconds in self.near[node].items():
+            self.near[node][other] = seconds[keep]
+            self.near[other][node] = self.near[node][other].T
+
+    def _settle(self, node: int) -> bool:
+        """Take out a node with one state, or at most two neighbours."""
+        others = tuple(self.near[node])
+        is_fixed = len(self.costs[node]) == 1
+        if not is_fixed and len(others) > 2:
+            return False
+        if is_fixed:
+            self._pay(node)
+            others = ()
+        elif len(others) == 2:
+            first, second = others
+            table = self.near[first][node][:, None, :] + (self.costs[node] + self.near[second][node])[None]
+            self._note(node, others, table.argmin(axis=2))
+            self._detach(node)
+            self._join(first, second, table.min(axis=2))
+        elif len(others) == 1:
+            table = self.costs[node] + self.near[others[0]][node]
+            self._note(node, others, table.argmin(axis=1))
+            self._detach(node)
+            self.costs[others[0]] = self.costs[others[0]] + table.min(axis=1)
+        else:
+            self.base += float(self.costs[node].min())
+            self._note(node, (), np.array(self.costs[node].argmin()))
+        self.alive.discard(node)
+        return True
+
+    def _pay(self, node: int) -> None:
+        """Add what a node with one state costs to its neighbours' own costs."""
+        for other, seconds in self.near[node].items():
+            self.costs[other] = self.costs[other] + seconds[0]
+        self.base += float(self.costs[node][0])
+        self._note(node, (), np.array(0))
+        self._detach(node)
+
+    def _note(self, node: int, others: tuple[int, ...], places: np.ndarray) -> None:
+        states = tuple(self.kept[other].copy() for other in others)
+        self._settled.append(_Settled(node, others, states, self.kept[node][places]))
+
+    def _detach(self, node: int) -> None:
+        for other in self.near[node]:
+            del self.near[other][node]
+        self.near[node] = {}
+
+    def _join(self, first: int, second: int, seconds: Matrix) -> None:
+        if second in self.near[first]:
+            seconds = seconds + self.near[first][second]
+        self.near[first][second], self.near[second][first] = seconds, seconds.T

@@ -1,0 +1,140 @@
+"""The ways to cut one call: each mesh axis cuts a factor of its rule, or lets sums pass, or does nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from shardc.dialects.dist.sharding import Axes
+from shardc.dialects.rules.rule import Dims, Rule, representable
+from shardc.passes.search.layout import SUM, TERMS, WHOLE, Layout, divides, in_order
+
+Choice = str | int | None
+"""What one axis does: the factor that it cuts, the number of the rule's linear set that passes, or nothing."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to cut a call: what each axis does, what operands it needs, what results it makes, and the
+    part of the call's work that a device does.
+    """
+
+    choices: tuple[Choice, ...]
+    operands: tuple[Layout, ...]
+    results: tuple[Layout, ...]
+    share: float
+
+    def passing(self) -> tuple[int | None, tuple[int, ...]]:
+        """The linear set whose sums pass, and the numbers of the axes over which they do."""
+        axes = tuple(number for number, choice in enumerate(self.choices) if isinstance(choice, int))
+        return (None, ()) if not axes else (self._set(axes[0]), axes)
+
+    def _set(self, axis: int) -> int:
+        choice = self.choices[axis]
+        assert isinstance(choice, int)
+        return choice
+
+    def cuts(self, axes: Axes) -> dict[str, Axes]:
+        """The rule's assignment, of the mesh's ``axes``."""
+        found: dict[str, Axes] = {}
+        for axis, choice in zip(axes, self.choices, strict=True):
+            if isinstance(choice, str):
+                found[choice] = (*found.get(choice, ()), axis)
+        return found
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The shapes of a call's operands and results that are tensors."""
+
+    operands: tuple[tuple[int, ...], ...]
+    results: tuple[tuple[int, ...], ...]
+
+
+class WaysOf:
+    """The ways to cut calls on a mesh, found once for calls of one rule."""
+
+    def __init__(self, axes: Axes) -> None:
+        self._axes = axes
+        self._sizes = tuple(axis.size for axis in axes)
+        self._known: dict[tuple[int, Shapes], tuple[Way, ...]] = {}
+        self._rules: list[Rule] = []
+
+    def of(self, rule: Rule, shapes: Shapes) -> tuple[Way, ...]:
+        """The ways, the one that cuts nothing first. Of ways with equal layouts the one with the least work."""
+        key = id(rule), shapes
+        if key not in self._known:
+            self._rules.append(rule)  # keeps its id
+            self._known[key] = tuple(self._found(rule, shapes))
+        return self._known[key]
+
+    def _found(self, rule: Rule, shapes: Shapes) -> list[Way]:
+        best: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], Way] = {}
+        for way in self._every(rule, shapes):
+            key = way.operands, way.results
+            if key not in best or way.share < best[key].share:
+                best[key] = way
+        return list(best.values())
+
+    def _every(self, rule: Rule, shapes: Shapes) -> Iterator[Way]:
+        factors = [f for f in rule.factors if f not in rule.traded and rule.sizes[f] > 1]
+        options: list[Choice] = [None, *factors, *range(len(rule.linear))]
+        for choices in itertools.product(options, repeat=len(self._sizes)):
+            if len({c for c in choices if isinstance(c, int)}) > 1 or not self._fits(rule, choices):
+                continue
+            way = self._way(rule, shapes, choices)
+            if way is not None:
+                yield way
+
+    def _fits(self, rule: Rule, choices: tuple[Choice, ...]) -> bool:
+        """Whether axes divide the factors that they cut, and blocks of dims can say the cut."""
+        places: dict[str, list[int]] = {}
+        for number, choice in enumerate(choices):
+            if isinstance(choice, str):
+                places.setdefault(choice, []).append(number)
+        if any(rule.sizes[f] % prod(self._sizes[n] for n in at) for f, at in places.items()):
+            return False
+        tensors = rule.operands + rule.results
+        assignment = {f: tuple(self._axes[n] for n in at) for f, at in places.items()}
+        return all(representable(d, assignment, rule.sizes) and in_order(d, places) for d in tensors)
+
+    def _way(self, rule: Rule, shapes: Shapes, choices: tuple[Choice, ...]) -> Way | None:
+        operands = [self._needed(rule, choices, number) for number in range(len(rule.operands))]
+        results = [self._made(rule, choices, dims) for dims in rule.results]
+        if any(layout is None for layout in results):
+            return None
+        made = [layout for layout in results if layout is not None]
+        pairs = (*zip(operands, shapes.operands, strict=True), *zip(made, shapes.results, strict=True))
+        if not all(divides(layout, shape, self._sizes) for layout, shape in pairs):
+            return None
+        cut = prod(s for c, s in zip(choices, self._sizes, strict=True) if isinstance(c, str))
+        return Way(choices, tuple(operands), tuple(made), 1 / cut)
+
+    def _needed(self, rule: Rule, choices: tuple[Choice, ...], number: int) -> Layout:
+        def mark(choice: Choice) -> int:
+            if isinstance(choice, int):
+                return SUM if number in rule.linear[choice] else WHOLE
+            return WHOLE if choice is None else _dim_of(rule.operands[number], choice)
+
+        return tuple(map(mark, choices))
+
+    def _made(self, rule: Rule, choices: tuple[Choice, ...], dims: Dims) -> Layout | None:
+        """None where a factor that the result lacks cannot be reduced."""
+        marks = []
+        for choice in choices:
+            mark = WHOLE if choice is None else SUM if isinstance(choice, int) else _dim_of(dims, choice)
+            if isinstance(choice, str) and mark == WHOLE:
+                if choice not in rule.reduce:
+                    return None
+                mark = TERMS[rule.reduce[choice]]
+            marks.append(mark)
+        return tuple(marks)
+
+
+@lru_cache(maxsize=65536)
+def _dim_of(dims: Dims, factor: str) -> int:
+    """The dim that has a factor; ``WHOLE`` if none has."""
+    return next((dim for dim, factors in enumerate(dims) if factor in factors), WHOLE)

@@ -1,0 +1,94 @@
+"""What a call costs a device, of each way to cut it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from shardc.cost.memory_passes import ROWS_READ, elements, is_pointwise
+from shardc.cost.ops import ROWS_TIME, DeviceRates, Product, attention_s, other_flops_s, product_s
+from shardc.cost.work import MATMULS, flops, matmul_sizes
+from shardc.dialects.aten.schema import may_draw
+from shardc.passes.fuse.reading.view import VIEWS
+from shardc.passes.manager.attributes import phase_of
+from shardc.passes.manager.program import Node, Program
+from shardc.passes.search.layout import Layout, local_shape
+from shardc.passes.search.ways import Way
+
+
+class Work:
+    """Seconds of calls by their local shapes.
+
+    Pointwise calls on as many elements are one pass over memory with the call that makes what they read: what
+    they hand on is neither written nor read.
+    """
+
+    def __init__(self, program: Program, sizes: tuple[int, ...], rates: DeviceRates) -> None:
+        self._program, self._sizes, self._rates = program, sizes, rates
+        self._is_pass = [_is_pass(node) for node in program.nodes]
+        self._joins = [_joins(node) for node in program.nodes]
+
+    def seconds(self, number: int, ways: Sequence[Way]) -> np.ndarray:
+        """Of node ``number``, in each of ``ways``."""
+        node = self._program.nodes[number]
+        if node.spec.target in VIEWS or node.op.name.startswith("dist."):
+            return np.zeros(len(ways))
+        if self._is_pass[number]:
+            return np.array([self._pass_s(number, way) for way in ways])
+        return np.array([self._products_s(node, way) for way in ways])
+
+    def _products_s(self, node: Node, way: Way) -> float:
+        spec, last = node.spec, node.spec.tensors[-1]
+        layouts = (*way.operands, *way.results)
+        moved = sum(self._bytes(v, layout) for v, layout in zip(node.values, layouts, strict=True))
+        if spec.target in MATMULS:
+            left, right = (
+                local_shape(layout, tensor.shape, self._sizes)
+                for layout, tensor in zip(way.operands[-2:], spec.tensors[-2:], strict=True)
+            )
+            return product_s(Product(*matmul_sizes(left, right), last.dtype.itemsize), self._rates)
+        arithmetic, width = flops(spec) * way.share, spec.tensors[0].dtype.itemsize
+        if "attention" in spec.target:
+            is_backward = phase_of(node.op) == "backward"
+            return attention_s(arithmetic, moved, width, is_backward, self._rates)
+        return other_flops_s(arithmetic, moved, width, self._rates)
+
+    def _pass_s(self, number: int, way: Way) -> float:
+        node, program = self._program.nodes[number], self._program
+        most = sum(self._bytes(v, layout) for v, layout in zip(node.results, way.results, strict=True))
+        few = ROWS_READ.get(node.spec.target)
+        read = 0.0
+        for place, (value, layout) in enumerate(zip(node.operands, way.operands, strict=True)):
+            if not self._joined(program.producer[value], number):
+                size = self._bytes(value, layout)
+                read += min(size, most) if place == few else size
+        written = sum(
+            self._bytes(value, layout)
+            for value, layout in zip(node.results, way.results, strict=True)
+            if not program.users[value] or not all(self._joined(number, user) for user in program.users[value])
+        )
+        slower = 1.0 if is_pointwise(node.spec) and not may_draw(node.spec.target) else ROWS_TIME
+        return slower * (read + written) / (self._rates.stream_reached * self._rates.memory_bytes_s)
+
+    def _joined(self, maker: int, reader: int) -> bool:
+        """Whether two calls are of one pass over memory."""
+        if maker < 0 or not (self._is_pass[maker] and self._is_pass[reader]):
+            return False
+        first, second = (self._program.nodes[number] for number in (maker, reader))
+        return self._joins[maker] and elements(first.spec) == elements(second.spec)
+
+    def _bytes(self, value: int, layout: Layout) -> float:
+        type_ = self._program.types[value]
+        return prod(local_shape(layout, type_.shape, self._sizes)) * type_.dtype.itemsize
+
+
+def _is_pass(node: Node) -> bool:
+    is_call = not node.op.name.startswith("dist.") and node.spec.target not in VIEWS
+    return is_call and not flops(node.spec)
+
+
+def _joins(node: Node) -> bool:
+    """Whether calls that read what a call makes can be of its pass."""
+    return _is_pass(node) and is_pointwise(node.spec)
