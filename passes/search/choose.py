@@ -13,6 +13,7 @@ from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.passes.manager.attributes import edge_attributes, i64, set_edge_attributes
 from shardc.passes.manager.program import Program
 from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
+from shardc.passes.search.alive import Alive
 from shardc.passes.search.distances import Distances
 from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.layout import Layout, sharding_of
@@ -20,28 +21,37 @@ from shardc.passes.search.solve import Solution, solve
 from shardc.passes.search.ways import Way
 from shardc.passes.search.work import Work
 
+
 @dataclass(frozen=True)
 class Found:
-    """What a search found: a way to cut each call and a layout of each argument, and its certificate."""
+    """What a search found: a way to cut each call and a layout of each argument, its certificate, how
+    many choices there were, and the most bytes that a device holds at one of the points looked at.
+    """
 
     ways: list[Way]
     arguments: list[Layout]
     solution: Solution
     nodes: int
+    held_bytes: float
 
 
-def search(program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates) -> Found | None:
-    """The cheapest cuts of a step's calls, by the seconds of its calls and collectives one after the other."""
+def search(
+    program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates, capacity: float
+) -> Found | None:
+    """The cheapest cuts of a step's calls, by the seconds of its calls and collectives one after the other,
+    with which a device holds at most ``capacity`` bytes. None where none are found.
+    """
     axes = tuple(mesh.whole(axis.name) for axis in mesh.space)
-    work = Work(program, tuple(axis.size for axis in axes), rates)
-    step = StepGraph(program, mesh, Distances(axes, links), work)
-    solution = solve(step.graph)
+    sizes = tuple(axis.size for axis in axes)
+    work, alive = Work(program, sizes, rates), Alive(program, sizes)
+    step = StepGraph(program, mesh, Distances(axes, links), work, alive)
+    solution = solve(step.graph, capacity)
     if solution is None:
         return None
     chosen = solution.chosen
     ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]
     arguments = [ls[chosen[node]] for node, ls in zip(step.argument_node, step.layouts, strict=True)]
-    return Found(ways, arguments, solution, len(step.graph.costs))
+    return Found(ways, arguments, solution, len(step.graph.costs), float(max(step.graph.bytes_at(chosen))))
 
 
 def write(program: Program, mesh: Mesh, found: Found) -> None:

@@ -12,6 +12,7 @@ from shardc.cost.links import LinkModel
 from shardc.cost.step.on_cluster import costs_on
 from shardc.diagnostics.base import remark
 from shardc.diagnostics.passes.search import NoPlanFound
+from shardc.diagnostics.text import size_text
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.search.choose import Found, search, write
 
@@ -32,9 +33,10 @@ class DistSearch(ReadingPass):
         cluster = find_cluster(self.cluster)
         sizes = {axis.name: axis.size for axis in mesh.space}
         rates = costs_on(cluster, sizes).rates
-        found = search(program, mesh, LinkModel(Placement.of(cluster, sizes)), rates)
+        capacity = min(device.memory_bytes for device in cluster.used(mesh.world_size))
+        found = search(program, mesh, LinkModel(Placement.of(cluster, sizes)), rates, capacity)
         if found is None:
-            raise NoPlanFound(why="no choice of cuts is possible within its time")
+            raise NoPlanFound(devices=mesh.world_size, memory=size_text(capacity))
         write(program, mesh, found)
         remark("Searched", certificate(found))
         return False
@@ -46,5 +48,5 @@ def certificate(found: Found) -> str:
     return (
         f"{s.seconds * 1e3:.3f} ms of calls and collectives one after the other, no choice takes less than "
         f"{s.bound_s * 1e3:.3f} ms (gap {s.gap:.2%}); {found.nodes:,} choices, {s.left:,} of them not settled "
-        f"by reduction; the search ended: {s.why}"
+        f"by reduction; it holds {size_text(found.held_bytes)} at the most; the search ended: {s.why}"
     )

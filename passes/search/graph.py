@@ -15,6 +15,7 @@ import numpy as np
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.manager.program import Program
+from shardc.passes.search.alive import Alive
 from shardc.passes.search.distances import Distances, Matrix
 from shardc.passes.search.fold import colours
 from shardc.passes.search.layout import WHOLE, Layout, layouts_of
@@ -24,13 +25,18 @@ from shardc.passes.search.work import Work
 
 @dataclass
 class Graph:
-    """``costs``: of each node's states, in seconds; ``edges``: of pairs of nodes' states."""
+    """``costs``: of each node's states, in seconds; ``edges``: of pairs of nodes' states. ``memory``: bytes,
+    [point, state], that a device holds for a node at ``points`` points of the step.
+    """
 
+    points: int = 0
     costs: list[np.ndarray] = field(default_factory=list)
+    memory: list[np.ndarray] = field(default_factory=list)
     edges: dict[tuple[int, int], Matrix] = field(default_factory=dict)
 
     def add_node(self, states: int) -> int:
         self.costs.append(np.zeros(states))
+        self.memory.append(np.zeros((self.points, states)))
         return len(self.costs) - 1
 
     def add_edge(self, first: int, second: int, seconds: Matrix) -> None:
@@ -48,6 +54,11 @@ class Graph:
         alone = sum(float(cost[state]) for cost, state in zip(self.costs, chosen, strict=True))
         return alone + sum(float(e[chosen[a], chosen[b]]) for (a, b), e in self.edges.items())
 
+    def bytes_at(self, chosen: Sequence[int]) -> np.ndarray:
+        """What a device holds at each point."""
+        held = (memory[:, state] for memory, state in zip(self.memory, chosen, strict=True))
+        return sum(held, np.zeros(self.points))
+
 
 @dataclass
 class _Made:
@@ -60,11 +71,11 @@ class _Made:
 class StepGraph:
     """The graph of a step, and how to read a choice of states as cuts of calls and arguments."""
 
-    def __init__(self, program: Program, mesh: Mesh, distances: Distances, work: Work) -> None:
-        self._program, self._distances, self._work = program, distances, work
+    def __init__(self, program: Program, mesh: Mesh, distances: Distances, work: Work, alive: Alive) -> None:
+        self._program, self._distances, self._work, self._alive = program, distances, work, alive
         self._axes = tuple(mesh.whole(axis.name) for axis in mesh.space)
         self._sizes = tuple(axis.size for axis in self._axes)
-        self.graph = Graph()
+        self.graph = Graph(len(alive.points))
         self.call_node: list[int] = []
         self.ways: list[Sequence[Way]] = []
         """Of each call's node, by call."""
@@ -95,7 +106,7 @@ class StepGraph:
             node = self._node(("argument", role, read_by or position), layouts)
             self.argument_node.append(node)
             self.layouts.append(layouts)
-            self._made[value] = _Made(node, layouts)
+            self._make(value, _Made(node, layouts))
 
     def _argument_layouts(self, role: str, shape: tuple[int, ...]) -> Sequence[Layout]:
         """State may be cut in any way; a batch's samples may, and nothing else of it."""
@@ -115,7 +126,14 @@ class StepGraph:
             self.call_node.append(node)
             self.ways.append(ways)
             for place, value in enumerate(call.results):
-                self._made[value] = _Made(node, [way.results[place] for way in ways])
+                self._make(value, _Made(node, [way.results[place] for way in ways]))
+
+    def _make(self, value: int, made: _Made) -> None:
+        """Note what makes a value, and what it takes while it lives."""
+        self._made[value] = made
+        held = self._alive.bytes_of(value, made.layouts)
+        if held is not None:
+            self.graph.memory[made.node] = self.graph.memory[made.node] + held
 
     def _add_reads(self) -> None:
         for value, uses in self._readers.items():
@@ -150,11 +168,15 @@ class StepGraph:
                 continue
             layouts = layouts_of(program.types[value].shape, self._sizes)
             if program.types[value].shape:
-                self._reshard(value, self._made[value], _Made(self._node(("result", value), layouts), layouts))
+                self._reshard(
+                    value, self._made[value], _Made(self._node(("result", value), layouts), layouts)
+                )
             else:
                 made = self._made[value]
                 whole = [(WHOLE,) * len(self._sizes)]
-                seconds = self._distances.between((), program.types[value].dtype.itemsize, made.layouts, whole)
+                seconds = self._distances.between(
+                    (), program.types[value].dtype.itemsize, made.layouts, whole
+                )
                 self.graph.costs[made.node] = self.graph.costs[made.node] + seconds[:, 0]
 
 

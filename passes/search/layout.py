@@ -77,4 +77,3 @@ def in_order(dims: Dims, places: dict[str, list[int]]) -> bool:
     """Whether the axes of each dim, by number, come in the mesh's order; ``places``: those of each factor."""
     found = ([axis for factor in dim for axis in places.get(factor, ())] for dim in dims)
     return all(axes == sorted(axes) for axes in found)
-

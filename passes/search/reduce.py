@@ -33,23 +33,30 @@ class _Settled:
 class Reduced:
     """A graph and what is left of it: ``costs`` and ``near`` of the nodes ``alive``, and ``base`` seconds that
     are paid in any case. ``kept``: the numbers of the states that are left of each node.
+
+    Where memory is bounded, ``memory`` is that of the states left, and ``held`` bytes are in any case.
     """
 
     costs: list[np.ndarray]
     near: list[dict[int, Matrix]]
     kept: list[np.ndarray]
     alive: set[int]
+    memory: list[np.ndarray]
+    held: np.ndarray
     base: float = 0.0
     _settled: list[_Settled] = field(default_factory=list)
 
     @staticmethod
-    def of(graph: Graph) -> Reduced:
-        """The graph without what can be settled."""
+    def of(graph: Graph, bounded: bool = False) -> Reduced:
+        """The graph without what can be settled. ``bounded``: memory counts."""
         near: list[dict[int, Matrix]] = [{} for _ in graph.costs]
         for (first, second), seconds in graph.edges.items():
             near[first][second], near[second][first] = seconds, seconds.T
         kept = [np.arange(len(costs)) for costs in graph.costs]
-        found = Reduced([c.copy() for c in graph.costs], near, kept, set(range(len(kept))))
+        points = graph.points if bounded else 0
+        memory = [held[:points] for held in graph.memory]
+        costs = [c.copy() for c in graph.costs]
+        found = Reduced(costs, near, kept, set(range(len(kept))), memory, np.zeros(points))
         found._run()
         return found
 
@@ -107,10 +114,13 @@ class Reduced:
                 gap = seconds[:, None, :] - seconds[None, :, :]
             gap[np.isnan(gap)] = -np.inf  # neither can be
             more = more + gap.max(axis=2)
+        for held in self.memory[node]:
+            more = np.where(held[:, None] > held[None, :] * (1 + 1e-12), np.inf, more)
         return more
 
     def _keep(self, node: int, keep: np.ndarray) -> None:
         self.costs[node], self.kept[node] = self.costs[node][keep], self.kept[node][keep]
+        self.memory[node] = self.memory[node][:, keep]
         for other, seconds in self.near[node].items():
             self.near[node][other] = seconds[keep]
             self.near[other][node] = self.near[node][other].T
@@ -119,7 +129,7 @@ class Reduced:
         """Take out a node with one state, or at most two neighbours."""
         others = tuple(self.near[node])
         is_fixed = len(self.costs[node]) == 1
-        if not is_fixed and len(others) > 2:
+        if not is_fixed and (len(others) > 2 or self.memory[node].any()):
             return False
         if is_fixed:
             self._pay(node)
@@ -146,6 +156,7 @@ class Reduced:
         for other, seconds in self.near[node].items():
             self.costs[other] = self.costs[other] + seconds[0]
         self.base += float(self.costs[node][0])
+        self.held = self.held + self.memory[node][:, 0]
         self._note(node, (), np.array(0))
         self._detach(node)
 

@@ -1,14 +1,19 @@
 """The cheapest choice of states of a graph, with a proof of how far from it a cheaper one can be.
 
-An integer program: a variable for each state of a node, and one for each pair of states of an edge, of which
-the sums over either side are the states' own. HiGHS solves it (Huangfu and Hall 2018).
+The choice is an integer program: a variable for each state of a node, and one for each pair of states of an
+edge, of which the sums over either side are the states' own. HiGHS solves it (Huangfu and Hall 2018).
+
+Its linear relaxation mostly has a whole solution. A bound on memory breaks that: then the relaxation says what
+a byte is worth at each point of the step (Lagrangian multipliers; Geoffrion 1974), and choices are made at
+multiples of those prices until one holds the bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 
 import highspy
 import numpy as np
@@ -16,19 +21,22 @@ import numpy as np
 from shardc.passes.search.distances import Matrix
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.reduce import Reduced
+from shardc.passes.search.rows import Rows
 
 GAP = 1e-3
 """By how much of itself a plan may cost more than the bound on all."""
-LIMIT_S = 30.0
-_MS = 1e3
-"""Costs are given in milliseconds: HiGHS's tolerances are absolute."""
+LIMIT_S = 20.0
+_TRIES = 7
+"""Multiples of memory's prices that are tried."""
+_MS, _GIB = 1e3, float(1 << 30)
+"""Costs are given in milliseconds, and memory in GiB: HiGHS's tolerances are absolute."""
 
 
 @dataclass(frozen=True)
 class Solution:
     """A state for each node of a graph, what they cost and the least that any choice can, in seconds.
 
-    ``why``: why the search stopped, in HiGHS's words. ``left``: nodes that it had to decide.
+    ``why``: why the search stopped. ``left``: nodes that no reduction settled.
     """
 
     chosen: list[int]
@@ -43,52 +51,144 @@ class Solution:
         return max(0.0, 1 - self.bound_s / self.seconds) if self.seconds else 0.0
 
 
-def solve(graph: Graph, limit_s: float = LIMIT_S) -> Solution | None:
-    """The cheapest states; None where there are none. ``limit_s``: seconds of HiGHS at most."""
+def solve(graph: Graph, capacity: float = inf) -> Solution | None:
+    """The cheapest states with which a device holds at most ``capacity`` bytes at each point; None where none
+    are found.
+
+    A solution without the bound is taken if it keeps it: it is found sooner.
+    """
+    found = _unbounded(graph)
+    if found is None or (graph.bytes_at(found.chosen) <= capacity).all():
+        return found
+    return _bounded(graph, capacity)
+
+
+def _unbounded(graph: Graph) -> Solution | None:
     reduced = Reduced.of(graph)
-    if not reduced.alive:
-        chosen = reduced.complete({})
-        seconds = graph.seconds(chosen)
-        return Solution(chosen, seconds, seconds, "Optimal", 0) if np.isfinite(seconds) else None
-    columns = _Columns(reduced)
-    return columns.solution(graph, reduced, limit_s)
+    program = _Program(reduced, inf)
+    chosen = program.choose()
+    if chosen is None or not np.isfinite(seconds := graph.seconds(chosen)):
+        return None
+    return Solution(chosen, seconds, program.bound_s, program.why, len(reduced.alive))
 
 
-@dataclass
-class _Rows:
-    """Sums of variables that are to be a number, each a row of the program."""
+def _bounded(graph: Graph, capacity: float) -> Solution | None:
+    """Choices at multiples of what the relaxation says that memory is worth."""
+    reduced = Reduced.of(graph, bounded=True)
+    program = _Program(reduced, capacity)
+    prices = program.prices()
+    if prices is None:
+        return None
+    bound_s, best = program.bound_s, None
+    low, high = 0.0, inf
+    times = 1.0
+    for _ in range(_TRIES):
+        chosen = program.choose(prices * times)
+        fits = chosen is not None and (graph.bytes_at(chosen) <= capacity).all()
+        if fits and (best is None or graph.seconds(chosen) < graph.seconds(best)):
+            best = chosen
+        low, high = (low, times) if fits else (times, high)
+        if best is not None and graph.seconds(best) * (1 - GAP) <= bound_s:
+            break
+        times = times * 2 if high == inf else (low + high) / 2
+    if best is None or not np.isfinite(graph.seconds(best)):
+        return None
+    why = "no multiple of memory's prices gave a cheaper plan that fits"
+    return Solution(best, graph.seconds(best), bound_s, why, len(reduced.alive))
 
-    variables: list[int] = field(default_factory=list)
-    factors: list[float] = field(default_factory=list)
-    starts: list[int] = field(default_factory=lambda: [0])
-    totals: list[float] = field(default_factory=list)
 
-    def add(self, plus: Sequence[int], minus: Sequence[int], total: float) -> None:
-        self.variables += [*plus, *minus]
-        self.factors += [1.0] * len(plus) + [-1.0] * len(minus)
-        self.starts.append(len(self.variables))
-        self.totals.append(total)
+class _Program:
+    """The integer program of what is left of a graph, relaxed unless that leaves states divided."""
 
-
-class _Columns:
-    """The integer program of what is left of a graph."""
-
-    def __init__(self, reduced: Reduced) -> None:
+    def __init__(self, reduced: Reduced, capacity: float) -> None:
+        self._reduced, self._capacity = reduced, capacity
         self._nodes = sorted(reduced.alive)
         sizes = [len(reduced.costs[node]) for node in self._nodes]
         self._first = dict(zip(self._nodes, accumulate([0, *sizes[:-1]]), strict=True))
-        self._states = sum(sizes)
+        self._states = self._count = sum(sizes)
         self._costs = [np.array(reduced.costs[node]) for node in self._nodes]
-        self._count = self._states
-        self._rows = _Rows()
+        self._rows = Rows()
         for node in self._nodes:
-            self._rows.add(self._variables(node, len(reduced.costs[node])), (), 1.0)
+            self._rows.equal(self._variables(node), (), 1.0)
             for other, seconds in reduced.near[node].items():
                 if node < other:
                     self._add_edge(node, other, seconds)
+        self._memory = np.zeros((len(reduced.held), self._states))
+        for node in self._nodes:
+            self._memory[:, self._variables(node)] = reduced.memory[node] / _GIB
+        self._bounds = len(self._rows)
+        """Where the rows of memory begin."""
+        for held, factors in zip(reduced.held, self._memory, strict=True):
+            self._rows.at_most(range(self._states), list(factors), (capacity - held) / _GIB)
+        self._highs = self._loaded()
+        self.bound_s = -inf
+        """The least that any choice costs, once something was solved."""
+        self.why = "Optimal"
 
-    def _variables(self, node: int, states: int) -> list[int]:
-        return list(range(self._first[node], self._first[node] + states))
+    def prices(self) -> np.ndarray | None:
+        """What a GiB is worth at each point, in milliseconds; None if nothing fits."""
+        if (self._reduced.held > self._capacity).any():
+            return None
+        self._highs.run()
+        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        self.bound_s = self._highs.getInfo().objective_function_value / _MS + self._reduced.base
+        prices = -np.array(self._highs.getSolution().row_dual)[self._bounds :]
+        for row in range(self._bounds, len(self._rows)):
+            self._highs.changeRowBounds(row, -inf, inf)
+        return prices
+
+    def choose(self, prices: np.ndarray | None = None) -> list[int] | None:
+        """The graph's states that cost least, memory at ``prices`` included; None where none are possible."""
+        if not self._nodes:
+            self.bound_s = self._reduced.base
+            return self._reduced.complete({})
+        if prices is not None:
+            costs = self._own_costs() + prices @ self._memory
+            numbers = np.arange(self._states, dtype=np.int32)
+            self._highs.changeColsCost(self._states, numbers, costs)
+        self._highs.run()
+        if not self._is_whole():
+            self._solve_whole()
+        solution = self._highs.getSolution()
+        if not solution.value_valid:
+            return None
+        if prices is None:
+            self.bound_s = self._least() / _MS + self._reduced.base
+        return self._reduced.complete(self._read(np.array(solution.col_value)))
+
+    def _least(self) -> float:
+        info = self._highs.getInfo()
+        return info.mip_dual_bound if info.mip_node_count >= 0 else info.objective_function_value
+
+    def _own_costs(self) -> np.ndarray:
+        costs = np.concatenate(self._costs)[: self._states] * _MS
+        return np.where(np.isfinite(costs), costs, 0.0)
+
+    def _is_whole(self) -> bool:
+        """Whether each node has one state."""
+        solution = self._highs.getSolution()
+        if not solution.value_valid:
+            return False
+        states = np.array(solution.col_value)[: self._states]
+        return bool(((states < 1e-6) | (states > 1 - 1e-6)).all())
+
+    def _solve_whole(self) -> None:
+        """Solve again with states that are whole."""
+        kinds = np.full(self._states, highspy.HighsVarType.kInteger)
+        numbers = np.arange(self._states, dtype=np.int32)
+        self._highs.changeColsIntegrality(self._states, numbers, kinds)
+        self._highs.run()
+        self.why = self._highs.modelStatusToString(self._highs.getModelStatus())
+        real = np.full(self._states, highspy.HighsVarType.kContinuous)
+        self._highs.changeColsIntegrality(self._states, numbers, real)
+
+    def _read(self, values: np.ndarray) -> dict[int, int]:
+        kept = self._reduced.kept
+        return {node: int(kept[node][values[self._variables(node)].argmax()]) for node in self._nodes}
+
+    def _variables(self, node: int) -> range:
+        return range(self._first[node], self._first[node] + len(self._reduced.costs[node]))
 
     def _add_edge(self, first: int, second: int, seconds: Matrix) -> None:
         """Variables for the pairs of an edge that can be; equal rows and columns of its matrix are one."""
@@ -102,42 +202,20 @@ class _Columns:
         for side, groups, node in ((number, row_of, first), (number.T, column_of, second)):
             for group, pairs in enumerate(side):
                 states = np.flatnonzero(groups.ravel() == group) + self._first[node]
-                self._rows.add([int(p) for p in pairs if p >= 0], [int(s) for s in states], 0.0)
+                self._rows.equal([int(p) for p in pairs if p >= 0], [int(s) for s in states], 0.0)
 
-    def solution(self, graph: Graph, reduced: Reduced, limit_s: float) -> Solution | None:
+    def _loaded(self) -> highspy.Highs:
         highs = highspy.Highs()
-        options = {"output_flag": False, "threads": 1, "mip_rel_gap": GAP, "time_limit": limit_s}
+        options = {"output_flag": False, "threads": 1, "mip_rel_gap": GAP, "time_limit": LIMIT_S}
         for option, value in options.items():
             highs.setOptionValue(option, value)
-        highs.passModel(self._program())
-        highs.run()
-        if not highs.getSolution().value_valid:
-            return None
-        values = np.array(highs.getSolution().col_value)
-        found = {node: int(reduced.kept[node][states]) for node, states in self._chosen(reduced, values)}
-        chosen = reduced.complete(found)
-        bound_s = highs.getInfo().mip_dual_bound / _MS + reduced.base
-        why = highs.modelStatusToString(highs.getModelStatus())
-        return Solution(chosen, graph.seconds(chosen), bound_s, why, len(self._nodes))
-
-    def _chosen(self, reduced: Reduced, values: np.ndarray) -> Iterator[tuple[int, int]]:
-        for node in self._nodes:
-            first = self._first[node]
-            yield node, int(values[first : first + len(reduced.costs[node])].argmax())
-
-    def _program(self) -> highspy.HighsLp:
-        program, rows = highspy.HighsLp(), self._rows
-        costs = np.concatenate(self._costs) * _MS
+        program = self._rows.program(self._count)
+        costs = np.concatenate(self._costs) * _MS if self._costs else np.zeros(0)
         possible = np.isfinite(costs)
-        program.num_col_, program.num_row_ = self._count, len(rows.totals)
         program.col_cost_ = np.where(possible, costs, 0.0)
         program.col_lower_ = np.zeros(self._count)
         program.col_upper_ = np.where(possible, 1.0, 0.0)
-        program.row_lower_ = program.row_upper_ = np.array(rows.totals)
-        program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        program.a_matrix_.start_ = np.array(rows.starts)
-        program.a_matrix_.index_ = np.array(rows.variables, dtype=np.int32)
-        program.a_matrix_.value_ = np.array(rows.factors)
-        integer, real = highspy.HighsVarType.kInteger, highspy.HighsVarType.kContinuous
-        program.integrality_ = [integer] * self._states + [real] * (self._count - self._states)
-        return program
+        highs.passModel(program)
+        return highs
+
+

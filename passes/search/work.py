@@ -67,7 +67,8 @@ class Work:
         written = sum(
             self._bytes(value, layout)
             for value, layout in zip(node.results, way.results, strict=True)
-            if not program.users[value] or not all(self._joined(number, user) for user in program.users[value])
+            if not program.users[value]
+            or not all(self._joined(number, user) for user in program.users[value])
         )
         slower = 1.0 if is_pointwise(node.spec) and not may_draw(node.spec.target) else ROWS_TIME
         return slower * (read + written) / (self._rates.stream_reached * self._rates.memory_bytes_s)

@@ -4,7 +4,7 @@ from shardc.diagnostics.base import ShardcError
 
 
 class NoPlanFound(ShardcError):
-    """No way to cut a step's calls leaves each value in a layout that its readers can have."""
+    """However a step's calls are cut, a device holds more than it has, or no such cuts were found in time."""
 
-    template = "the search found no plan: {why}"
-    hint = "name a plan, such as plan='data', and report the step: cutting nothing is always possible"
+    template = "the search found no plan with which {devices} devices of {memory} hold the step"
+    hint = "use more devices, a smaller batch, or recompute='full'; shardc plan says what a named plan needs"

@@ -1,0 +1,67 @@
+"""What a device holds at some points of a step, by how its values lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from shardc.passes.fuse.reading.view import VIEWS
+from shardc.passes.manager.attributes import phase_of
+from shardc.passes.manager.program import Program
+from shardc.passes.search.layout import Layout, parts
+
+_EACH = 4
+"""Points in each phase."""
+_SMALL_BYTES = 1 << 12
+"""Values below are not counted."""
+
+
+class Alive:
+    """Which values live at which points: the calls after which memory is bounded.
+
+    Points are spread evenly over each phase, its end among them. A value lives from the call that makes it to
+    the last that reads it or a view of it; arguments live all along.
+    """
+
+    def __init__(self, program: Program, sizes: tuple[int, ...]) -> None:
+        self._program, self._sizes = program, sizes
+        self.points = tuple(_points([phase_of(node.op) for node in program.nodes]))
+        self._owner = _owners(program)
+        self._until: dict[int, float] = {}
+        for value in range(len(program.values)):
+            owner = self._owner[value]
+            self._until[owner] = max(self._until.get(owner, -1), self._last(value))
+
+    def bytes_of(self, value: int, layouts: Sequence[Layout]) -> np.ndarray | None:
+        """[point, state]: what the value takes at each point, in each layout; None of what takes nothing."""
+        type_ = self._program.types[value]
+        if self._owner[value] != value or type_.size_bytes < _SMALL_BYTES:
+            return None
+        begin = self._program.producer[value]
+        alive = np.array([begin <= point < self._until[value] for point in self.points], float)
+        if not alive.any():
+            return None
+        local = np.array([type_.size_bytes / parts(layout, self._sizes) for layout in layouts])
+        return alive[:, None] * local[None, :]
+
+    def _last(self, value: int) -> float:
+        if self._program.producer[value] < 0 or value in self._program.returns:
+            return float("inf")
+        return max(self._program.users[value], default=-1)
+
+
+def _points(phases: Sequence[str]) -> Iterator[int]:
+    for phase in dict.fromkeys(phases):
+        numbers = [number for number, other in enumerate(phases) if other == phase]
+        chosen = {numbers[len(numbers) * part // _EACH - 1] for part in range(1, _EACH + 1)}
+        yield from sorted(chosen)
+
+
+def _owners(program: Program) -> list[int]:
+    """For each value the one whose memory it shows: its own, unless it is a view."""
+    owners: list[int] = list(range(len(program.values)))
+    for node in program.nodes:
+        if node.spec.target in VIEWS and node.operands:
+            owners[node.results[0]] = owners[node.operands[0]]
+    return owners
