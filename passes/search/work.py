@@ -28,6 +28,7 @@ class Work:
     def __init__(self, program: Program, sizes: tuple[int, ...], rates: DeviceRates) -> None:
         self._program, self._sizes, self._rates = program, sizes, rates
         self._is_pass = [_is_pass(node) for node in program.nodes]
+        self._known: dict[object, np.ndarray] = {}
         self._joins = [_joins(node) for node in program.nodes]
 
     def seconds(self, number: int, ways: Sequence[Way]) -> np.ndarray:
@@ -35,9 +36,20 @@ class Work:
         node = self._program.nodes[number]
         if node.spec.target in VIEWS or node.op.name.startswith("dist."):
             return np.zeros(len(ways))
-        if self._is_pass[number]:
-            return np.array([self._pass_s(number, way) for way in ways])
-        return np.array([self._products_s(node, way) for way in ways])
+        moved = self._moved(number) if self._is_pass[number] else ()
+        key = id(ways), node.spec, phase_of(node.op), moved
+        if key not in self._known:
+            made = [self._pass_s(node, moved, w) if moved else self._products_s(node, w) for w in ways]
+            self._known[key] = np.array(made)
+        return self._known[key]
+
+    def _moved(self, number: int) -> tuple[bool, ...]:
+        """Whether each of a call's values is read from memory, or written to it."""
+        node, program = self._program.nodes[number], self._program
+        read = [not self._joined(program.producer[value], number) for value in node.operands]
+        users = [program.users[value] for value in node.results]
+        written = [not of or not all(self._joined(number, user) for user in of) for of in users]
+        return (*read, *written)
 
     def _products_s(self, node: Node, way: Way) -> float:
         spec, last = node.spec, node.spec.tensors[-1]
@@ -55,23 +67,15 @@ class Work:
             return attention_s(arithmetic, moved, width, is_backward, self._rates)
         return other_flops_s(arithmetic, moved, width, self._rates)
 
-    def _pass_s(self, number: int, way: Way) -> float:
-        node, program = self._program.nodes[number], self._program
-        most = sum(self._bytes(v, layout) for v, layout in zip(node.results, way.results, strict=True))
+    def _pass_s(self, node: Node, moved: tuple[bool, ...], way: Way) -> float:
+        layouts = (*way.operands, *way.results)
+        sizes = [self._bytes(value, layout) for value, layout in zip(node.values, layouts, strict=True)]
         few = ROWS_READ.get(node.spec.target)
-        read = 0.0
-        for place, (value, layout) in enumerate(zip(node.operands, way.operands, strict=True)):
-            if not self._joined(program.producer[value], number):
-                size = self._bytes(value, layout)
-                read += min(size, most) if place == few else size
-        written = sum(
-            self._bytes(value, layout)
-            for value, layout in zip(node.results, way.results, strict=True)
-            if not program.users[value]
-            or not all(self._joined(number, user) for user in program.users[value])
-        )
+        if few is not None:
+            sizes[few] = min(sizes[few], sum(sizes[len(node.operands) :]))
+        passed = sum(size for size, is_moved in zip(sizes, moved, strict=True) if is_moved)
         slower = 1.0 if is_pointwise(node.spec) and not may_draw(node.spec.target) else ROWS_TIME
-        return slower * (read + written) / (self._rates.stream_reached * self._rates.memory_bytes_s)
+        return slower * passed / (self._rates.stream_reached * self._rates.memory_bytes_s)
 
     def _joined(self, maker: int, reader: int) -> bool:
         """Whether two calls are of one pass over memory."""
