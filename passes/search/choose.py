@@ -17,7 +17,8 @@ from shardc.passes.search.alive import Alive
 from shardc.passes.search.distances import Distances
 from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.layout import Layout, sharding_of
-from shardc.passes.search.solve import Solution, solve
+from shardc.passes.search.overlap import solve_overlapped
+from shardc.passes.search.solve import Solution
 from shardc.passes.search.ways import Way
 from shardc.passes.search.work import Work
 
@@ -45,7 +46,7 @@ def search(
     sizes = tuple(axis.size for axis in axes)
     work, alive = Work(program, sizes, rates), Alive(program, sizes)
     step = StepGraph(program, mesh, Distances(axes, links), work, alive)
-    solution = solve(step.graph, capacity)
+    solution = solve_overlapped(step.graph, capacity)
     if solution is None:
         return None
     chosen = solution.chosen

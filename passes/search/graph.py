@@ -8,12 +8,13 @@ between what one node makes and another needs. Calls of equal layers are one nod
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from shardc.dialects.dist.mesh import Mesh
+from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.distances import Distances, Matrix
@@ -22,42 +23,69 @@ from shardc.passes.search.layout import WHOLE, Layout, layouts_of
 from shardc.passes.search.ways import Shapes, Way, WaysOf
 from shardc.passes.search.work import Work
 
+BACKWARD, OPTIMIZER = "backward", "optimizer"
+
 
 @dataclass
 class Graph:
     """``costs``: of each node's states, in seconds; ``edges``: of pairs of nodes' states. ``memory``: bytes,
     [point, state], that a device holds for a node at ``points`` points of the step.
+
+    Of what is paid ``late`` are the collectives of gradients: they run beside the kernels of the backward.
+    ``cover`` is what these take, of each node's states.
     """
 
     points: int = 0
     costs: list[np.ndarray] = field(default_factory=list)
     memory: list[np.ndarray] = field(default_factory=list)
     edges: dict[tuple[int, int], Matrix] = field(default_factory=dict)
+    late: dict[tuple[int, int], Matrix] = field(default_factory=dict)
+    cover: list[np.ndarray] = field(default_factory=list)
 
     def add_node(self, states: int) -> int:
         self.costs.append(np.zeros(states))
+        self.cover.append(np.zeros(states))
         self.memory.append(np.zeros((self.points, states)))
         return len(self.costs) - 1
 
-    def add_edge(self, first: int, second: int, seconds: Matrix) -> None:
+    def add_edge(self, first: int, second: int, seconds: Matrix, is_late: bool = False) -> None:
         """Add to what two nodes cost together; of a node with itself, to its own costs."""
+        edges = self.late if is_late else self.edges
         if first == second:
             self.costs[first] = self.costs[first] + np.diag(seconds)
         elif first > second:
-            self.add_edge(second, first, seconds.T)
+            self.add_edge(second, first, seconds.T, is_late)
         else:
-            old = self.edges.get((first, second))
-            self.edges[first, second] = seconds if old is None else old + seconds
+            old = edges.get((first, second))
+            edges[first, second] = seconds if old is None else old + seconds
 
     def seconds(self, chosen: Sequence[int]) -> float:
-        """What a choice of a state for each node costs."""
+        """What a choice of a state for each node costs, but for what is paid late."""
         alone = sum(float(cost[state]) for cost, state in zip(self.costs, chosen, strict=True))
-        return alone + sum(float(e[chosen[a], chosen[b]]) for (a, b), e in self.edges.items())
+        return alone + _sum(self.edges, chosen)
+
+    def uncovered(self, chosen: Sequence[int]) -> float:
+        """By how many seconds what is paid late takes longer than the kernels that it runs beside."""
+        cover = sum(float(cover[state]) for cover, state in zip(self.cover, chosen, strict=True))
+        return _sum(self.late, chosen) - cover
+
+    def weighted(self, weight: float) -> Graph:
+        """The graph of which each choice costs ``seconds + weight * uncovered``."""
+        costs = [c - weight * cover for c, cover in zip(self.costs, self.cover, strict=True)]
+        made = Graph(self.points, costs, self.memory, dict(self.edges))
+        for (first, second), seconds in self.late.items():
+            impossible = np.isinf(seconds)
+            made.add_edge(first, second, np.where(impossible, np.inf, weight * seconds))
+        return made
 
     def bytes_at(self, chosen: Sequence[int]) -> np.ndarray:
         """What a device holds at each point."""
         held = (memory[:, state] for memory, state in zip(self.memory, chosen, strict=True))
         return sum(held, np.zeros(self.points))
+
+
+def _sum(edges: Mapping[tuple[int, int], Matrix], chosen: Sequence[int]) -> float:
+    return sum(float(seconds[chosen[a], chosen[b]]) for (a, b), seconds in edges.items())
 
 
 @dataclass
@@ -122,7 +150,10 @@ class StepGraph:
             operands, results = (tuple(types[v].shape for v in vs) for vs in (call.operands, call.results))
             ways = ways_of.of(call.rule, Shapes(operands, results))
             node = self._node(("call", self._colours[number]), ways)
-            self.graph.costs[node] += self._work.seconds(number, ways)
+            seconds = self._work.seconds(number, ways)
+            self.graph.costs[node] += seconds
+            if phase_of(call.op) == BACKWARD:
+                self.graph.cover[node] += seconds
             self.call_node.append(node)
             self.ways.append(ways)
             for place, value in enumerate(call.results):
@@ -138,26 +169,34 @@ class StepGraph:
     def _add_reads(self) -> None:
         for value, uses in self._readers.items():
             made = self._made[value]
+            is_late = self._is_gradient(value, uses)
             if len({self.call_node[node] for node, _ in uses}) > 1 and self._program.types[value].shape:
-                made = self._copied(value, made, uses)
+                made = self._copied(value, made, uses, is_late)
             for node, place in uses:
                 needed = [way.operands[place] for way in self.ways[node]]
-                self._reshard(value, made, _Made(self.call_node[node], needed))
+                self._reshard(value, made, _Made(self.call_node[node], needed), is_late)
 
-    def _copied(self, value: int, made: _Made, uses: list[tuple[int, int]]) -> _Made:
+    def _is_gradient(self, value: int, uses: list[tuple[int, int]]) -> bool:
+        """Whether backward makes a value for the update alone."""
+        nodes, producer = self._program.nodes, self._program.producer[value]
+        if producer < 0 or phase_of(nodes[producer].op) != BACKWARD:
+            return False
+        return all(phase_of(nodes[node].op) == OPTIMIZER for node, _ in uses)
+
+    def _copied(self, value: int, made: _Made, uses: list[tuple[int, int]], is_late: bool) -> _Made:
         """A copy of the value in a layout of its own, for all that read it."""
         layouts = [*layouts_of(self._program.types[value].shape, self._sizes)]
         layouts += sorted({layout for layout in made.layouts if min(layout, default=0) < WHOLE})
         readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
         copy = _Made(self._node(("copy", made.node, readers), layouts), layouts)
-        self._reshard(value, made, copy)
+        self._reshard(value, made, copy, is_late)
         return copy
 
-    def _reshard(self, value: int, made: _Made, needed: _Made) -> None:
+    def _reshard(self, value: int, made: _Made, needed: _Made, is_late: bool = False) -> None:
         type_ = self._program.types[value]
         seconds = self._distances.between(type_.shape, type_.dtype.itemsize, made.layouts, needed.layouts)
         if seconds.any():
-            self.graph.add_edge(made.node, needed.node, seconds)
+            self.graph.add_edge(made.node, needed.node, seconds, is_late)
 
     def _add_returns(self) -> None:
         """State goes back to the layout that it came in; anything else leaves without terms."""

@@ -10,7 +10,6 @@ multiples of those prices until one holds the bound.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
@@ -217,5 +216,3 @@ class _Program:
         program.col_upper_ = np.where(possible, 1.0, 0.0)
         highs.passModel(program)
         return highs
-
-

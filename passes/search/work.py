@@ -29,7 +29,7 @@ class Work:
         self._program, self._sizes, self._rates = program, sizes, rates
         self._is_pass = [_is_pass(node) for node in program.nodes]
         self._known: dict[object, np.ndarray] = {}
-        self._joins = [_joins(node) for node in program.nodes]
+        self._passes = _passes(program)
 
     def seconds(self, number: int, ways: Sequence[Way]) -> np.ndarray:
         """Of node ``number``, in each of ``ways``."""
@@ -45,10 +45,10 @@ class Work:
 
     def _moved(self, number: int) -> tuple[bool, ...]:
         """Whether each of a call's values is read from memory, or written to it."""
-        node, program = self._program.nodes[number], self._program
-        read = [not self._joined(program.producer[value], number) for value in node.operands]
-        users = [program.users[value] for value in node.results]
-        written = [not of or not all(self._joined(number, user) for user in of) for of in users]
+        node, program, own = self._program.nodes[number], self._program, self._passes[number]
+        read = [program.producer[v] < 0 or self._passes[program.producer[v]] != own for v in node.operands]
+        users = [program.users[v] for v in node.results]
+        written = [not of or any(self._passes[user] != own for user in of) for of in users]
         return (*read, *written)
 
     def _products_s(self, node: Node, way: Way) -> float:
@@ -77,13 +77,6 @@ class Work:
         slower = 1.0 if is_pointwise(node.spec) and not may_draw(node.spec.target) else ROWS_TIME
         return slower * passed / (self._rates.stream_reached * self._rates.memory_bytes_s)
 
-    def _joined(self, maker: int, reader: int) -> bool:
-        """Whether two calls are of one pass over memory."""
-        if maker < 0 or not (self._is_pass[maker] and self._is_pass[reader]):
-            return False
-        first, second = (self._program.nodes[number] for number in (maker, reader))
-        return self._joins[maker] and elements(first.spec) == elements(second.spec)
-
     def _bytes(self, value: int, layout: Layout) -> float:
         type_ = self._program.types[value]
         return prod(local_shape(layout, type_.shape, self._sizes)) * type_.dtype.itemsize
@@ -94,6 +87,25 @@ def _is_pass(node: Node) -> bool:
     return is_call and not flops(node.spec)
 
 
-def _joins(node: Node) -> bool:
-    """Whether calls that read what a call makes can be of its pass."""
-    return _is_pass(node) and is_pointwise(node.spec)
+def _passes(program: Program) -> list[int]:
+    """For each call the first of its pass over memory, as the price of a step has them.
+
+    A call joins the pass that makes the latest of what it reads, if that goes over as many elements and has
+    pointwise calls alone. Views are of no pass: what they show is looked at instead.
+    """
+    found, ends = [], set[int]()
+    maker = {value: -1 for value in program.arguments}
+    for number, node in enumerate(program.nodes):
+        latest = max((maker[v] for v in node.operands), default=-1)
+        if node.spec.target in VIEWS:
+            found.append(latest)
+            maker |= dict.fromkeys(node.results, latest)
+            continue
+        joins = _is_pass(node) and latest >= 0 and latest not in ends
+        joins = joins and elements(program.nodes[latest].spec) == elements(node.spec)
+        own = latest if joins else number
+        if not (_is_pass(node) and is_pointwise(node.spec)):
+            ends.add(own)
+        found.append(own)
+        maker |= dict.fromkeys(node.results, own)
+    return found

@@ -1,0 +1,39 @@
+"""The cheapest choice of which gradients' collectives run beside the backward.
+
+A choice costs ``seconds + max(0, uncovered)`` (:class:`~shardc.passes.search.graph.Graph`). For each weight from 0
+to 1 the least ``seconds + weight * uncovered`` bounds that from below; the choices that reach these bounds are
+the candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+from shardc.passes.search.graph import Graph
+from shardc.passes.search.solve import Solution, solve
+
+_WEIGHTS = (0.01, 1.0, 0.5, 0.25, 0.75)
+"""In the order in which they are tried. Not 0: what is hidden should be small, too."""
+ENOUGH = 1e-2
+"""Of its own cost, by how much a plan may be above the bound for no other weight to be tried."""
+
+
+def solve_overlapped(graph: Graph, capacity: float = inf) -> Solution | None:
+    """The cheapest states with which a device holds at most ``capacity`` bytes; None where none are found.
+
+    ``seconds`` of the solution are those that nothing covers.
+    """
+    best: Solution | None = None
+    bound_s = -inf
+    for weight in _WEIGHTS:
+        found = solve(graph.weighted(weight), capacity)
+        if found is None:
+            continue
+        bound_s = max(bound_s, found.bound_s)
+        seconds = graph.seconds(found.chosen) + max(0.0, graph.uncovered(found.chosen))
+        if best is None or seconds < best.seconds:
+            best = replace(found, seconds=seconds)
+        if bound_s >= best.seconds * (1 - ENOUGH):
+            break
+    return None if best is None else replace(best, bound_s=min(bound_s, best.seconds))
