@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from shardc.diagnostics.passes.search import ConstraintNotSearched
 from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import phase_of
-from shardc.passes.manager.program import Program
+from shardc.passes.manager.program import Node, Program
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.distances import Distances, Matrix
 from shardc.passes.search.fold import colours
-from shardc.passes.search.layout import WHOLE, Layout, layouts_of
+from shardc.passes.search.layout import WHOLE, Layout, layouts_of, sharding_of
 from shardc.passes.search.ways import Shapes, Way, WaysOf
 from shardc.passes.search.work import Work
 
@@ -101,6 +104,7 @@ class StepGraph:
 
     def __init__(self, program: Program, mesh: Mesh, distances: Distances, work: Work, alive: Alive) -> None:
         self._program, self._distances, self._work, self._alive = program, distances, work, alive
+        self._mesh = mesh
         self._axes = tuple(mesh.whole(axis.name) for axis in mesh.space)
         self._sizes = tuple(axis.size for axis in self._axes)
         self.graph = Graph(len(alive.points))
@@ -148,7 +152,7 @@ class StepGraph:
         ways_of, types = WaysOf(self._axes), self._program.types
         for number, call in enumerate(self._program.nodes):
             operands, results = (tuple(types[v].shape for v in vs) for vs in (call.operands, call.results))
-            ways = ways_of.of(call.rule, Shapes(operands, results))
+            ways = self._wanted(call, ways_of.of(call.rule, Shapes(operands, results)))
             node = self._node(("call", self._colours[number]), ways)
             seconds = self._work.seconds(number, ways)
             self.graph.costs[node] += seconds
@@ -158,6 +162,19 @@ class StepGraph:
             self.ways.append(ways)
             for place, value in enumerate(call.results):
                 self._make(value, _Made(node, [way.results[place] for way in ways]))
+
+    def _wanted(self, call: Node, ways: Sequence[Way]) -> Sequence[Way]:
+        """Of a constraint the ways that a user asked for; an open dim may be cut further.
+
+        Raises ConstraintNotSearched for a layout that is none of those that the search chooses between.
+        """
+        if call.op.name != "dist.constraint":
+            return ways
+        asked = ShardingCodec(self._program.module.context, self._mesh).read(call.op.attributes["sharding"])
+        found = [way for way in ways if _allows(asked, way.results[0], self._mesh)]
+        if not found:
+            raise ConstraintNotSearched(layout=str(asked.closed()), where=source_line(call.op.location))
+        return found
 
     def _make(self, value: int, made: _Made) -> None:
         """Note what makes a value, and what it takes while it lives."""
@@ -217,6 +234,13 @@ class StepGraph:
                     (), program.types[value].dtype.itemsize, made.layouts, whole
                 )
                 self.graph.costs[made.node] = self.graph.costs[made.node] + seconds[:, 0]
+
+
+def _allows(asked: Sharding, layout: Layout, mesh: Mesh) -> bool:
+    """Whether a layout is what was asked for, with further axes in open dims alone."""
+    found = sharding_of(layout, len(asked.dims), mesh)
+    pairs = zip(found.dims, asked.dims, asked.open, strict=True)
+    return not found.partial and all(f[: len(a)] == a and (o or len(f) == len(a)) for f, a, o in pairs)
 
 
 def _readers(program: Program) -> dict[int, list[tuple[int, int]]]:

@@ -1,8 +1,8 @@
 """The cheapest choice of which gradients' collectives run beside the backward.
 
-A choice costs ``seconds + max(0, uncovered)`` (:class:`~shardc.passes.search.graph.Graph`). For each weight from 0
-to 1 the least ``seconds + weight * uncovered`` bounds that from below; the choices that reach these bounds are
-the candidates.
+A choice costs ``seconds + max(0, uncovered)`` (:class:`~shardc.passes.search.graph.Graph`). For each weight
+from 0 to 1 the least ``seconds + weight * uncovered`` bounds that from below; the choices that reach these
+bounds are the candidates.
 """
 
 from __future__ import annotations

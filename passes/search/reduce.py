@@ -31,8 +31,8 @@ class _Settled:
 
 @dataclass
 class Reduced:
-    """A graph and what is left of it: ``costs`` and ``near`` of the nodes ``alive``, and ``base`` seconds that
-    are paid in any case. ``kept``: the numbers of the states that are left of each node.
+    """A graph and what is left of it: ``costs`` and ``near`` of the nodes ``alive``, and ``base`` seconds
+    that are paid in any case. ``kept``: the numbers of the states that are left of each node.
 
     Where memory is bounded, ``memory`` is that of the states left, and ``held`` bytes are in any case.
     """

@@ -3,9 +3,9 @@
 The choice is an integer program: a variable for each state of a node, and one for each pair of states of an
 edge, of which the sums over either side are the states' own. HiGHS solves it (Huangfu and Hall 2018).
 
-Its linear relaxation mostly has a whole solution. A bound on memory breaks that: then the relaxation says what
-a byte is worth at each point of the step (Lagrangian multipliers; Geoffrion 1974), and choices are made at
-multiples of those prices until one holds the bound.
+Its linear relaxation mostly has a whole solution. A bound on memory breaks that: then the relaxation says
+what a byte is worth at each point of the step (Lagrangian multipliers; Geoffrion 1974), and choices are made
+at multiples of those prices until one holds the bound.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from shardc.dialects.rules.rule import Dims, Rule, representable
 from shardc.passes.search.layout import SUM, TERMS, WHOLE, Layout, divides, in_order
 
 Choice = str | int | None
-"""What one axis does: the factor that it cuts, the number of the rule's linear set that passes, or nothing."""
+"""What an axis does: the factor that it cuts, the number of the rule's linear set that passes, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class WaysOf:
         self._rules: list[Rule] = []
 
     def of(self, rule: Rule, shapes: Shapes) -> tuple[Way, ...]:
-        """The ways, the one that cuts nothing first. Of ways with equal layouts the one with the least work."""
+        """The ways, the one that cuts nothing first. Of those with equal layouts the one of least work."""
         key = id(rule), shapes
         if key not in self._known:
             self._rules.append(rule)  # keeps its id

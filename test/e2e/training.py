@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch_mlir import ir
 
+from shardc.cost.cluster.cluster import Cluster
 from shardc.backends.eager import interpreter
 from shardc.backends.eager.program import find_step
 from shardc.backends.eager.proof.blocks import cut, join
@@ -103,6 +104,7 @@ class Captured:
         pipeline: Pipeline | None = None,
         recompute: Recompute = "none",
         expert_capacity: float | None = None,
+        cluster: Cluster | None = None,
     ) -> Compiled:
         with new_context():
             capture = replace(self.capture, module=ir.Module.parse(self.text))
@@ -116,6 +118,7 @@ class Captured:
             pipeline=pipeline,
             recompute=recompute,
             expert_capacity=expert_capacity,
+            cluster=cluster,
         )
 
 

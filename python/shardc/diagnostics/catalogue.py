@@ -30,7 +30,7 @@ REMARKS = {
     "PatternUnused": "A pattern of the plan that the model ships with names none of its modules.",
     "Recomputed": "What backward computes again of the forward for a memory budget.",
     "ReplicatedOp": "An op has no sharding rule: every device computes all of it.",
-    "Searched": "How the step's calls are cut was searched: what it costs, and the bound on any other choice.",
+    "Searched": "The plan was searched: what it costs, and the bound on what any other choice does.",
     "StagesOfModel": "The stages of a pipeline are those that the model ships with.",
     "TuningIgnored": "A tuned configuration does not fit the kernel any more; the default is used.",
     "WorkRepeated": "Devices along an axis repeat each other's work: some operations are not cut along it.",

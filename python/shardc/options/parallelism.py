@@ -14,11 +14,12 @@ from shardc.diagnostics.passes.accumulate import OneMicroBatch
 from shardc.diagnostics.passes.pipeline import ReshardOfStages
 from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.diagnostics.passes.recompute import BudgetAndRecompute, BudgetOfStages
+from shardc.diagnostics.passes.search import NotSearched
 from shardc.diagnostics.passes.shares import SharesUnsupported
 from shardc.options.constraints import parse_constraints
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
-from shardc.options.presets import PRESETS, PRODUCTS, plan_terms, product_of
+from shardc.options.presets import AUTO, PRESETS, PRODUCTS, plan_terms, product_of
 from shardc.options.recompute import Recompute, read_recompute
 from shardc.options.shares import Shares, read_shares, settled, shares_of
 from shardc.options.sizes import size_of
@@ -55,9 +56,9 @@ class Parallelism(Group):
     plan: PlanLike = option(
         "data",
         f"What is sharded: a preset ({', '.join((*PRESETS, *PRODUCTS))}), a product of presets over "
-        "different axes (data*tensor), a saved plan.json, or, in Python, a mapping from name patterns to "
-        "shardings or to styles (of parallelize_module, of transformers' tp_plan), or from presets to such "
-        "mappings.",
+        "different axes (data*tensor), auto (searched for the cluster), a saved plan.json, or, in Python, a "
+        "mapping from name patterns to shardings or to styles (of parallelize_module, of transformers' "
+        "tp_plan), or from presets to such mappings.",
         Hint(
             "a preset's name, the path of a saved plan, or a mapping with name patterns as keys",
             'as in plan="data*tensor", plan="plan.json" or plan={"*.q_proj.weight": ["tensor", None]}',
@@ -169,8 +170,21 @@ class Parallelism(Group):
             raise BudgetOfStages(axis=self.pipeline_axis())
         if self.per_micro_batch and self.micro_batches == 1:
             raise OneMicroBatch(count=self.micro_batches)
+        if self.plan == AUTO:
+            self._check_searched()
         if self.cluster is not None and not is_local(self.cluster):
             Placement.of(find_cluster(self.cluster), self.mesh)
+
+    def _check_searched(self) -> None:
+        """Raises NotSearched for options that a search does not know."""
+        chosen = {
+            "micro_batches": self.micro_batches > 1,
+            "memory_budget": self.memory_budget is not None,
+            "shares": self.shares is not None,
+            "expert_capacity": self.expert_capacity is not None,
+        }
+        for option_name in (name for name, is_given in chosen.items() if is_given):
+            raise NotSearched(option=option_name)
 
     def _settle_shares(self, shares: Shares) -> None:
         """Keep the shares that differ, in lowest terms. Raises BadShares, SharesUnsupported."""
@@ -203,7 +217,7 @@ class Parallelism(Group):
     def pipeline_axis(self) -> str:
         """The axis along which the plan cuts a pipeline; empty if it has none.
 
-        Raises BadPlanFile, UnknownPreset, UnknownAxis, AxisOfTwoPresets, AutoPlanNotYet.
+        Raises BadPlanFile, UnknownPreset, UnknownAxis, AxisOfTwoPresets, AutoInProduct.
         """
         if self.plan_path is not None:
             return str(load_plan_file(self.plan_path).get("pipeline", ""))

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from shardc.diagnostics.passes.plan import AutoPlanNotYet, AxisOfTwoPresets, UnknownAxis, UnknownPreset
+from shardc.diagnostics.passes.plan import AxisOfTwoPresets, UnknownAxis, UnknownPreset
+from shardc.diagnostics.passes.search import AutoInProduct
 
 AUTO = "auto"
 """The plan that is searched (:mod:`shardc.passes.search`)."""
@@ -56,8 +57,8 @@ def product_of(plan: Mapping[str, object]) -> str | None:
 def plan_terms(text: str, axes: Mapping[str, int]) -> list[tuple[str, str]]:
     """Preset and axis of each factor of ``data``, ``zero3*tensor`` or ``zero2:fsdp*sequence:tp``.
 
-    ``axes``: name -> size of the mesh's axes of devices. Raises UnknownPreset, UnknownAxis,
-    AxisOfTwoPresets, AutoPlanNotYet.
+    ``auto`` has none: it is searched. ``axes``: name -> size of the mesh's axes of devices. Raises
+    UnknownPreset, UnknownAxis, AxisOfTwoPresets, AutoInProduct.
     """
     users: dict[str, str] = {}
     if text == AUTO:
@@ -65,8 +66,8 @@ def plan_terms(text: str, axes: Mapping[str, int]) -> list[tuple[str, str]]:
     for word in text.split("*"):
         match = _TERM.fullmatch(word)
         name, given = match.groups() if match else (word, None)
-        if name == "auto":
-            raise AutoPlanNotYet()
+        if name == AUTO:
+            raise AutoInProduct(plan=text)
         if name not in PRESETS and (name not in PRODUCTS or given):
             raise UnknownPreset(word=word.strip(), plan=text, known=", ".join((*PRESETS, *PRODUCTS)))
         wanted = PRODUCTS.get(name) or ((name, (given,) if given else PRESETS[name]),)

@@ -27,12 +27,14 @@ from shardc.cache.versions import code_versions
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import Remark, Remarks
+from shardc.diagnostics.passes.search import SearchWithoutCluster
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.rules.rule import added
 from shardc.environment import LOCAL_WORLD_SIZE, STEP_CACHE
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import PlanLike
 from shardc.options.pipeline import Pipeline
+from shardc.options.presets import AUTO
 from shardc.options.recompute import Recompute
 from shardc.options.step import StepOptions
 from shardc.passes.budget.read_graph import Choices
@@ -119,8 +121,15 @@ class Request:
 
     @cached_property
     def cluster(self) -> Cluster | None:
-        """The cluster that the step is for, this machine measured. Raises what finding it does."""
+        """The cluster that the step is for, this machine measured. Raises what finding it does.
+
+        A plan that is searched has one: this machine's CPU, unless it has GPUs; SearchWithoutCluster then.
+        """
         given = self.options.parallelism.planned_cluster
+        if given is None and self.options.parallelism.plan == AUTO:
+            if torch.cuda.is_available():
+                raise SearchWithoutCluster()
+            given = f"local-{self.mesh.world_size}"
         return None if given is None else cluster_of(given)
 
     def _machine(self) -> tuple[object, ...]:

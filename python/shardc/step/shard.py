@@ -23,10 +23,11 @@ from shardc.diagnostics.passes.pipeline import NotAPipeline
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.axis import share_name
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
+from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import MICRO, Parallelism, PlanLike, check_mesh
-from shardc.options.presets import AUTO
 from shardc.options.pipeline import Pipeline
+from shardc.options.presets import AUTO
 from shardc.options.recompute import Recompute
 from shardc.passes.accumulate.dist_accumulate import DistAccumulate
 from shardc.passes.accumulate.torch_accumulate import TorchAccumulate
@@ -34,9 +35,10 @@ from shardc.passes.budget.number_forward import compute_again, number_forward
 from shardc.passes.budget.read_graph import Choices, read_choices
 from shardc.passes.experts.dist_dispatch import DistDispatch
 from shardc.passes.interleave.on_rank import without_rows
+from shardc.passes.manager.attributes import edge_key
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
-from shardc.passes.manager.program import Program, copy_module
+from shardc.passes.manager.program import Program, copy_module, find_function
 from shardc.passes.manager.reading import Reading
 from shardc.passes.manager.verify_level import VerifyLevel
 from shardc.passes.partition.dist_insert_reshards import DistInsertReshards
@@ -266,6 +268,18 @@ def _lay_out(
     return make_plan(plan, reading.program, mesh, model_plan), reading
 
 
+def _as_found(module: ir.Module, mesh: Mesh) -> Plan:
+    """What a search found of a step's arguments, as a plan of other programs on the same state."""
+    function = find_function(module)
+    assert function is not None
+    codec, found = ShardingCodec(module.context, mesh), Plan(AUTO)
+    for position, attributes in enumerate(ir.ArrayAttr(function.attributes["arg_attrs"])):
+        key = edge_key(function, "arg_attrs", position)
+        dims = codec.read(ir.DictAttr(attributes)["dist.sharding"]).dims
+        found.say(key, tuple(tuple(axis.name for axis in dim) for dim in dims), closed=True, why="searched")
+    return found
+
+
 @progress.phase("what a budget keeps")
 def capture_choices(
     capture: Capture,
@@ -351,15 +365,17 @@ def compile_capture(
         chosen, reading = _lay_out(module, planned, plan, model_plan)
         program = reading.program
         assert program is not None
-        name = "" if cluster is None else cluster.name
-        saved = plan_to_json(chosen, planned, arguments_of(program), name)
+        arguments = arguments_of(program)
         apply_plan(program, planned, chosen)
         passed("dist-apply-plan", module)
         kept = reshard_after_forward, expert_capacity
-        searched = chosen.text == AUTO
+        searched = plan == AUTO
         passes = _passes(bool(chosen.pipeline), micro_batches, cluster, *kept, verify, searched)
         run(module, passes, verify_each=False, after_pass=passed, reading=reading)
         levels.keep(RANK, module)
+        if searched:
+            chosen = _as_found(module, planned)
+        saved = plan_to_json(chosen, planned, arguments, "" if cluster is None else cluster.name)
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds, cluster=cluster)
         if chosen.pipeline:
             cut = copy_module(module)

@@ -18,13 +18,6 @@ class UnknownPreset(ShardcError):
         super().__init__(where=where, word=word, known=known, **fields)
 
 
-class AutoPlanNotYet(ShardcError):
-    """``plan="auto"``: the search for a plan is not built yet."""
-
-    template = "plan 'auto' asks for a search over plans, which this version of shardc does not have yet"
-    hint = "name a preset: data, zero1, zero2, zero3, tensor, sequence, or a product such as 'data*tensor'"
-
-
 class UnknownAxis(ShardcError):
     """A plan names a mesh axis that the mesh does not have."""
 

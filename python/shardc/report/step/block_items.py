@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from torch_mlir import ir
 
+from shardc.cost.memory_passes import elements, is_pointwise, read_sizes
 from shardc.cost.ops import Product
 from shardc.cost.step.work import Item, Kind
 from shardc.cost.work import MATMULS, flops, matmul_sizes
@@ -16,7 +17,6 @@ from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.passes.fuse.reading.view import VIEWS
-from shardc.cost.memory_passes import elements, is_pointwise, read_sizes
 
 _VIEWS = frozenset(f"torch.{view}" for view in VIEWS) | {"dist.slice"}
 _OUTSIDE = -1
