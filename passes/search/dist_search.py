@@ -46,7 +46,7 @@ def certificate(found: Found) -> str:
     """What the search found, the bound on what any other choice costs, and why it stopped."""
     s = found.solution
     return (
-        f"{s.seconds * 1e3:.3f} ms of calls and of collectives that none of them hides; no choice takes less than "
-        f"{s.bound_s * 1e3:.3f} ms (gap {s.gap:.2%}); {found.nodes:,} choices, {s.left:,} of them left by "
+        f"{s.seconds * 1e3:.3f} ms of calls and of collectives that none of them hides; no choice takes less "
+        f"than {s.bound_s * 1e3:.3f} ms (gap {s.gap:.2%}); {found.nodes:,} choices, {s.left:,} of them left by "
         f"reductions; it holds {size_text(found.held_bytes)} at the most; the search ended: {s.why}"
     )

@@ -90,7 +90,9 @@ class Reduced:
         possible = np.isfinite(costs)
         for seconds in self.near[node].values():
             possible &= np.isfinite(seconds).any(axis=1)
-        if possible.any() and not possible.all():
+        if not possible.any():
+            return False
+        if not possible.all():
             self._keep(node, possible)
             self._leave_out_states(node)
             return True
@@ -109,11 +111,12 @@ class Reduced:
         """[s, t]: the most that state ``s`` costs above state ``t``, over all choices of the neighbours."""
         costs = self.costs[node]
         more = costs[:, None] - costs[None, :]
-        for seconds in self.near[node].values():
-            with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):
+            for seconds in self.near[node].values():
                 gap = seconds[:, None, :] - seconds[None, :, :]
-            gap[np.isnan(gap)] = -np.inf  # neither can be
-            more = more + gap.max(axis=2)
+                gap[np.isnan(gap)] = -np.inf  # neither can be
+                more = more + gap.max(axis=2)
+        more[np.isnan(more)] = np.inf
         for held in self.memory[node]:
             more = np.where(held[:, None] > held[None, :] * (1 + 1e-12), np.inf, more)
         return more

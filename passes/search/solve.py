@@ -103,7 +103,7 @@ class _Program:
         self._reduced, self._capacity = reduced, capacity
         self._nodes = sorted(reduced.alive)
         sizes = [len(reduced.costs[node]) for node in self._nodes]
-        self._first = dict(zip(self._nodes, accumulate([0, *sizes[:-1]]), strict=True))
+        self._first = dict(zip(self._nodes, accumulate(sizes, initial=0), strict=False))
         self._states = self._count = sum(sizes)
         self._costs = [np.array(reduced.costs[node]) for node in self._nodes]
         self._rows = Rows()

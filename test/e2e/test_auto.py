@@ -22,11 +22,7 @@ def slow() -> Cluster:
     return replace(cluster, devices=(cores,))
 
 
-MESHES = {
-    "4": {"data": 4},
-    "2x2": {"data": 2, "tensor": 2},
-    "2x2x2": {"x": 2, "y": 2, "z": 2},
-}
+MESHES = {"4": {"data": 4}, "2x2": {"data": 2, "tensor": 2}}
 
 
 @pytest.mark.sampled(1)

@@ -14,7 +14,7 @@ from shardc.diagnostics.passes.accumulate import OneMicroBatch
 from shardc.diagnostics.passes.pipeline import ReshardOfStages
 from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.diagnostics.passes.recompute import BudgetAndRecompute, BudgetOfStages
-from shardc.diagnostics.passes.search import NotSearched
+from shardc.diagnostics.passes.search import MeshNotSearched, NotSearched
 from shardc.diagnostics.passes.shares import SharesUnsupported
 from shardc.options.constraints import parse_constraints
 from shardc.options.field import Group, Hint, option, required
@@ -30,6 +30,8 @@ MICRO = "micro"
 """The time axis of micro-batches."""
 MOST_DEVICES = 2**31 - 1
 """Ranks are C integers of 32 bits in PyTorch's process groups."""
+SEARCHED_AXES = 2
+"""Axes of a mesh that a plan is searched for, at most."""
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -41,6 +43,10 @@ def parse_mesh(text: str) -> dict[str, int]:
             raise BadMesh(mesh=text, problem=problem, where="--mesh")
         mesh[name] = int(size)
     return mesh
+
+
+SEARCHED_AXES = 2
+"""Axes of a mesh that a plan is searched for, at most."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +182,7 @@ class Parallelism(Group):
             Placement.of(find_cluster(self.cluster), self.mesh)
 
     def _check_searched(self) -> None:
-        """Raises NotSearched for options that a search does not know."""
+        """Raises NotSearched for options that a search does not know, MeshNotSearched."""
         chosen = {
             "micro_batches": self.micro_batches > 1,
             "memory_budget": self.memory_budget is not None,
@@ -185,6 +191,9 @@ class Parallelism(Group):
         }
         for option_name in (name for name, is_given in chosen.items() if is_given):
             raise NotSearched(option=option_name)
+        cut = [name for name, size in self.mesh.items() if size > 1]
+        if len(cut) > SEARCHED_AXES:
+            raise MeshNotSearched(most=SEARCHED_AXES, axes=", ".join(cut))
 
     def _settle_shares(self, shares: Shares) -> None:
         """Keep the shares that differ, in lowest terms. Raises BadShares, SharesUnsupported."""

@@ -42,3 +42,10 @@ class AutoInProduct(ShardcError):
 
     template = "plan {plan!r}: 'auto' stands alone, it decides about every axis of the mesh"
     hint = "write plan='auto', or name a preset for each axis"
+
+
+class MeshNotSearched(ShardcError):
+    """``plan="auto"`` on a mesh of three axes and more: there are too many ways to cut a call."""
+
+    template = "the search for a plan looks at meshes of up to {most} axes; this one has {axes}"
+    hint = "give it fewer and larger axes, as in mesh={{'data': 8, 'tensor': 8}}, or name a plan"

@@ -6,12 +6,12 @@ import pytest
 
 from shardc.diagnostics.base import ShardcError, collect_remarks
 from shardc.diagnostics.passes.plan import (
-    AutoPlanNotYet,
     AxisOfTwoPresets,
     TooManyWays,
     UnknownAxis,
     UnknownPreset,
 )
+from shardc.diagnostics.passes.search import AutoInProduct
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.passes.interleave.fused import Fused
 from shardc.passes.plan.column_row import Cut
@@ -150,8 +150,7 @@ def test_time_axes_come_last_and_only_on_batches() -> None:
         ("tensr", MESH, UnknownPreset, "'tensr' in plan 'tensr' is no preset"),
         ("data*", MESH, UnknownPreset, "'' in plan 'data*' is no preset"),
         ("data+tensor", MESH, UnknownPreset, "'data+tensor'"),
-        ("auto", MESH, AutoPlanNotYet, "name a preset"),
-        ("data*auto", MESH, AutoPlanNotYet, "search over plans"),
+        ("data*auto", MESH, AutoInProduct, "it decides about every axis"),
         (
             "data:rows",
             MESH,

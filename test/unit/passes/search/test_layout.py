@@ -1,0 +1,50 @@
+"""Layouts, and what it costs to go from one to another."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from shardc.cost.collective import KINDS, sent_bytes
+from shardc.cost.links import UNIFORM
+from shardc.dialects.dist.mesh import Mesh, MeshAxis
+from shardc.passes.partition.reshard_plan import plan_reshard
+from shardc.passes.search.distances import Distances
+from shardc.passes.search.layout import SUM, WHOLE, layouts_of, local_shape, parts, sharding_of
+
+MESH = Mesh((MeshAxis("data", 2), MeshAxis("tensor", 4)))
+AXES = tuple(MESH.whole(axis.name) for axis in MESH.space)
+SIZES = (2, 4)
+
+
+def test_layouts_cut_into_equal_blocks() -> None:
+    assert set(layouts_of((6, 4), SIZES)) == {
+        (-1, -1), (0, -1), (1, -1), (-1, 1), (0, 1),
+    }  # fmt: skip
+    assert layouts_of((), SIZES) == ((-1, -1),)
+    assert local_shape((0, 1), (6, 4), SIZES) == (3, 1)
+    assert parts((0, 1), SIZES) == 8
+
+
+def test_a_dim_that_two_axes_cut_has_them_in_the_meshs_order() -> None:
+    sharding = sharding_of((0, 0), 2, MESH)
+    assert [axis.name for axis in sharding.dims[0]] == ["data", "tensor"]
+    assert sharding_of((SUM, WHOLE), 1, MESH).partial == (("sum", MESH.whole("data")),)
+
+
+@pytest.mark.parametrize("terms", [(), (SUM,)])
+def test_no_reshard_costs_less_than_the_partitioners(terms: tuple[int, ...]) -> None:
+    """A chain of collectives over one axis each is one that the partitioner can take, too."""
+    shape = (16, 8)
+    made = [*layouts_of(shape, SIZES), *((*terms, d) for d in (WHOLE, 0, 1) if terms)]
+    needed = layouts_of(shape, SIZES)
+    seconds = Distances(AXES, UNIFORM).between(shape, 4, made, needed)
+    for (row, source), (column, target) in itertools.product(enumerate(made), enumerate(needed)):
+        steps = plan_reshard(
+            sharding_of(source, 2, MESH), sharding_of(target, 2, MESH), shape, MESH, element_bytes=4
+        )
+        if not steps:
+            assert seconds[row, column] == 0.0
+        assert (seconds[row, column] > 1e-6) == any(KINDS.get(type(step)) for step in steps)
+    assert sent_bytes("all_gather", 2, 1.0) == 1.0

@@ -1,0 +1,99 @@
+"""Choices of states: equal to the best of all on random graphs, with and without a bound on memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from math import inf
+
+import numpy as np
+import pytest
+
+from shardc.passes.search.graph import Graph
+from shardc.passes.search.overlap import solve_overlapped
+from shardc.passes.search.reduce import Reduced
+from shardc.passes.search.solve import GAP, solve
+
+GRAPHS = 400
+
+
+def drawn(seed: int) -> Graph:
+    """A random graph: some pairs of states cannot be, some edges are late, some states take memory."""
+    draw = np.random.default_rng(seed)
+    graph = Graph(points=int(draw.integers(1, 3)))
+    nodes = int(draw.integers(2, 8))
+    for _ in range(nodes):
+        states = int(draw.integers(1, 5))
+        node = graph.add_node(states)
+        graph.costs[node] = np.round(draw.random(states), 2)
+        graph.cover[node] = graph.costs[node] * draw.integers(0, 2)
+        graph.memory[node] = np.round(draw.random((graph.points, states)) * draw.integers(0, 2), 2)
+    for first, second in itertools.combinations(range(nodes), 2):
+        if draw.random() < 0.5:
+            seconds = np.round(draw.random((len(graph.costs[first]), len(graph.costs[second]))), 1)
+            seconds[draw.random(seconds.shape) < 0.1] = inf
+            graph.add_edge(first, second, seconds, is_late=draw.random() < 0.3)
+    return graph
+
+
+def choices(graph: Graph) -> Iterator[tuple[int, ...]]:
+    return itertools.product(*(range(len(costs)) for costs in graph.costs))
+
+
+def total(graph: Graph, chosen: tuple[int, ...]) -> float:
+    return graph.seconds(chosen) + max(0.0, graph.uncovered(chosen))
+
+
+@pytest.mark.parametrize("seeds", [range(n, n + 50) for n in range(0, GRAPHS, 50)], ids=str)
+def test_the_best_of_all_choices_is_found(seeds: range) -> None:
+    for graph in (drawn(seed).weighted(1.0) for seed in seeds):
+        least = min(graph.seconds(chosen) for chosen in choices(graph))
+        found = solve(graph)
+        if found is None:
+            assert least == inf
+            continue
+        assert found.seconds == pytest.approx(graph.seconds(found.chosen))
+        assert found.seconds <= least * (1 + GAP) + 1e-9
+        assert found.bound_s <= least + 1e-9
+
+
+@pytest.mark.parametrize("seeds", [range(n, n + 50) for n in range(0, GRAPHS, 50)], ids=str)
+def test_bounds_hold_and_memory_is_kept(seeds: range) -> None:
+    """Under a bound on memory, and with edges that are paid late, the bound is below all that is possible."""
+    found_gaps = []
+    for graph in map(drawn, seeds):
+        capacity = float(np.median([graph.bytes_at(chosen).max() for chosen in choices(graph)]))
+        fitting = [c for c in choices(graph) if (graph.bytes_at(c) <= capacity).all()]
+        least = min((total(graph, chosen) for chosen in fitting), default=inf)
+        found = solve_overlapped(graph, capacity)
+        if found is None:
+            continue
+        assert (graph.bytes_at(found.chosen) <= capacity).all()
+        assert found.seconds == pytest.approx(total(graph, tuple(found.chosen)))
+        assert found.bound_s <= least + 1e-6
+        assert found.seconds >= least - 1e-9
+        found_gaps.append(found.seconds / least - 1 if least else 0.0)
+    assert len(found_gaps) > 30
+    assert float(np.median(found_gaps)) <= 0.02
+
+
+def test_reductions_alone_settle_a_chain() -> None:
+    graph = Graph()
+    for _ in range(1000):
+        node = graph.add_node(3)
+        graph.costs[node] = np.array([3.0, 2.0, 1.0])
+        if node:
+            graph.add_edge(node - 1, node, 1.0 - np.eye(3))
+    reduced = Reduced.of(graph)
+    assert not reduced.alive
+    assert reduced.complete({}) == [2] * 1000
+    assert reduced.base == 1000.0
+
+
+def test_a_bound_that_nothing_keeps() -> None:
+    graph = Graph(points=1)
+    graph.memory[graph.add_node(2)][0] = [3.0, 2.0]
+    assert solve(graph, capacity=1.0) is None
+    found = solve(graph, capacity=2.0)
+    assert found is not None
+    assert found.chosen == [1]
