@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 import numpy as np
 
 from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.attributes import phase_of
-from shardc.passes.manager.program import Program
+from shardc.passes.manager.program import Program, carried_values
 from shardc.passes.search.layout import Layout, parts
 
 _EACH = 4
@@ -21,13 +22,16 @@ class Alive:
     """Which values live at which points: the calls after which memory is bounded.
 
     Points are spread evenly over each phase, its end among them. A value lives from the call that makes it to
-    the last that reads it or a view of it; arguments live all along.
+    the last that reads it or a view of it; so does state, until what replaces it. Other arguments live all
+    along.
     """
 
     def __init__(self, program: Program, sizes: tuple[int, ...]) -> None:
         self._program, self._sizes = program, sizes
         self.points = tuple(_points([phase_of(node.op) for node in program.nodes]))
         self._owner = _owners(program)
+        self._returned = frozenset(program.returns)
+        self._replaced = {old for old, _ in carried_values(program)}
         self._until: dict[int, float] = {}
         for value in range(len(program.values)):
             owner = self._owner[value]
@@ -46,8 +50,9 @@ class Alive:
         return alive[:, None] * local[None, :]
 
     def _last(self, value: int) -> float:
-        if self._program.producer[value] < 0 or value in self._program.returns:
-            return float("inf")
+        is_given = self._program.producer[value] < 0 and value not in self._replaced
+        if is_given or value in self._returned:
+            return inf
         return max(self._program.users[value], default=-1)
 
 

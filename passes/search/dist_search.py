@@ -22,15 +22,16 @@ class DistSearch(ReadingPass):
     """Chooses what each mesh axis does in each call, by an integer program over the factors of the calls'
     rules (``passes/search``). Writes layouts of arguments and ``dist.cuts`` of calls.
 
-    ``cluster``: whose devices and links the costs are of: a name, or the cluster itself.
+    ``on``: whose devices and links the costs are of; without one, those of the ``cluster`` of that name.
     """
 
     name: ClassVar[str] = "dist-search"
-    cluster: str | Cluster = "h100"
+    cluster: str = "h100"
+    on: Cluster | None = None
 
     def apply(self, reading: Reading) -> bool:
         mesh, program = reading.sharded(level=1)
-        cluster = find_cluster(self.cluster)
+        cluster = self.on or find_cluster(self.cluster)
         sizes = {axis.name: axis.size for axis in mesh.space}
         rates = costs_on(cluster, sizes).rates
         capacity = min(device.memory_bytes for device in cluster.used(mesh.world_size))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from time import perf_counter
 
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.solve import Solution, solve
@@ -19,13 +20,17 @@ ENOUGH = 1e-2
 """Of its own cost, by how much a plan may be above the bound for no other weight to be tried."""
 
 
+LIMIT_S = 15.0
+"""Seconds after which no other weight is tried."""
+
+
 def solve_overlapped(graph: Graph, capacity: float = inf) -> Solution | None:
     """The cheapest states with which a device holds at most ``capacity`` bytes; None where none are found.
 
     ``seconds`` of the solution are those that nothing covers.
     """
     best: Solution | None = None
-    bound_s = -inf
+    bound_s, start_s = -inf, perf_counter()
     for weight in _WEIGHTS:
         found = solve(graph.weighted(weight), capacity)
         if found is None:
@@ -34,6 +39,6 @@ def solve_overlapped(graph: Graph, capacity: float = inf) -> Solution | None:
         seconds = graph.seconds(found.chosen) + max(0.0, graph.uncovered(found.chosen))
         if best is None or seconds < best.seconds:
             best = replace(found, seconds=seconds)
-        if bound_s >= best.seconds * (1 - ENOUGH):
+        if bound_s >= best.seconds * (1 - ENOUGH) or perf_counter() - start_s > LIMIT_S:
             break
     return None if best is None else replace(best, bound_s=min(bound_s, best.seconds))

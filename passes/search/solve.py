@@ -20,15 +20,18 @@ import numpy as np
 from shardc.passes.search.distances import Matrix
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.reduce import Reduced
+from shardc.passes.search.round import rounded
 from shardc.passes.search.rows import Rows
 
 GAP = 1e-3
 """By how much of itself a plan may cost more than the bound on all."""
-LIMIT_S = 20.0
+LIMIT_S = 5.0
+"""Seconds of HiGHS for states that the relaxation leaves divided, at most."""
 _TRIES = 7
 """Multiples of memory's prices that are tried."""
-_MS, _GIB = 1e3, float(1 << 30)
-"""Costs are given in milliseconds, and memory in GiB: HiGHS's tolerances are absolute."""
+_LARGEST = 1e3
+"""Costs are scaled for the largest to be this, and memory for the capacity to be 100: HiGHS's tolerances are
+absolute."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ class _Program:
 
     def __init__(self, reduced: Reduced, capacity: float) -> None:
         self._reduced, self._capacity = reduced, capacity
+        self._part = 100 / capacity if capacity < inf else 0.0
         self._nodes = sorted(reduced.alive)
         sizes = [len(reduced.costs[node]) for node in self._nodes]
         self._first = dict(zip(self._nodes, accumulate(sizes, initial=0), strict=False))
@@ -114,24 +118,26 @@ class _Program:
                     self._add_edge(node, other, seconds)
         self._memory = np.zeros((len(reduced.held), self._states))
         for node in self._nodes:
-            self._memory[:, self._variables(node)] = reduced.memory[node] / _GIB
+            self._memory[:, self._variables(node)] = reduced.memory[node] * self._part
         self._bounds = len(self._rows)
         """Where the rows of memory begin."""
         for held, factors in zip(reduced.held, self._memory, strict=True):
-            self._rows.at_most(range(self._states), list(factors), (capacity - held) / _GIB)
+            self._rows.at_most(range(self._states), list(factors), (capacity - held) * self._part)
+        largest = max((float(c[np.isfinite(c)].max(initial=0.0)) for c in self._costs), default=0.0)
+        self._scale = _LARGEST / largest if largest else 1.0
         self._highs = self._loaded()
         self.bound_s = -inf
         """The least that any choice costs, once something was solved."""
         self.why = "Optimal"
 
     def prices(self) -> np.ndarray | None:
-        """What a GiB is worth at each point, in milliseconds; None if nothing fits."""
+        """What memory is worth at each point, scaled as costs and memory are; None if nothing fits."""
         if (self._reduced.held > self._capacity).any():
             return None
         self._highs.run()
         if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
-        self.bound_s = self._highs.getInfo().objective_function_value / _MS + self._reduced.base
+        self.bound_s = self._highs.getInfo().objective_function_value / self._scale + self._reduced.base
         prices = -np.array(self._highs.getSolution().row_dual)[self._bounds :]
         for row in range(self._bounds, len(self._rows)):
             self._highs.changeRowBounds(row, -inf, inf)
@@ -147,21 +153,31 @@ class _Program:
             numbers = np.arange(self._states, dtype=np.int32)
             self._highs.changeColsCost(self._states, numbers, costs)
         self._highs.run()
-        if not self._is_whole():
+        if not self._is_whole() and prices is None:
             self._solve_whole()
         solution = self._highs.getSolution()
         if not solution.value_valid:
             return None
         if prices is None:
-            self.bound_s = self._least() / _MS + self._reduced.base
-        return self._reduced.complete(self._read(np.array(solution.col_value)))
+            self.bound_s = self._least() / self._scale + self._reduced.base
+        values = np.array(solution.col_value)
+        if prices is None or self._is_whole():
+            return self._reduced.complete(self._read(values))
+        by_state = self._own_costs() / self._scale + prices @ self._memory / self._scale
+        costs = {node: by_state[self._variables(node)] for node in self._nodes}
+        shares = {node: values[self._variables(node)] for node in self._nodes}
+        found = rounded(costs, shares, self._reduced.near)
+        kept = self._reduced.kept
+        return (
+            None if found is None else self._reduced.complete({n: int(kept[n][s]) for n, s in found.items()})
+        )
 
     def _least(self) -> float:
         info = self._highs.getInfo()
         return info.mip_dual_bound if info.mip_node_count >= 0 else info.objective_function_value
 
     def _own_costs(self) -> np.ndarray:
-        costs = np.concatenate(self._costs)[: self._states] * _MS
+        costs = np.concatenate(self._costs)[: self._states] * self._scale
         return np.where(np.isfinite(costs), costs, 0.0)
 
     def _is_whole(self) -> bool:
@@ -177,7 +193,9 @@ class _Program:
         kinds = np.full(self._states, highspy.HighsVarType.kInteger)
         numbers = np.arange(self._states, dtype=np.int32)
         self._highs.changeColsIntegrality(self._states, numbers, kinds)
+        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + LIMIT_S)
         self._highs.run()
+        self._highs.setOptionValue("time_limit", inf)
         self.why = self._highs.modelStatusToString(self._highs.getModelStatus())
         real = np.full(self._states, highspy.HighsVarType.kContinuous)
         self._highs.changeColsIntegrality(self._states, numbers, real)
@@ -205,11 +223,11 @@ class _Program:
 
     def _loaded(self) -> highspy.Highs:
         highs = highspy.Highs()
-        options = {"output_flag": False, "threads": 1, "mip_rel_gap": GAP, "time_limit": LIMIT_S}
+        options = {"output_flag": False, "threads": 1, "mip_rel_gap": GAP}
         for option, value in options.items():
             highs.setOptionValue(option, value)
         program = self._rows.program(self._count)
-        costs = np.concatenate(self._costs) * _MS if self._costs else np.zeros(0)
+        costs = np.concatenate(self._costs) * self._scale if self._costs else np.zeros(0)
         possible = np.isfinite(costs)
         program.col_cost_ = np.where(possible, costs, 0.0)
         program.col_lower_ = np.zeros(self._count)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
+import torch
 from models import TRAININGS
+from torch import Tensor, nn
 from training import captured, check_equal, trained
 
+import shardc
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import find_cluster
+from shardc.diagnostics.passes.search import ConstraintNotSearched, NoPlanFound
+from shardc.step.compile_step import CompiledStep
+from shardc.step.levels import ANNOTATED
 
 
 @cache
@@ -32,3 +40,81 @@ def test_equals_eager_training(name: str, mesh: str) -> None:
     step = captured(name)
     compiled = step.compile(MESHES[mesh], "auto", cluster=slow())
     check_equal(step, compiled, TRAININGS[name], trained(name))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return (x - y).square().mean()
+
+
+def compiled(cluster: Cluster, **options: object) -> CompiledStep:
+    torch.manual_seed(0)
+    model = Net()
+    batch = torch.randn(16, 64), torch.randn(16, 64)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    more = {"mesh": MESHES["2x2"], "plan": "auto", "cluster": cluster, "fuse": False, **options}
+    return shardc.compile_step(model, optimizer, batch, **more)
+
+
+def with_memory(size_bytes: float) -> Cluster:
+    """A node of GPUs that have so much memory each."""
+    cluster = find_cluster("h100")
+    return replace(cluster, devices=(replace(cluster.devices[0], memory_bytes=size_bytes),))
+
+
+def test_work_is_cut_where_devices_are_slow() -> None:
+    step = compiled(slow())
+    assert step.compiled.work.share <= 0.26
+    assert step.check().passed
+
+
+def test_nothing_is_cut_where_sending_takes_longer() -> None:
+    """The update of a tiny model takes less than a collective's latency."""
+    step = compiled(find_cluster("h100"))
+    assert step.compiled.work.share == 1.0
+    assert "dist.all" not in str(step.compiled.rank_module)
+
+
+def test_memory_is_kept() -> None:
+    """State of 50 kB a copy, as much again for gradients and some for activations."""
+    whole, cut = compiled(find_cluster("h100")), compiled(with_memory(100e3))
+    assert state_bytes(whole) == 4 * state_bytes(cut)
+    assert cut.check().passed
+    with pytest.raises(NoPlanFound, match=r"4 devices of 10\.0 kB"):
+        compiled(with_memory(10e3))
+
+
+def state_bytes(step: CompiledStep) -> int:
+    text = str(step.plan)
+    assert "searched" in text
+    sizes = re.findall(r"^  opt_state +([\d.]+) (k?B)", text, re.MULTILINE)
+    return sum(round(float(size) * (1000 if unit == "kB" else 1), -2) for size, unit in sizes)
+
+
+def test_the_report_has_the_certificate() -> None:
+    text = str(compiled(slow()).plan)
+    assert re.search(
+        r"\[Searched\] \d+\.\d+ ms .* no choice takes less than \d+\.\d+ ms \(gap 0\.\d\d%\)", text
+    )
+
+
+def test_a_constraint_is_kept() -> None:
+    asked = compiled(slow(), constraints={"layers.1": ["tensor", None]})
+    assert "dist.constraint" in str(asked.compiled.levels.module(ANNOTATED))
+    assert asked.check().passed
+    with pytest.raises(ConstraintNotSearched, match="knows no layout"):
+        compiled(slow(), constraints={"layers.1": [["tensor", "data"], None]})
+
+
+def test_a_saved_plan_has_the_layouts(tmp_path: Path) -> None:
+    step = compiled(slow())
+    step.save_plan(tmp_path / "plan.json")
+    again = compiled(slow(), plan=str(tmp_path / "plan.json"))
+    assert again.compiled.plan.entries == step.compiled.plan.entries
+    assert again.check().passed

@@ -83,7 +83,7 @@ def _passes(
     steps = [*_to_level_2(reshard_after_forward, expert_capacity), VerifyLevel(2), DistPartition(cluster)]
     if searched:
         at = next(place for place, step in enumerate(steps) if isinstance(step, DistPropagate))
-        steps[at] = DistSearch(cluster) if cluster is not None else DistSearch()
+        steps[at] = DistSearch(on=cluster)
     if micro_batches is not None:
         steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
     if not has_pipeline:  # what dist-combine packs together may be of several stages

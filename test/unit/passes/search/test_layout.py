@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from shardc.cost.collective import KINDS, sent_bytes
+from shardc.cost.collective import KINDS
 from shardc.cost.links import UNIFORM
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.passes.partition.reshard_plan import plan_reshard
@@ -34,8 +34,7 @@ def test_a_dim_that_two_axes_cut_has_them_in_the_meshs_order() -> None:
 
 
 @pytest.mark.parametrize("terms", [(), (SUM,)])
-def test_no_reshard_costs_less_than_the_partitioners(terms: tuple[int, ...]) -> None:
-    """A chain of collectives over one axis each is one that the partitioner can take, too."""
+def test_reshards_cost_where_the_partitioner_sends(terms: tuple[int, ...]) -> None:
     shape = (16, 8)
     made = [*layouts_of(shape, SIZES), *((*terms, d) for d in (WHOLE, 0, 1) if terms)]
     needed = layouts_of(shape, SIZES)
@@ -47,4 +46,3 @@ def test_no_reshard_costs_less_than_the_partitioners(terms: tuple[int, ...]) -> 
         if not steps:
             assert seconds[row, column] == 0.0
         assert (seconds[row, column] > 1e-6) == any(KINDS.get(type(step)) for step in steps)
-    assert sent_bytes("all_gather", 2, 1.0) == 1.0

@@ -1,0 +1,48 @@
+"""Whole states near a solution of the relaxation that divides some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from shardc.passes.search.distances import Matrix
+
+_SWEEPS = 5
+
+
+def rounded(
+    costs: Mapping[int, np.ndarray], shares: Mapping[int, np.ndarray], near: Sequence[Mapping[int, Matrix]]
+) -> dict[int, int] | None:
+    """A state for each node, by its place; None where none of a node's states goes with its neighbours'.
+
+    ``shares``: what part of each state the relaxation takes. Nodes that it divides least come first, each in
+    the state that it has most of among those that are possible. Then each node in turn takes the state that
+    is cheapest beside its neighbours' (Besag's iterated conditional modes, 1986).
+    """
+    found: dict[int, int] = {}
+    for node in sorted(costs, key=lambda node: (-float(shares[node].max()), node)):
+        beside = _beside(node, costs, near, found)
+        if not np.isfinite(beside).any():
+            return None
+        found[node] = int(np.where(np.isfinite(beside), shares[node], -1.0).argmax())
+    for _ in range(_SWEEPS):
+        before = dict(found)
+        for node in costs:
+            beside = _beside(node, costs, near, found)
+            if beside.min() < beside[found[node]]:
+                found[node] = int(beside.argmin())
+        if found == before:
+            break
+    return found
+
+
+def _beside(
+    node: int, costs: Mapping[int, np.ndarray], near: Sequence[Mapping[int, Matrix]], found: Mapping[int, int]
+) -> np.ndarray:
+    """What each state of a node costs beside the states of neighbours that have one."""
+    total = costs[node]
+    for other, seconds in near[node].items():
+        if other in found:
+            total = total + seconds[:, found[other]]
+    return total
