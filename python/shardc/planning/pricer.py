@@ -16,6 +16,7 @@ from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.constrained import Wanted
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import Parallelism
+from shardc.options.presets import AUTO
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
 from shardc.planning.candidates import Candidate
@@ -75,12 +76,14 @@ class Pricer:
 
     def _foretold(self, candidate: Candidate, options: dict[str, object]) -> Priced | None:
         """The price from few layers; None where each is to be compiled: equal layers may not stand for others
-        in stages and plans of files, which speak of single layers, or costs are not affine.
+        in stages, in plans of files, which speak of single layers, or in those that are searched, or costs are
+        not affine.
         """
         is_by_name = not isinstance(options.get("recompute", "none"), str)
         is_by_name |= options.get("constraints") is not None
         is_by_name |= options.get("memory_budget") is not None  # the peak of all layers decides
-        if is_by_name or "pipeline" in candidate.plan or candidate.plan.endswith(".json") or not self._runs:
+        is_by_name |= candidate.plan == AUTO or candidate.plan.endswith(".json")
+        if is_by_name or "pipeline" in candidate.plan or not self._runs:
             return None
         is_first, self._is_checked = not self._is_checked, True
         try:

@@ -10,7 +10,7 @@ func.func @step(
     %x: !torch.vtensor<[32768,8192],bf16> {dist.role = "input", dist.name = "x"},
     %w: !torch.vtensor<[8192,8192],bf16> {dist.role = "buffer", dist.name = "w"})
     -> (!torch.vtensor<[32768,8192],bf16> {dist.role = "output", dist.name = "y"}) {
-  // CHECK: torch.aten.mm {{.*}}dist.cuts = {r = ["x"]}
+  // CHECK: torch.aten.mm {{.*}}dist.cuts = {a = ["x"]}
   %0 = torch.aten.mm %x, %w {dist.phase = "forward"} : !torch.vtensor<[32768,8192],bf16>, !torch.vtensor<[8192,8192],bf16> -> !torch.vtensor<[32768,8192],bf16>
   return %0 : !torch.vtensor<[32768,8192],bf16>
 }
