@@ -48,6 +48,6 @@ def certificate(found: Found) -> str:
     s = found.solution
     return (
         f"{s.seconds * 1e3:.3f} ms of calls and of collectives that none of them hides; no choice takes less "
-        f"than {s.bound_s * 1e3:.3f} ms (gap {s.gap:.2%}); {found.nodes:,} choices, {s.left:,} of them left by "
-        f"reductions; it holds {size_text(found.held_bytes)} at the most; the search ended: {s.why}"
+        f"than {s.bound_s * 1e3:.3f} ms (gap {s.gap:.2%}); {found.nodes:,} choices, {s.left:,} of them left "
+        f"by reductions; it holds {size_text(found.held_bytes)} at the most; the search ended: {s.why}"
     )

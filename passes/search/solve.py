@@ -81,22 +81,21 @@ def _bounded(graph: Graph, capacity: float) -> Solution | None:
     prices = program.prices()
     if prices is None:
         return None
-    bound_s, best = program.bound_s, None
-    low, high = 0.0, inf
-    times = 1.0
+    best: list[int] | None = None
+    low, times, high = 0.0, 1.0, inf
     for _ in range(_TRIES):
         chosen = program.choose(prices * times)
-        fits = chosen is not None and (graph.bytes_at(chosen) <= capacity).all()
-        if fits and (best is None or graph.seconds(chosen) < graph.seconds(best)):
+        fits = chosen is not None and bool((graph.bytes_at(chosen) <= capacity).all())
+        if chosen is not None and fits and (best is None or graph.seconds(chosen) < graph.seconds(best)):
             best = chosen
-        low, high = (low, times) if fits else (times, high)
-        if best is not None and graph.seconds(best) * (1 - GAP) <= bound_s:
+        if best is not None and graph.seconds(best) * (1 - GAP) <= program.bound_s:
             break
+        low, high = (low, times) if fits else (times, high)
         times = times * 2 if high == inf else (low + high) / 2
     if best is None or not np.isfinite(graph.seconds(best)):
         return None
     why = "no multiple of memory's prices gave a cheaper plan that fits"
-    return Solution(best, graph.seconds(best), bound_s, why, len(reduced.alive))
+    return Solution(best, graph.seconds(best), program.bound_s, why, len(reduced.alive))
 
 
 class _Program:

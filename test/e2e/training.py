@@ -21,12 +21,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from torch_mlir import ir
 
-from shardc.cost.cluster.cluster import Cluster
 from shardc.backends.eager import interpreter
 from shardc.backends.eager.program import find_step
 from shardc.backends.eager.proof.blocks import cut, join
 from shardc.backends.eager.proof.signature import read_arguments, read_results
 from shardc.backends.eager.proof.tolerance import FLOOR, difference, magnitude
+from shardc.cost.cluster.cluster import Cluster
 from shardc.dialects.context import new_context
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
