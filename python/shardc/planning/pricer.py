@@ -75,8 +75,9 @@ class Pricer:
         return _with_offload(priced, options)
 
     def _foretold(self, candidate: Candidate, options: dict[str, object]) -> Priced | None:
-        """The price from few layers; None where each is to be compiled: equal layers may not stand for others
-        in stages, in searched plans and in those of files, which speak of single layers, or costs are not affine.
+        """The price from few layers. None where each is to be compiled: equal layers may not stand for others
+        in stages, in searched plans and in plans of files, which speak of single layers; or costs are not
+        affine.
         """
         is_by_name = not isinstance(options.get("recompute", "none"), str)
         is_by_name |= options.get("constraints") is not None
