@@ -119,7 +119,12 @@ def _dims(call: OpCall, given: Sharding, made: Sharding) -> Iterator[ImageDim]:
 
 
 def _can_be_filled(call: OpCall, d: ImageDim) -> bool:
-    """Operands are filled up with zeros, which must stand for nothing else; reflections need as much."""
+    """Operands are filled up with zeros, which must stand for nothing else; reflections need as much.
+
+    Fewer elements than devices are no image, but one that a loop over the dim took, or its gradient.
+    """
+    if min(d.given, d.made) < d.ways:
+        return False
     if call.target in SLICES:
         return True
     if call.target == CONSTANT:
