@@ -310,20 +310,6 @@ def unfold(call: OpCall) -> Rule:
     return _moved(call, factors, *_in_order(backward, full, windows), local_sizes if backward else None)
 
 
-@rule_for("aten.im2col", "aten.col2im")
-def columns(call: OpCall) -> Rule:
-    """Patches of an image as columns, or their sum: ([a,b,c,d])->([a,(b e),f]) replicate={c,d,e,f}."""
-    factors = Factors()
-    inverse = call.target == "aten.col2im"
-    image, patches = _in_order(inverse, call.tensors[0].shape, call.result.shape)
-    *leading, channels, height, width = image
-    batch, channel = factors.shape(leading), factors.new(channels)
-    pixels = (factors.whole(height), factors.whole(width))
-    rows = channel + factors.whole(patches[-2] // channels)
-    large, small = (*batch, channel, *pixels), (*batch, rows, factors.whole(patches[-1]))
-    return _moved(call, factors, *_in_order(inverse, large, small))
-
-
 @rule_for("aten.view_as_real", "aten.view_as_complex")
 def complex_view(call: OpCall) -> Rule:
     """The last dim of the real side holds real and imaginary parts."""

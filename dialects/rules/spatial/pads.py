@@ -96,7 +96,7 @@ def _local(pads: tuple[_Pad, ...], local: Local) -> Sequence[object]:
 def _traded(local: Local, p: _Pad, x: Any, backward: bool) -> Any:
     spec, (factor,) = local.spec, p.blocks
     small, large = (shape[p.dim] // local.ways(factor) for shape in _sides(spec))
-    rows = Rows(factor, p.dim, local.ways(factor), small, large, p.before)
+    rows = Rows(factor, p.dim, local.ways(factor), small, large, large, p.before)
     if spec.target == CONSTANT:
         return rows.moved(local, x, spec["value"])
     kind = spec.target.removeprefix("aten.").split("_")[0]

@@ -21,7 +21,7 @@ Source = Callable[[int], int]
 
 @dataclass(frozen=True)
 class Rows:
-    """Place i makes ``made`` rows along ``dim``, the first of them row ``i * made - before`` of the whole.
+    """Place i makes ``made`` rows along ``dim``, the first of them row ``i * step - before`` of the whole.
 
     ``ways``: how many places share ``factor``; each has ``given`` rows.
     """
@@ -31,6 +31,7 @@ class Rows:
     ways: int
     given: int
     made: int
+    step: int
     before: int
 
     @property
@@ -38,7 +39,7 @@ class Rows:
         return self.ways * self.given
 
     def _reads(self, place: int) -> range:
-        first = place * self.made - self.before
+        first = place * self.step - self.before
         return range(first, first + self.made)
 
     def halo(self, source: Source | None = None) -> Halo:
@@ -56,12 +57,12 @@ class Rows:
         """The rows, with ``outside`` for those before the first and behind the last of the whole."""
         halo = self.halo()
         x = halo.extended(local, x, outside)
-        first = [place * (self.made - self.given) - self.before + halo.before for place in range(self.ways)]
+        first = [place * (self.step - self.given) - self.before + halo.before for place in range(self.ways)]
         low = max(0, -min(first))
         high = max(0, max(first) + self.made - halo.before - self.given - halo.after)
         if low or high:
             x = local.emit("aten.constant_pad_nd", x, self._pads(local, low, high), outside)
-        start = local.offset(self.factor, (self.made - self.given) // local.size(self.factor), first[0] + low)
+        start = local.offset(self.factor, (self.step - self.given) // local.size(self.factor), first[0] + low)
         return local.emit("aten.narrow_copy", x, self.dim, start, self.made)
 
     def _pads(self, local: Local, low: int, high: int) -> tuple[int, ...]:
@@ -91,9 +92,8 @@ class Rows:
         """The places of the rows that are repeated in the extended block: :meth:`_source`, as operators."""
         size, last = local.size(self.factor), self.total - 1
         row = local.emit("aten.arange", self.made, torch.int64)
-        row = local.emit(
-            "aten.add.Scalar", row, local.offset(self.factor, self.made // size, -self.before), 1
-        )
+        first = local.offset(self.factor, self.step // size, -self.before)
+        row = local.emit("aten.add.Scalar", row, first, 1)
         if kind == "replication":
             row = local.emit("aten.clamp", row, 0, last)
         else:

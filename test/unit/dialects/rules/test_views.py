@@ -137,24 +137,6 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
         LINEAR,
     ),
     (
-        "aten.im2col",
-        (sample(4, 6, 4, 6), (2, 3), (1, 1), (1, 0), (2, 1)),
-        "([a,b,c,d])->([a,(b e),f]) replicate={c,d,e,f}",
-        LINEAR,
-    ),
-    (
-        "aten.im2col",
-        (sample(4, 4, 4), (2, 2), (1, 1), (0, 0), (1, 1)),
-        "([a,b,c])->([(a d),e]) replicate={b,c,d,e}",
-        LINEAR,
-    ),
-    (
-        "aten.col2im",
-        (sample(4, 16, 4), (4, 4), (2, 2), (1, 1), (0, 0), (2, 2)),
-        "([a,(b e),f])->([a,b,c,d]) replicate={c,d,e,f}",
-        LINEAR,
-    ),
-    (
         "aten.view_as_real",
         (sample(4, 6, dtype=torch.complex128),),
         "([a,b])->([a,b,c]) replicate={c}",
