@@ -105,6 +105,10 @@ class _Types:
         self.placed.add(factor)
         return base
 
+    def exchange(self, value: object, factor: str, sources: Sequence[int]) -> object:
+        self.placed.add(factor)
+        return value
+
     def emit(self, target: str, *args: object) -> TensorType | tuple[TensorType | None, ...] | None:
         made = infer_types(target, with_defaults(target, args))
         return made[0] if len(made) == 1 else made
