@@ -1,8 +1,7 @@
-"""Views and other moves of elements: reshapes, permutations, slices, concatenations, padding.
+"""Views and other moves of elements: reshapes, permutations, concatenations.
 
 A reshape's rule is derived from its shapes: dims of both sides are cut down to common factors, the most major
-first. Dims of which only a part is taken, or which are joined, stay whole; the others are plain. All are
-linear.
+first. Dims along which tensors are joined stay whole; the others are plain. All are linear.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +12,7 @@ from typing import TypeVar
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.rules.pointwise import FIRST, Factors, Sets, aligned, local_sizes, pointwise, results_of
-from shardc.dialects.rules.rule import Dim, Dims, Local, Lower, Rule, emit_with, rule_for
+from shardc.dialects.rules.rule import Dim, Dims, Local, Lower, Rule, rule_for
 from shardc.dialects.rules.spatial.neighbours import rolled
 
 _T = TypeVar("_T")
@@ -198,29 +197,6 @@ def _squeeze_local(local: Local) -> Sequence[object]:
     return [local.emit("aten.squeeze.dims", local.args[0], _squeezed(local.spec))]
 
 
-@rule_for("aten.slice.Tensor", "aten.slice_scatter")
-def slice_(call: OpCall) -> Rule:
-    """A part of a dim stays whole; a slice of all of it is plain, and its end fits any rank's block."""
-    return aligned(call, sets=FIRST if call.target == "aten.slice.Tensor" else ((0, 1),), lower=_slice_local)
-
-
-def _slice_local(local: Local) -> Sequence[object]:
-    changed: dict[str, object] = {}
-    made = results_of(local)[0].shape
-    dim = local.spec["dim"] % len(made)
-    sizes = {t.shape[dim] for t in (*local.spec.tensors, *results_of(local.spec))}
-    if len(sizes) == 1 and local.spec["end"] is not None:
-        changed["end"] = max(local.spec["end"], made[dim])
-    if local.spec.target == "aten.slice_backward":
-        changed["input_sizes"] = made
-    return [emit_with(local, **changed)]
-
-
-@rule_for("aten.slice_backward")
-def slice_backward(call: OpCall) -> Rule:
-    return aligned(call, sets=FIRST, lower=_slice_local)
-
-
 @rule_for("aten.split.Tensor", "aten.split_with_sizes")
 @rule_for("aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes")
 def split(call: OpCall) -> Rule:
@@ -275,17 +251,6 @@ def _traded(rule: Rule, along: Sequence[int], lower: Callable[[Dims, Local], Seq
 def _cut(local: Local, dim: Dim) -> Dim:
     """A dim's factor if ranks share it."""
     return tuple(f for f in dim if local.ways(f) > 1)
-
-
-_PADS = tuple(f"aten.{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))
-
-
-@rule_for("aten.constant_pad_nd", *_PADS, *(f"{name}_backward" for name in _PADS))
-def pad(call: OpCall) -> Rule:
-    """Pads count from the last dim. Padding is linear, unless with a constant other than 0."""
-    constant = call.target == "aten.constant_pad_nd"
-    padded = [-1 - i // 2 for i, amount in enumerate(call["pad" if constant else "padding"]) if amount != 0]
-    return aligned(call, whole=padded, sets=() if constant and call["value"] != 0 else ((0,),))
 
 
 def _along(call: OpCall, large: tuple[int, ...], sets: Sets, lower: Lower | None = None) -> Rule:
@@ -343,20 +308,6 @@ def unfold(call: OpCall) -> Rule:
     full = _whole_at(factors, large, {dim})
     windows = (*full[:dim], factors.whole(small[dim]), *full[dim + 1 :], factors.whole(small[-1]))
     return _moved(call, factors, *_in_order(backward, full, windows), local_sizes if backward else None)
-
-
-@rule_for("aten.im2col", "aten.col2im")
-def columns(call: OpCall) -> Rule:
-    """Patches of an image as columns, or their sum: ([a,b,c,d])->([a,(b e),f]) replicate={c,d,e,f}."""
-    factors = Factors()
-    inverse = call.target == "aten.col2im"
-    image, patches = _in_order(inverse, call.tensors[0].shape, call.result.shape)
-    *leading, channels, height, width = image
-    batch, channel = factors.shape(leading), factors.new(channels)
-    pixels = (factors.whole(height), factors.whole(width))
-    rows = channel + factors.whole(patches[-2] // channels)
-    large, small = (*batch, channel, *pixels), (*batch, rows, factors.whole(patches[-1]))
-    return _moved(call, factors, *_in_order(inverse, large, small))
 
 
 @rule_for("aten.view_as_real", "aten.view_as_complex")

@@ -28,6 +28,7 @@ PASSES: dict[str, str] = {
     "torch-lift-experts": "shardc.passes.experts.torch_lift_experts:TorchLiftExperts",
     "torch-recompute": "shardc.passes.recompute.torch_recompute:TorchRecompute",
     "torch-reduce-dtype": "shardc.passes.reduce.torch_reduce_dtype:TorchReduceDtype",
+    "torch-round-pads": "shardc.passes.pad.torch_round_pads:TorchRoundPads",
     "torch-share": "shardc.passes.ingest.torch_share:TorchShare",
     "torch-split-reductions": "shardc.passes.propagate.split.torch_split_reductions:TorchSplitReductions",
     "verify-level": "shardc.passes.manager.verify_level:VerifyLevel",

@@ -50,7 +50,7 @@ def _works(spec: OpCall, factors: tuple[tuple[str, Spans], ...]) -> bool:
     try:
         made = rule.lower(_Types(*call)) if rule.lower is not None else infer_types(spec.target, call[1])
         fits = tuple(made) == results
-        return fits and not (inside and _places(rule, _Types(*call, cut=2)).intersection(inside))
+        return fits and not (inside and _places(rule, *call).intersection(inside))
     except Exception:  # sizes among its arguments, and no lower to change them; users' may raise anything
         return False
 
@@ -61,40 +61,53 @@ def placed_factors(spec: OpCall) -> frozenset[str]:
     rule = find_rule(spec)
     if rule is None:
         return frozenset()
-    local = _Types(spec, fill(spec.args, list(spec.tensors)), spec.results, rule.sizes, cut=2)
     try:
-        return _places(rule, local)
+        return _places(rule, spec, fill(spec.args, list(spec.tensors)), spec.results, rule.sizes)
     except Exception:  # what it makes of such types may be anything, if it is a user's
         return frozenset(rule.sizes)
 
 
-def _places(rule: Rule, local: _Types) -> frozenset[str]:
-    """The factors of whose elements the call needs to know the positions: padding must not move those."""
+def _places(
+    rule: Rule,
+    spec: OpCall,
+    args: tuple[object, ...],
+    results: tuple[TensorType | None, ...],
+    sizes: Mapping[str, int],
+) -> frozenset[str]:
+    """The factors of whose elements the call needs to know the positions: padding must not move those.
+
+    Among them are those that ranks trade, which are seen whole: types have no neighbours.
+    """
+    local = _Types(spec, args, results, sizes, cut=frozenset(sizes) - rule.traded)
     if rule.lower is not None:
         rule.lower(local)
-    return frozenset(local.placed)
+    return rule.traded | local.placed
 
 
 @dataclass
 class _Types:
-    """A rule's :class:`Local` on types alone, as if every factor were cut into ``cut`` ways."""
+    """A rule's :class:`Local` on types alone, as if the factors ``cut`` were cut in two."""
 
     spec: OpCall
     args: tuple[object, ...]
     results: tuple[TensorType | None, ...]
     sizes: Mapping[str, int]
-    cut: int = 1
+    cut: frozenset[str] = frozenset()
     placed: set[str] = field(default_factory=set)
 
     def size(self, factor: str) -> int:
         return self.sizes[factor]
 
     def ways(self, factor: str) -> int:
-        return self.cut
+        return 2 if factor in self.cut else 1
 
     def offset(self, factor: str, scale: int = 1, base: object = 0) -> object:
         self.placed.add(factor)
         return base
+
+    def exchange(self, value: object, factor: str, sources: Sequence[int]) -> object:
+        self.placed.add(factor)
+        return value
 
     def emit(self, target: str, *args: object) -> TensorType | tuple[TensorType | None, ...] | None:
         made = infer_types(target, with_defaults(target, args))

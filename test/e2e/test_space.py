@@ -48,8 +48,62 @@ class Network(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+class Framed(nn.Module):
+    """Every kind of pad, and parts that are cut out, of sizes that devices do not divide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.last = nn.Conv2d(8, 4, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.first(image)
+        for mode in ("constant", "reflect", "replicate"):
+            framed = F.gelu(F.pad(x, (2, 1, 1, 1), mode))
+            x = F.pad(framed, (-2, -1, -1, -1)) + F.pad(x, (0, 0, 3, -3))
+        # A pad of a part is gathered: its rows do not divide.
+        inside = F.pad(x[:, :, 1:-2], (0, 0, 0, 3), value=0.5)
+        return self.last(inside + x)[:, :, ::2].mean((2, 3))
+
+
+class Resampled(nn.Module):
+    """Images that change size by linear and cubic weights, as channels and as columns, and by maxima."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.last = nn.Conv2d(8, 4, 3, padding=1)
+        self.mixed = nn.Linear(36, 8)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.first(image)
+        large = F.interpolate(x, scale_factor=2.0, mode="bilinear")
+        x = x + F.interpolate(F.gelu(large), scale_factor=0.5, mode="bicubic")
+        x = F.pixel_shuffle(F.pixel_unshuffle(x, 2).square(), 2)
+        columns = F.unfold(self.last(x), 3, padding=1, stride=2)
+        seen = F.adaptive_max_pool2d(F.interpolate(x, scale_factor=1.5, mode="bilinear"), 8)
+        return self.mixed(columns.abs().mean(2)) + seen.mean((2, 3))
+
+
 def loss(output: Tensor, batch: tuple[Tensor]) -> Tensor:
-    return (output - torch.arange(10.0)).square().mean()
+    return (output - torch.arange(output.shape[1])).square().mean()
+
+
+@pytest.mark.parametrize("cut", ["rows 4", "data x rows", "rows x columns"])
+@pytest.mark.parametrize("kind", [Framed, Resampled])
+def test_images_of_other_sizes(kind: type[nn.Module], cut: str) -> None:
+    """Padded, cut out of others, resampled: by exchanges, and each device computes its share."""
+    plan, mesh = CUTS[cut]
+    torch.manual_seed(0)
+    model = kind()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    image = torch.randn(4, 3, 32, 32)
+    step = shardc.compile_step(model, optimizer, (image,), loss=loss, mesh=mesh, plan=plan)
+    proof = step.check()
+    assert proof.passed, proof.render()
+    assert "exchange" in {t.kind for t in transfers(step.compiled.rank_module)}
+    assert step.compiled.work is not None
+    assert step.compiled.work.share < 1.05 / 4
 
 
 @pytest.mark.parametrize("cut", CUTS)

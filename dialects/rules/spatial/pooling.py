@@ -1,9 +1,9 @@
-"""Rules of pooling and resampling: images [..., pixels] whose leading dims (batch, channels) may be cut.
+"""Rules of pooling and of the nearest pixel, on images [..., pixels].
 
-Pixels may be cut where as many of them as the stride says make one of the pooled image: a dim is ``(y s)``
-there, and y here. Windows that overlap get a halo of the neighbouring blocks. Where each pixel is one window
-(``upsample_nearest`` by a whole factor, adaptive averages of equal windows) nothing is traded. Other pixels
-stay whole.
+Leading dims (batch, channels) may be cut. Pixels may be cut where as many of them as the stride says make one
+of the pooled image: a dim is ``(y s)`` there, and y here. Windows that overlap get a halo of the neighbouring
+blocks. Where each pixel is one window (``upsample_nearest`` by a whole factor, adaptive pooling of equal
+windows) nothing is traded. Other pixels stay whole.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ from shardc.dialects.rules.spatial.neighbours import Halo, Windows, setting_at
 LINEAR = {
     1: """
         avg_pool1d upsample_nearest1d upsample_nearest1d.vec upsample_nearest1d_backward
-        _upsample_nearest_exact1d _upsample_nearest_exact1d_backward upsample_linear1d upsample_linear1d.vec
-        upsample_linear1d_backward
+        _upsample_nearest_exact1d _upsample_nearest_exact1d_backward
     """,
     2: """
         avg_pool2d avg_pool2d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward
         max_pool2d_with_indices_backward adaptive_max_pool2d_backward upsample_nearest2d
         upsample_nearest2d.vec upsample_nearest2d_backward _upsample_nearest_exact2d
-        _upsample_nearest_exact2d_backward upsample_bilinear2d upsample_bilinear2d.vec
-        upsample_bilinear2d_backward upsample_bicubic2d upsample_bicubic2d.vec upsample_bicubic2d_backward
+        _upsample_nearest_exact2d_backward
     """,
     3: """
         avg_pool3d avg_pool3d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
         max_pool3d_with_indices_backward adaptive_max_pool3d_backward upsample_nearest3d
-        upsample_nearest3d.vec upsample_nearest3d_backward upsample_trilinear3d upsample_trilinear3d.vec
-        upsample_trilinear3d_backward
+        upsample_nearest3d.vec upsample_nearest3d_backward
     """,
 }
 MAXIMA = {2: "max_pool2d_with_indices adaptive_max_pool2d", 3: "max_pool3d_with_indices adaptive_max_pool3d"}
+_EQUAL_WINDOWS = ("upsample_nearest", "_upsample_nearest", "_adaptive_avg_pool", "adaptive_max_pool")
+"""What makes windows of its own, all alike where sizes divide."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +91,20 @@ def _windows(call: OpCall, d: int, large: int, small: int) -> Windows | None:
         step = setting_at(given["stride"] or given["kernel_size"], d)
         margin = setting_at(given["padding"], d)
         found = Windows(large, small, size, step, margin, setting_at(given.get("dilation", (1,)), d))
-        uneven = margin and not given.get("count_include_pad", True) and not given.get("divisor_override")
+        averages = name.startswith("avg_pool") and not given.get("divisor_override")
+        uneven = averages and _divides_by_fewer(given, found)
         return found if (found.patch or found.aligned) and not uneven else None
-    copies = name.startswith(("upsample_nearest", "_upsample_nearest", "_adaptive_avg_pool"))
-    if copies and small and large % small == 0:
+    if name.startswith(_EQUAL_WINDOWS) and small and large % small == 0:
         return Windows(large, small, large // small, large // small, 0)
     return None
+
+
+def _divides_by_fewer(given: Mapping[str, Any], windows: Windows) -> bool:
+    """Whether an average at an edge is of fewer elements: padding does not count, or a last window of
+    ``ceil_mode`` leaves it.
+    """
+    uncounted = windows.margin > 0 and not given.get("count_include_pad", True)
+    return uncounted or windows.after > windows.margin
 
 
 def _rule(call: OpCall, spatial: int, linear: tuple[frozenset[int], ...]) -> Rule:
@@ -132,7 +139,8 @@ def _local(pixels: tuple[_Pixels, ...], local: Local) -> Sequence[object]:
     """The call on blocks: told local sizes, and between halos where windows reach into other blocks."""
     names = [name for name, _, _ in parameters(local.spec.target)]
     cut = [p for p in pixels if p.windows is not None and p.small > 1 and local.ways(f"y{p.d}") > 1]
-    if "kernel_size" in names and cut:
+    numbered = "adaptive_max_pool" in local.spec.target
+    if ("kernel_size" in names or numbered) and cut:
         return _Pooling(pixels, cut, local).made()
     changed: dict[str, object] = {}
     if "input_size" in names:
@@ -166,9 +174,17 @@ class _Pooling:
             halo = self._halos[p.d] = p.windows.halo(f"y{p.d}", dim, local.size(f"y{p.d}"))
             self._extended[p.d] = halo.before + halo.size + halo.after
         self._steps = {p.d: p.windows.step for p in cut if p.windows is not None}
-        padding = (setting_at(local.spec["padding"], d) for d in range(len(pixels)))
-        without = tuple(0 if d in self._halos else margin for d, margin in enumerate(padding))
-        self._changed: dict[str, object] = {"padding": without, "ceil_mode": False}
+        self._changed = self._settings(len(pixels))
+
+    def _settings(self, spatial: int) -> dict[str, object]:
+        """A halo stands for padding; equal windows are told how many there are."""
+        names = [name for name, _, _ in parameters(self._local.spec.target)]
+        if "output_size" in names:
+            return {"output_size": results_of(self._local)[0].shape[-spatial:]}
+        if "padding" not in names:
+            return {}
+        padding = (setting_at(self._local.spec["padding"], d) for d in range(spatial))
+        return {"padding": tuple(0 if d in self._halos else margin for d, margin in enumerate(padding))}
 
     def made(self) -> Sequence[object]:
         local, is_maximum = self._local, "max_pool" in self._local.spec.target

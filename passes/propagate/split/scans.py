@@ -38,11 +38,19 @@ def _scan(
     inside = run(w.blocks(x, dim), dim + 1)
     last = 0 if backwards else w.shape(inside)[dim + 1] - 1
     totals = run(w.call("aten.slice.Tensor", inside, dim + 1, last, last + 1), dim)
-    # Shifted by one block, so that a block's own total is not among what comes before it.
-    unpadded = (0, 0) * (len(w.shape(totals)) - 1 - dim)
-    shift = (-1, 1) if backwards else (1, -1)
-    before = w.call("aten.constant_pad_nd", totals, (*unpadded, *shift), neutral)
+    before = _shifted(w, totals, dim, neutral, backwards)
     return w.joined(w.call(combine, inside, before), dim)
+
+
+def _shifted(w: SplitWriter, totals: ir.Value, dim: int, neutral: Number, backwards: bool) -> ir.Value:
+    """``totals`` by one block, so that a block's own total is not among what comes before it.
+
+    Joined, not padded: each device has all totals, and a pad would be cut and send some of them again.
+    """
+    first = 1 if backwards else 0
+    kept = w.call("aten.slice.Tensor", totals, dim, first, first + w.shape(totals)[dim] - 1)
+    edge = w.call("aten.full_like", w.call("aten.slice.Tensor", totals, dim, 0, 1), neutral)
+    return w.call("aten.cat", (kept, edge) if backwards else (edge, kept), dim)
 
 
 def _run(w: SplitWriter, scan: str, backwards: bool, x: ir.Value, dim: int) -> ir.Value:

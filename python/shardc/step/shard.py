@@ -67,7 +67,7 @@ from shardc.step.micro_batches import MicroBatches
 
 _SHARE = "torch-share{creations=false}"
 _INGEST = f"torch-lift-bmm,torch-lift-convolutions,torch-lift-experts,{_SHARE}"
-_PROPAGATE = "dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
+_PROPAGATE = "torch-round-pads,dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
 
 
 def _passes(

@@ -77,21 +77,39 @@ func.func @created(%y: !torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@
 
 "dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
 
-// A part of a dim, and padding, need the dim whole; other dims stay cut.
-func.func @slice_and_pad(%x: !torch.vtensor<[8,16],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], ["tensor"]], []>}) -> (!torch.vtensor<[8,4],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], []], []>}, !torch.vtensor<[8,18],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], []], []>}) {
+// A part of a dim, and padding to a size without a common divisor, need the dim whole; other dims stay cut.
+func.func @slice_and_pad(%x: !torch.vtensor<[8,16],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], ["tensor"]], []>}) -> (!torch.vtensor<[8,4],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], []], []>}, !torch.vtensor<[8,17],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], []], []>}) {
   // CHECK-LABEL: func.func @slice_and_pad
   // CHECK-SAME: %arg0: !torch.vtensor<[4,8],f32>
-  // CHECK: %0 = torch.prim.ListConstruct %int1, %int1 : (!torch.int, !torch.int) -> !torch.list<int>
+  // CHECK: %0 = torch.prim.ListConstruct %int1, %int0 : (!torch.int, !torch.int) -> !torch.list<int>
   // CHECK: %1 = "dist.all_gather"(%arg0) {axes = ["tensor"], dim = 1 : i64, dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"], []], []>]} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,16],f32>
   // CHECK-NEXT: %2 = torch.aten.slice.Tensor %1, %int1, %int0, %int4, %int1 {dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"], []], []>]} : !torch.vtensor<[4,16],f32>, !torch.int, !torch.int, !torch.int, !torch.int -> !torch.vtensor<[4,4],f32>
-  // CHECK-NEXT: %3 = torch.aten.constant_pad_nd %1, %0, %float0.000000e00 {dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"], []], []>]} : !torch.vtensor<[4,16],f32>, !torch.list<int>, !torch.float -> !torch.vtensor<[4,18],f32>
-  // CHECK-NEXT: return %2, %3 : !torch.vtensor<[4,4],f32>, !torch.vtensor<[4,18],f32>
+  // CHECK-NEXT: %3 = torch.aten.constant_pad_nd %1, %0, %float0.000000e00 {dist.shardings = [#dist.sharding<@mesh, {{\[}}["data"], []], []>]} : !torch.vtensor<[4,16],f32>, !torch.list<int>, !torch.float -> !torch.vtensor<[4,17],f32>
+  // CHECK-NEXT: return %2, %3 : !torch.vtensor<[4,4],f32>, !torch.vtensor<[4,17],f32>
   %int0 = torch.constant.int 0
   %int1 = torch.constant.int 1
   %int4 = torch.constant.int 4
   %zero = torch.constant.float 0.000000e+00
   %0 = torch.aten.slice.Tensor %x, %int1, %int0, %int4, %int1 : !torch.vtensor<[8,16],f32>, !torch.int, !torch.int, !torch.int, !torch.int -> !torch.vtensor<[8,4],f32>
+  %pad = torch.prim.ListConstruct %int1, %int0 : (!torch.int, !torch.int) -> !torch.list<int>
+  %1 = torch.aten.constant_pad_nd %x, %pad, %zero : !torch.vtensor<[8,16],f32>, !torch.list<int>, !torch.float -> !torch.vtensor<[8,17],f32>
+  return %0, %1 : !torch.vtensor<[8,4],f32>, !torch.vtensor<[8,17],f32>
+}
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+
+// 16 columns padded to 18 are two blocks of 9: each device pads its 8 and takes its own, and none sends any.
+func.func @pad_of_blocks(%x: !torch.vtensor<[8,16],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], ["tensor"]], []>}) -> (!torch.vtensor<[8,18],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], ["tensor"]], []>}) {
+  // CHECK-LABEL: func.func @pad_of_blocks
+  // CHECK: torch.aten.constant_pad_nd %arg0, {{.*}} -> !torch.vtensor<[4,10],f32>
+  // CHECK-NEXT: "dist.offset"() {axes = ["tensor"], base = 0 : i64, extent = 1 : i64, scale = 1 : i64} : () -> !torch.int
+  // CHECK-NEXT: torch.operator "torch.aten.narrow_copy"{{.*}} -> !torch.vtensor<[4,9],f32>
+  // CHECK-NEXT: return
+  %int1 = torch.constant.int 1
+  %zero = torch.constant.float 0.000000e+00
   %pad = torch.prim.ListConstruct %int1, %int1 : (!torch.int, !torch.int) -> !torch.list<int>
-  %1 = torch.aten.constant_pad_nd %x, %pad, %zero : !torch.vtensor<[8,16],f32>, !torch.list<int>, !torch.float -> !torch.vtensor<[8,18],f32>
-  return %0, %1 : !torch.vtensor<[8,4],f32>, !torch.vtensor<[8,18],f32>
+  %0 = torch.aten.constant_pad_nd %x, %pad, %zero : !torch.vtensor<[8,16],f32>, !torch.list<int>, !torch.float -> !torch.vtensor<[8,18],f32>
+  return %0 : !torch.vtensor<[8,18],f32>
 }

@@ -220,14 +220,15 @@ func.func @max(%x: !torch.vtensor<[8,32],f32> {dist.sharding = #dist.sharding<@m
 // CHECK-NEXT: [[INSIDE:%[0-9]+]] = torch.aten.cumsum [[PARTS]]
 // CHECK-NEXT: [[TOTALS:%[0-9]+]] = torch.aten.slice.Tensor [[INSIDE]], {{.*}} -> !torch.vtensor<[8,4,1],f32>
 // CHECK-NEXT: [[ACROSS:%[0-9]+]] = torch.aten.cumsum [[TOTALS]]
-// CHECK-NEXT: [[BEFORE:%[0-9]+]] = torch.aten.constant_pad_nd [[ACROSS]]
+// CHECK-NEXT: torch.aten.slice.Tensor [[ACROSS]], {{.*}} -> !torch.vtensor<[8,3,1],f32>
+// CHECK: [[BEFORE:%[0-9]+]] = torch.aten.cat {{.*}} -> !torch.vtensor<[8,4,1],f32>
 // CHECK-NEXT: [[ALL:%[0-9]+]] = torch.aten.add.Tensor [[INSIDE]], [[BEFORE]]
 // CHECK-NEXT: [[FORWARD:%[0-9]+]] = torch.aten.view [[ALL]]
 // CHECK-NEXT: [[PARTS:%[0-9]+]] = torch.aten.view %arg0, {{.*}} -> !torch.vtensor<[8,4,8],f32>
 // CHECK-NEXT: [[TURNED:%[0-9]+]] = torch.aten.flip [[PARTS]]
 // CHECK-NEXT: [[SUMS:%[0-9]+]] = torch.aten.cumsum [[TURNED]]
 // CHECK-NEXT: torch.aten.flip [[SUMS]]
-// CHECK: torch.aten.constant_pad_nd
+// CHECK: torch.aten.cat
 // CHECK-NOT: torch.aten.flip
 // CHECK: return [[FORWARD]]
 func.func @cumsum(%x: !torch.vtensor<[8,32],f32> {dist.sharding = #dist.sharding<@mesh, [[], ["tensor"]], []>}) -> (!torch.vtensor<[8,32],f32>, !torch.vtensor<[8,32],f32>) {

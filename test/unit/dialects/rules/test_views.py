@@ -97,24 +97,6 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
     ("aten.squeeze.dim", (sample(4, 1, 2), 1), "([a,1,b])->([a,b])", LINEAR),
     ("aten.squeeze.dim", (sample(4, 1, 2), -1), "([a,1,b])->([a,1,b])", LINEAR),
     ("aten.squeeze.dims", (sample(4, 1, 2), (1, 2)), "([a,1,b])->([a,b])", LINEAR),
-    ("aten.slice.Tensor", (X, 1, 2, 5), "([a,b,c])->([a,d,c]) replicate={b,d}", LINEAR),
-    ("aten.slice.Tensor", (X, 1, 0, 2**63 - 1), "([a,b,c])->([a,b,c])", LINEAR),
-    ("aten.slice.Tensor", (X, -2, -9, 6), "([a,b,c])->([a,b,c])", LINEAR),
-    ("aten.slice.Tensor", (X, 1, 0, None, 2), "([a,b,c])->([a,d,c]) replicate={b,d}", LINEAR),
-    (
-        "aten.slice_backward",
-        (sample(4, 3, 2), (4, 6, 2), 1, 2, 5, 1),
-        "([a,b,c])->([a,d,c]) replicate={b,d}",
-        LINEAR,
-    ),
-    ("aten.slice_backward", (X, (4, 6, 2), 1, 0, 2**63 - 1, 1), "([a,b,c])->([a,b,c])", LINEAR),
-    (
-        "aten.slice_scatter",
-        (X, sample(4, 3, 2), 1, 2, 5),
-        "([a,b,c],[a,d,c])->([a,e,c]) replicate={b,d,e}",
-        [{0, 1}],
-    ),
-    ("aten.slice_scatter", (X, sample(4, 6, 2, seed=1), 1, 0, 6), "([a,b,c],[a,b,c])->([a,b,c])", [{0, 1}]),
     ("aten.select.int", (X, 1, -1), "([a,b,c])->([a,c]) replicate={b}", LINEAR),
     ("aten.select_backward", (sample(4, 2), (4, 6, 2), 1, 3), "([a,c])->([a,b,c]) replicate={b}", LINEAR),
     ("aten.select_scatter", (X, sample(4, 2), -2, 3), "([a,b,c],[a,c])->([a,b,c]) replicate={b}", [{0, 1}]),
@@ -144,16 +126,6 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
     ("aten.roll", (X, (-3, 5), (1, 0)), "([a,b,c])->([a,b,c]) trade={a,b}", LINEAR),
     ("aten.roll", (X, (6, 1, 1), (1, 0, 0)), "([a,b,c])->([a,b,c]) trade={a,b}", LINEAR),
     ("aten.roll", (sample(4, 6), (5,)), "([a,b])->([c,d]) replicate={a,b,c,d}", LINEAR),
-    ("aten.constant_pad_nd", (X, (0, 0, 1, 2), 0), "([a,b,c])->([a,d,c]) replicate={b,d}", LINEAR),
-    ("aten.constant_pad_nd", (X, (1, -1), 0.0), "([a,b,c])->([a,b,d]) replicate={c,d}", LINEAR),
-    ("aten.constant_pad_nd", (X, (1, 1), 3.0), "([a,b,c])->([a,b,d]) replicate={c,d}", []),
-    ("aten.reflection_pad1d", (X, (1, 0)), "([a,b,c])->([a,b,d]) replicate={c,d}", LINEAR),
-    (
-        "aten.reflection_pad1d_backward",
-        (sample(4, 6, 3), X, (1, 0)),
-        "([a,b,c],[a,b,d])->([a,b,e]) replicate={c,d,e}",
-        LINEAR,
-    ),
     ("aten.diagonal", (X, 1, 0, 1), "([a,b,c])->([c,d]) replicate={a,b,d}", LINEAR),
     ("aten.diagonal_backward", (sample(2, 4), (4, 6, 2), 1, 0, 1), "", LINEAR),
     ("aten.diag_embed", (sample(4, 6), 1), "", LINEAR),
@@ -165,44 +137,12 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
         LINEAR,
     ),
     (
-        "aten.im2col",
-        (sample(4, 6, 4, 6), (2, 3), (1, 1), (1, 0), (2, 1)),
-        "([a,b,c,d])->([a,(b e),f]) replicate={c,d,e,f}",
-        LINEAR,
-    ),
-    (
-        "aten.im2col",
-        (sample(4, 4, 4), (2, 2), (1, 1), (0, 0), (1, 1)),
-        "([a,b,c])->([(a d),e]) replicate={b,c,d,e}",
-        LINEAR,
-    ),
-    (
-        "aten.col2im",
-        (sample(4, 16, 4), (4, 4), (2, 2), (1, 1), (0, 0), (2, 2)),
-        "([a,(b e),f])->([a,b,c,d]) replicate={c,d,e,f}",
-        LINEAR,
-    ),
-    (
         "aten.view_as_real",
         (sample(4, 6, dtype=torch.complex128),),
         "([a,b])->([a,b,c]) replicate={c}",
         LINEAR,
     ),
     ("aten.view_as_complex", (sample(4, 6, 2),), "([a,b,c])->([a,b]) replicate={c}", LINEAR),
-]
-for _n in (2, 3):
-    _x = sample(2, 4, 6, 8, 4)[..., 0] if _n == 2 else sample(2, 4, 6, 8, 4)
-    _pad = (1, 1, 0, 0) if _n == 2 else (1, 1, 0, 0, 2, 0)
-    for _kind in ("reflection", "replication"):
-        _name = f"aten.{_kind}_pad{_n}d"
-        _shape = call_of(_name, (_x, _pad))[2][0].shape
-        CASES += [
-            (_name, (_x, _pad), "", LINEAR),
-            (f"{_name}_backward", (sample(*_shape), _x, _pad), "", LINEAR),
-        ]
-CASES += [
-    ("aten.replication_pad1d", (X, (1, 2)), "([a,b,c])->([a,b,d]) replicate={c,d}", LINEAR),
-    ("aten.replication_pad1d_backward", (sample(4, 6, 5), X, (1, 2)), "", LINEAR),
 ]
 
 

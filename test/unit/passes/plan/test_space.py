@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 ROW = 4 * 8 * 64 * 4
 WAYS = 8
@@ -41,9 +42,28 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], int, int]] = {
     "max pool 3x3, stride 2": (nn.MaxPool2d(3, 2, 1), 1, 1),
     "average pool 3x3": (nn.AvgPool2d(3, 1, 1), 2, 2),
     "nearest": (nn.Upsample(scale_factor=2), 0, 0),
+    "max pool 3x3, stride 2, rounded up": (nn.MaxPool2d(3, 2, ceil_mode=True), 1, 1),
+    "adaptive max pool": (nn.AdaptiveMaxPool2d(16), 0, 0),
+    "bilinear 2x": (nn.Upsample(scale_factor=2, mode="bilinear"), 2, 2),
+    "bilinear 1.5x": (nn.Upsample(scale_factor=1.5, mode="bilinear"), 2, 2),
+    "bilinear half": (nn.Upsample(scale_factor=0.5, mode="bilinear"), 0, 0),
+    "bicubic 2x": (nn.Upsample(scale_factor=2, mode="bicubic"), 4, 4),
+    "columns 3x3": (nn.Unfold(3, padding=1), 2, 2),
+    "columns of patches": (nn.Unfold(4, stride=4), 0, 0),
+    "shuffled pixels": (nn.PixelShuffle(2), 0, 0),
+    "pixels as channels": (nn.PixelUnshuffle(2), 0, 0),
     "roll by 3": (lambda x: x.roll(3, 2), 3, 3),
     "roll by a block and 3": (lambda x: x.roll(-11, 2), 8, 8),
     "flip": (lambda x: x.flip(2), 8, 8),
+    # 66 rows are computed as 72: blocks of 8 rows become blocks of 9, and back
+    "pad by 1": (lambda x: functional.pad(x, (0, 0, 1, 1)), 6, 6),
+    "pad by 1, of a number": (lambda x: functional.pad(x, (0, 0, 1, 1), value=2.5), 6, 6),
+    "cut off 2": (lambda x: functional.pad(x, (0, 0, -2, -2)), 2, 2),
+    "part": (lambda x: x[:, :, 1:-1], 1, 1),
+    "first part": (lambda x: x[:, :, :60], 0, 0),
+    "every other row": (lambda x: x[:, :, 1::2], 0, 0),
+    "reflected": (lambda x: functional.pad(x, (0, 0, 1, 1), "reflect"), 6, 6),
+    "repeated": (lambda x: functional.pad(x, (0, 0, 1, 1), "replicate"), 6, 6),
 }
 
 
@@ -63,8 +83,11 @@ def test_rows_that_are_sent(case: tuple[Any, int, int]) -> None:
 
 
 def test_none_is_above_xla() -> None:
-    """16,384 bytes for a 3x3 convolution, 8,192 with a stride of 2, 0 for a 2x2 pool, 24,576 to roll by 3."""
-    known = {"convolution": 16384, "convolution, stride 2": 8192, "max pool 2x2": 0, "roll by 3": 24576}
+    """16,384 bytes for a 3x3 convolution, 8,192 with a stride of 2, 0 for a 2x2 pool, 24,576 to roll by 3,
+    49,152 to pad by 1.
+    """
+    known = {"convolution": 16384, "convolution, stride 2": 8192, "max pool 2x2": 0}
+    known |= {"roll by 3": 24576, "pad by 1": 49152}
     assert {name: CASES[name][1] * ROW for name in known} == known
 
 

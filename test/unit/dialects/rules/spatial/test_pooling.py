@@ -1,4 +1,4 @@
-"""Rules of pooling and resampling, one call of every operator in the tables."""
+"""Rules of pooling and of the nearest pixel, one call of every operator in the tables."""
 
 from __future__ import annotations
 
@@ -50,31 +50,26 @@ def pooling_calls(spatial: int) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def resampling_calls(spatial: int, name: str, *settings: bool) -> dict[str, tuple[Any, ...]]:
+def resampling_calls(spatial: int, name: str) -> dict[str, tuple[Any, ...]]:
     """Arguments of an upsampling to twice the size, told as a size or as factors, and its gradient."""
     image, whole = IMAGES[spatial], RESAMPLED[spatial]
     calls = {
-        name: (image, whole[2:], *settings),
-        f"{name}_backward": (sample(*whole, seed=6), whole[2:], tuple(image.shape), *settings),
+        name: (image, whole[2:]),
+        f"{name}_backward": (sample(*whole, seed=6), whole[2:], tuple(image.shape)),
     }
     if "exact" not in name:
-        calls[f"{name}.vec"] = (image, None, *settings, (2.0,) * spatial)
+        calls[f"{name}.vec"] = (image, None, (2.0,) * spatial)
     return calls
 
 
 CALLS = {
     1: pooling_calls(1)
     | resampling_calls(1, "upsample_nearest1d")
-    | resampling_calls(1, "_upsample_nearest_exact1d")
-    | resampling_calls(1, "upsample_linear1d", False),
+    | resampling_calls(1, "_upsample_nearest_exact1d"),
     2: pooling_calls(2)
     | resampling_calls(2, "upsample_nearest2d")
-    | resampling_calls(2, "_upsample_nearest_exact2d")
-    | resampling_calls(2, "upsample_bilinear2d", True)
-    | resampling_calls(2, "upsample_bicubic2d", False),
-    3: pooling_calls(3)
-    | resampling_calls(3, "upsample_nearest3d")
-    | resampling_calls(3, "upsample_trilinear3d", False),
+    | resampling_calls(2, "_upsample_nearest_exact2d"),
+    3: pooling_calls(3) | resampling_calls(3, "upsample_nearest3d"),
 }
 EVERY = [
     (name, spatial)
@@ -84,7 +79,7 @@ EVERY = [
 ]
 
 
-FREE = ("avg_pool", "max_pool", "upsample_nearest", "_upsample_nearest", "_adaptive_avg_pool")
+FREE = ("avg_pool", "max_pool", "upsample_", "_upsample_nearest", "_adaptive_avg_pool", "adaptive_max_pool")
 """What makes each pixel of one side of a whole number of the other side's."""
 
 
@@ -94,7 +89,7 @@ def test_every_operator(name: str, spatial: int) -> None:
     small = IMAGES[spatial].shape[2:] if "upsample" in name else halves(spatial)
     pixels = tuple(f"y{d}" for d, size in enumerate(small) if size > 1)
     # A kernel of 2 with a padding of 1 makes a pixel more than half.
-    padded = name.startswith("avg_pool") or "max_pool" in name
+    padded = name.startswith(("avg_pool", "max_pool"))
     free = name.startswith(FREE) and (name.endswith("backward") or not padded)
     assert proof.rule.factors == ("n0", "n1", *(pixels if free else ()))
     assert proof.unreached == ()
@@ -107,6 +102,7 @@ WINDOWS = {
     "overlapping": (2, 3, 1, 1),
     "overlapping, strided": (2, 3, 2, 1),
     "strided, rounded up": (2, 3, 2, 1, True),
+    "rounded up to what tiles": (2, 3, 2, 0, True),
     "3d": (3, 3, 1, 1),
     "farther than a block": (2, 5, 1, 2),
     "gaps": (2, 2, 4, 0),
@@ -129,7 +125,7 @@ def test_maxima_of_windows_that_are_cut(case: str) -> None:
     args = (sample(*made.shape, seed=3), image, *settings, rounded, index)
     back = prove(f"{name}_backward", args, ways=(2, 4))
     assert [p.unreached for p in (proof, back)] == [(), ()]
-    assert ("y0" in proof.rule.factors) == ("up" not in case)
+    assert ("y0" in proof.rule.factors) == (case != "strided, rounded up")
 
 
 AVERAGES = {
@@ -138,7 +134,11 @@ AVERAGES = {
     "padding not counted": (3, 1, 1, False, False, None),
     "its own divisor": (3, 1, 1, False, False, 7),
     "no padding to count": (2, 2, 0, True, False, None),
+    "a last window of fewer": (3, 2, 0, True, True, None),
+    "of fewer, its own divisor": (3, 2, 0, True, True, 7),
 }
+
+UNEVEN = ("padding not counted", "a last window of fewer")
 
 
 @pytest.mark.parametrize("case", AVERAGES)
@@ -150,7 +150,7 @@ def test_averages_of_windows_that_are_cut(case: str) -> None:
     grad = sample(*aten.avg_pool2d(image, *settings).shape, seed=3)
     back = prove("aten.avg_pool2d_backward", (grad, image, *settings), ways=(2, 4))
     assert [p.unreached for p in (proof, back)] == [(), ()]
-    assert ("y0" in proof.rule.factors) == (case != "padding not counted")
+    assert ("y0" in proof.rule.factors) == (case not in UNEVEN)
 
 
 def test_rule_prints_each_size_of_image_as_a_letter() -> None:
