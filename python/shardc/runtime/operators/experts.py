@@ -55,17 +55,18 @@ def expert_mm(x: Tensor, w: Tensor, ids: Tensor, ways: int, share: float) -> Ten
     """
     experts = len(w)
     owners, order = _owners(ids, experts, ways).sort()
-    rows = x[order]
+    ends = _ends(owners, experts)
     if x.is_cuda and x.dtype in _GROUPED:
-        made = torch.nn.functional.grouped_mm(rows, w, offs=_ends(owners, experts).to(torch.int32))
+        made = torch.nn.functional.grouped_mm(x[order], w, offs=ends.to(torch.int32))
         made = torch.where((owners < experts)[:, None], made, 0)
-    else:
-        made = x.new_zeros(len(x), w.shape[2])
-        start = 0
-        for matrix, end in zip(w, _ends(owners, experts).tolist(), strict=True):
-            torch.mm(rows[start:end], matrix, out=made[start:end])
-            start = end
-    return torch.empty_like(made).index_copy_(0, order, made)
+        return torch.empty_like(made).index_copy_(0, order, made)
+    order = order[: int(ends[-1])]  # behind them come slots that hold no row
+    rows, made = x[order], x.new_empty(len(order), w.shape[2])
+    start = 0
+    for matrix, end in zip(w, ends.tolist(), strict=True):
+        torch.mm(rows[start:end], matrix, out=made[start:end])
+        start = end
+    return x.new_zeros(len(x), w.shape[2]).index_copy_(0, order, made)
 
 
 def expert_outer(x: Tensor, y: Tensor, ids: Tensor, experts: int, ways: int, share: float) -> Tensor:
@@ -83,12 +84,14 @@ def expert_outer(x: Tensor, y: Tensor, ids: Tensor, experts: int, ways: int, sha
         [E, K, N], in the dtype of ``x``.
     """
     owners, order = _owners(ids, experts, ways).sort()
-    left, right = x[order], y[order]
+    ends = _ends(owners, experts)
     if x.is_cuda and x.dtype in _GROUPED:
-        return torch.nn.functional.grouped_mm(left.t(), right, offs=_ends(owners, experts).to(torch.int32))
-    made = x.new_zeros(experts, x.shape[1], y.shape[1])
+        return torch.nn.functional.grouped_mm(x[order].t(), y[order], offs=ends.to(torch.int32))
+    order = order[: int(ends[-1])]
+    left, right = x[order], y[order]
+    made = x.new_empty(experts, x.shape[1], y.shape[1])
     start = 0
-    for sums, end in zip(made, _ends(owners, experts).tolist(), strict=True):
+    for sums, end in zip(made, ends.tolist(), strict=True):
         torch.mm(left[start:end].t(), right[start:end], out=sums)
         start = end
     return made
