@@ -14,7 +14,7 @@ from torch.nn import functional as F
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Queries [batch, heads, rows, D], keys and values [batch, kv_heads, rows, D] -> [batch, heads, rows, D]."""
 Experts = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""Rows [S, width], the expert of each [S], matrices [E, width, 2 inner] and [E, inner, width] -> [S, width]."""
+"""Rows [S, width], the expert of each [S], matrices [E, width, 2 inner], [E, inner, width] -> [S, width]."""
 
 
 @dataclass(frozen=True)

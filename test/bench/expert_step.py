@@ -1,6 +1,6 @@
 """One training step of a decoder with mixtures of experts on four CPU processes: ours, with compiled kernels
-and with ATen alone, against experts by ``all_to_all_single`` that are written by hand on ``torch.distributed``
-(``expert_peer.py``).
+and with ATen alone, against experts by ``all_to_all_single`` that are written by hand on
+``torch.distributed`` (``expert_peer.py``).
 
     python test/bench/expert_step.py
 
@@ -8,7 +8,8 @@ f32, AdamW (the peer's fused), one thread a process. The peer sends the rows tha
 it exchanges first; ours has room for all rows of a device at every other, or for ``--capacity`` equal shares
 of them. All run in the same processes, in turns whose order is drawn anew, each step between two barriers;
 medians after the warm-up, a ratio's terms from one turn. CPU seconds are those of all four processes
-together. Losses of the first and the last step must agree to 1e-4.
+together. Losses of the first step must agree to 1e-5, those of the last to 1e-3: a router may choose
+otherwise by a rounding.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What calls take inside of them on a CPU, beside their results, and give back before they end.
 
-Experts' products have the rows of one expert at a time (``runtime/operators/experts.py``). oneDNN convolves in blocked layouts: operands are copied into one, and a result out of it. Measured by
-PyTorch's allocator on an AVX-512 CPU (torch 2.13; ``test/bench/peak_cpu.py``), for plain layouts and many
-channels.
+Experts' products have the rows of one expert at a time (``runtime/operators/experts.py``). oneDNN convolves
+in blocked layouts: operands are copied into one, and a result out of it. Measured by PyTorch's allocator on
+an AVX-512 CPU (torch 2.13; ``test/bench/peak_cpu.py``), for plain layouts and many channels.
 """
 
 from __future__ import annotations

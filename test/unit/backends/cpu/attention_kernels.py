@@ -29,8 +29,9 @@ BACKWARD = ("grad_out", "q", "k", "v", "out", "lse"), ("dq", "dk", "dv")
 
 @dataclass(frozen=True)
 class Case:
-    """One attention. ``heads_last``: heads lie beside their sizes, ``[batch, row, head, size]``. ``place``: of
-    the first row, which the kernel is given as it runs; 0 for a kernel without.
+    """One attention. ``heads_last``: heads lie beside their sizes, ``[batch, row, head, size]``.
+
+    ``place``: that of the first row, which the kernel is given as it runs; 0 for a kernel without.
     """
 
     batch: int
