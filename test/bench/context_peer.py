@@ -151,7 +151,8 @@ class RingAttention(torch.autograd.Function):
             sums = back.wait()
             for total, more in zip(sums[..., columns, :], made, strict=True):
                 total += more
-        return dq, *Travelling(sums).wait().unbind()
+        dk, dv = Travelling(sums).wait().unbind()
+        return dq, dk, dv
 
 
 class _Exchange(torch.autograd.Function):

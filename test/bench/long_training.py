@@ -35,6 +35,7 @@ from torch import nn
 
 import shardc
 from shardc.compiler.memory import step_peak
+from shardc.runtime.check import Json
 from shardc.runtime.kernels.library import Library
 from shardc.runtime.report.live_bytes import LiveBytes
 from shardc.runtime.step import TrainStep
@@ -151,7 +152,7 @@ def work(name: str, into: Path) -> None:
         into.write_text(json.dumps(found))
 
 
-def measured(name: str) -> dict[str, object]:
+def measured(name: str) -> Json:
     """One case, in processes of its own."""
     with TemporaryDirectory() as folder:
         into = Path(folder) / "found.json"
@@ -161,7 +162,7 @@ def measured(name: str) -> dict[str, object]:
         return json.loads(into.read_text())
 
 
-def row(name: str, found: dict[str, object]) -> list[object]:
+def row(name: str, found: Json) -> list[object]:
     planned, live, state = found["planned"], found["live"], found["state"]
     off = [100 * (planned / each - 1) for each in live]
     apart = max(abs(a / b - 1) for a, b in zip(found["losses"], found["single"], strict=True))
