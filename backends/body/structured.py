@@ -55,10 +55,13 @@ def read_structured(function: ir.Operation) -> Structured | None:
     if not any(each.name.startswith("kern.") for each in (op, *rest)):
         return None
     symbols, shapes = symbols_and_shapes(function)
-    tensors, made = list(block.arguments)[: len(block.arguments) - len(symbols)], list(op.results)
+    arguments, made = list(block.arguments), list(op.results)
+    tensors, last = arguments[: len(arguments) - len(symbols)], arguments[-1:]
     given = list(rest[0].operands) if len(rest) == 1 else []
     kept = [v for v in made if v in given] if op.name in _ANY_RESULTS else made
-    if not given or list(op.operands) != tensors or given != kept:
+    read = list(op.operands)
+    numbers = read[len(tensors) :]  # the place of rows
+    if not given or read[: len(tensors)] != tensors or numbers not in ([], last) or given != kept:
         found = next(each.name for each in (op, *rest) if each.name.startswith("kern."))
         raise KernelNotSupported(what=f"a {found} that shares a kernel with other ops")
     return Structured(function, op, symbols, shapes)

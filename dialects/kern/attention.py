@@ -1,5 +1,7 @@
 """``kern.attention``: scaled dot product attention in a kernel's body. Level 4."""
 
+from collections.abc import Sequence
+
 from torch_mlir import ir
 from torch_mlir.dialects import ext
 
@@ -14,7 +16,8 @@ class AttentionOp(Op, dialect=Kern, name="attention", traits=[ext.Pure]):
 
     The indexing maps take ``(b, h, m, n, d, e)`` to the dims of q, k, v, mask (if there is one), out and lse:
     see ``attention_maps.py``. A mask is added where it is floating; where it is bool (i8), 0 hides a score.
-    ``causal`` hides n > m + ``q_offset``. A row that sees nothing gives out 0 and lse ``unseen_lse``. Sums
+    ``causal`` hides n > m + ``q_offset``, to which an ``index`` behind all tensors is added: the place of a
+    rank's rows, which is known as it runs. A row that sees nothing gives out 0 and lse ``unseen_lse``. Sums
     are in f32.
 
     ``%out, %lse = "kern.attention"(%q, %k, %v) {indexing_maps = [
@@ -31,12 +34,12 @@ class AttentionOp(Op, dialect=Kern, name="attention", traits=[ext.Pure]):
     q: Operand
     k: Operand
     v: Operand
+    more: Sequence[Operand]
     indexing_maps: ir.ArrayAttr
     causal: ir.IntegerAttr
     q_offset: ir.IntegerAttr
     scale: ir.FloatAttr
     unseen_lse: ir.FloatAttr
-    mask: Operand | None = None
 
     def check(self, site: Site) -> None:
         check_attention(site)

@@ -1,5 +1,7 @@
 """``kern.attention_backward``: the gradients of ``kern.attention`` in a kernel's body. Level 4."""
 
+from collections.abc import Sequence
+
 from torch_mlir import ir
 from torch_mlir.dialects import ext
 
@@ -12,8 +14,8 @@ class AttentionBackwardOp(Op, dialect=Kern, name="attention_backward", traits=[e
     """dq, dk and dv of ``kern.attention``, which gave ``out`` and ``lse``, from the gradient of out.
 
     The probabilities are computed again as exp(score - lse). Maps are those of grad_out, q, k, v, out, lse,
-    mask (if there is one), dq, dk and dv; attributes are those of ``kern.attention``. dk and dv are sums over
-    the query heads of a group.
+    mask (if there is one), dq, dk and dv; attributes are those of ``kern.attention``, as is an ``index``
+    behind all tensors. dk and dv are sums over the query heads of a group.
 
     ``%dq, %dk, %dv = "kern.attention_backward"(%grad_out, %q, %k, %v, %out, %lse) {indexing_maps = [...],
         causal = true, q_offset = 0 : i64, scale = 0.125 : f64, unseen_lse = 0.0 : f64} : (...) -> (...)``
@@ -28,12 +30,12 @@ class AttentionBackwardOp(Op, dialect=Kern, name="attention_backward", traits=[e
     v: Operand
     out: Operand
     lse: Operand
+    more: Sequence[Operand]
     indexing_maps: ir.ArrayAttr
     causal: ir.IntegerAttr
     q_offset: ir.IntegerAttr
     scale: ir.FloatAttr
     unseen_lse: ir.FloatAttr
-    mask: Operand | None = None
 
     def check(self, site: Site) -> None:
         check_attention(site)

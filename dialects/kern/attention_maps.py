@@ -20,7 +20,7 @@ from torch_mlir import ir
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.build import At, i64
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
-from shardc.dialects.kern.size import AnySize
+from shardc.dialects.kern.size import AnySize, hint
 from shardc.dialects.kern.types import agree, check_dtype, read_builtin
 
 DIMS = "bhmnde"
@@ -57,7 +57,7 @@ class Attention:
     """One attention, forward or backward: its tensors by role, its sizes by dim, and its settings.
 
     Heads and their sizes are numbers; of the other dims those that the op's types do not say are missing in
-    ``sizes``.
+    ``sizes``. ``has_place``: the op's last operand, an index, is added to ``q_offset``.
     """
 
     tensors: Mapping[str, Layout]
@@ -67,10 +67,22 @@ class Attention:
     q_offset: int
     scale: float
     unseen_lse: float
+    has_place: bool = False
+
+    @property
+    def likely_offset(self) -> int:
+        """For estimates: ``q_offset``, with a place as if rows lay in the middle of what they may see."""
+        rows, columns = (hint(self.sizes[dim]) for dim in "mn")
+        return self.q_offset + likely_place(rows, columns) * self.has_place
 
     @property
     def kv_heads(self) -> int:
         return self.sizes["h"] // self.group
+
+
+def likely_place(rows: int, columns: int) -> int:
+    """Of the first of ``rows`` that lie somewhere among ``columns``: what estimates take."""
+    return max(0, columns - rows) // 2
 
 
 @dataclass
@@ -139,28 +151,31 @@ def check_attention(site: Site) -> None:
 def read_attention(op: ir.Operation, shapes: Shapes | None = None) -> Attention:
     """What either op says. Raises Illegal."""
     attributes, (operands, results) = op.attributes, PARTS[op.name]
-    roles = [*operands, *["mask"][: len(op.operands) - len(operands)], *results]
+    has_place = isinstance(op.operands[-1].type, ir.IndexType)
+    tensors = list(op.operands)[: len(op.operands) - has_place]
+    roles = [*operands, *["mask"][: len(tensors) - len(operands)], *results]
     maps = [ir.AffineMapAttr(a).value for a in attributes["indexing_maps"]]
-    values = [*op.operands, *op.results]
+    values = [*tensors, *op.results]
     if len(maps) != len(values) or len(roles) != len(values):
         raise Illegal(f"needs an indexing map for each of {', '.join(roles)}, has {len(maps)}")
     reader = _Reader()
     types = [read_builtin(v.type) for v in values]
     if shapes is not None:
         types = [t and t.with_shape(shape) for t, shape in zip(types, shapes, strict=True)]
-    tensors = {r: reader.layout(r, t, m) for r, t, m in zip(roles, types, maps, strict=True)}
-    _check_dtypes(tensors)
-    for role, layout in tensors.items():
+    layouts = {r: reader.layout(r, t, m) for r, t, m in zip(roles, types, maps, strict=True)}
+    _check_dtypes(layouts)
+    for role, layout in layouts.items():
         if role in KEYS and layout.type.shape[layout.order["h"]] * reader.group != reader.sizes["h"]:
             raise Illegal(f"{role} must have one head for each {reader.group} of q's {reader.sizes['h']}")
     return Attention(
-        tensors,
+        layouts,
         reader.sizes,
         reader.group,
         ir.IntegerAttr(attributes["causal"]).value != 0,
         ir.IntegerAttr(attributes["q_offset"]).value,
         ir.FloatAttr(attributes["scale"]).value,
         ir.FloatAttr(attributes["unseen_lse"]).value,
+        has_place,
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import random
 import time
 from collections.abc import Callable
 from statistics import median
@@ -84,10 +85,10 @@ def _fused_adamw(parameters: Any) -> torch.optim.Optimizer:
 def time_in_turn(
     steps: dict[str, Step], options: argparse.Namespace
 ) -> dict[str, tuple[list[float], list[float]]]:
-    """Wall and CPU seconds of each step, after the warm-up."""
+    """Wall and CPU seconds of each step, after the warm-up; each turn draws its order."""
     taken: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in steps}
     for turn in range(options.warmup + options.steps):
-        for name, step in steps.items():
+        for name, step in random.Random(turn).sample(list(steps.items()), len(steps)):  # all ranks draw alike
             dist.barrier()
             wall, cpu = time.perf_counter(), time.process_time()
             step()

@@ -25,7 +25,7 @@ from shardc.backends.cpu.emit.loops import bounded_loop
 from shardc.backends.cpu.host import vector_lanes, vector_registers
 from shardc.backends.cpu.lanes.lanes import Initial, Lanes, Matrix, Product
 from shardc.dialects.kern.attention_maps import ROLES, Attention
-from shardc.dialects.kern.size import AnySize, hint
+from shardc.dialects.kern.size import AnySize, Size, hint
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Blocks:
     """The function ``@name_body`` of one attention, and what its loops are made of.
 
     ``d`` and ``e`` are the sizes of a key and of a value, ``queries`` and ``keys`` those of a block;
-    ``blocks`` is how many blocks of queries there are, of all heads ``row_blocks``.
+    ``blocks`` is how many blocks of queries there are, of all heads ``row_blocks``. Query m sees the keys up
+    to m + ``offset``.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Blocks:
         self.block = self.buffers.block
         self.thread, self.threads, *arguments = self.block.arguments
         symbols = dict(zip(body.symbols, arguments, strict=False))
+        self.offset = spec.q_offset + (Size.of(body.symbols[-1]) if spec.has_place else 0)
         self.memory = dict(zip(roles, arguments[len(symbols) :], strict=True))
         self.registers = vector_registers()
         self.lanes = Lanes(self.block, vector_lanes(), symbols)
@@ -174,7 +176,7 @@ class Blocks:
         lanes, count = self.lanes, self.sizes["n"]
         if not self.spec.causal:
             return lanes.index(count)
-        end = lanes.sum(rows.first, rows.count, self.spec.q_offset)
+        end = lanes.sum(rows.first, rows.count, self.offset)
         return arith.minsi(arith.maxsi(end, lanes.index(0)), lanes.index(count))
 
     def operand(self, role: str, rows: Rows, keys: Keys, wide: Matrix | None) -> Matrix:
@@ -200,7 +202,7 @@ class Blocks:
 
     def _hide(self, rows: Rows, block: Keys, scores: Matrix) -> None:
         """Of block's keys those from the first that a query of these does not see."""
-        diagonal = self.lanes.sum(rows.first, self.spec.q_offset)
+        diagonal = self.lanes.sum(rows.first, self.offset)
         first = arith.maxsi(arith.subi(self.lanes.sum(diagonal, 1), block.first), self.lanes.index(0))
         with self.loop(first, block.count) as n:
             beyond = arith.subi(arith.addi(block.first, n), diagonal)

@@ -111,7 +111,7 @@ class _Attention:
         rows = -(-m // queries)
         if not self.spec.causal:
             return rows * (n / keys if n % keys else n // keys)
-        ends = [min(n, max(0, (r + 1) * queries + self.spec.q_offset)) for r in range(rows)]
+        ends = [min(n, max(0, (r + 1) * queries + self.spec.likely_offset)) for r in range(rows)]
         return sum(max(0.0, end / keys) for end in ends) + 0.1 * rows
 
     def _cycles_per_product(self, vectors: int) -> float:

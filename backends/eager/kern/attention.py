@@ -20,18 +20,19 @@ def run_attention(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> 
     """The results of either op. ``widen``: every floating type stands for f64."""
     forward = op.name == AttentionOp.OPERATION_NAME
     spec = read_attention(op)
-    roles = list(spec.tensors)
-    given = {role: _in_order(spec, role, value) for role, value in zip(roles, operands, strict=False)}
+    roles, tensors = list(spec.tensors), operands[: len(operands) - spec.has_place]
+    given = {role: _in_order(spec, role, value) for role, value in zip(roles, tensors, strict=False)}
     mask = given.get("mask")
     if mask is not None and not mask.is_floating_point():
         mask = mask.bool()
-    problem = Problem(given["q"], given["k"], given["v"], mask, spec.causal, spec.scale, spec.q_offset)
+    offset = spec.q_offset + (int(operands[-1]) if spec.has_place else 0)
+    problem = Problem(given["q"], given["k"], given["v"], mask, spec.causal, spec.scale, offset)
     if forward:
         out, lse = plain_attention(problem)
         found = [out, lse.masked_fill(lse == -inf, spec.unseen_lse)]
     else:
         found = list(plain_attention_backward(problem, given["grad_out"], given["out"], given["lse"]))
-    return [_in_memory(spec, role, value) for role, value in zip(roles[len(operands) :], found, strict=True)]
+    return [_in_memory(spec, role, value) for role, value in zip(roles[len(tensors) :], found, strict=True)]
 
 
 def _in_order(spec: Attention, role: str, value: Tensor) -> Tensor:

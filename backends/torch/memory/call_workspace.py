@@ -1,8 +1,8 @@
-"""What calls of ATen take inside of them on a CPU, beside their results, and give back before they end.
+"""What calls take inside of them on a CPU, beside their results, and give back before they end.
 
-oneDNN convolves in blocked layouts: operands are copied into one, and a result out of it. Measured by
-PyTorch's allocator on an AVX-512 CPU (torch 2.13; ``test/bench/peak_cpu.py``), for plain layouts and many
-channels.
+Experts' products have the rows of one expert at a time (``runtime/operators/experts.py``). oneDNN convolves
+in blocked layouts: operands are copied into one, and a result out of it. Measured by PyTorch's allocator on
+an AVX-512 CPU (torch 2.13; ``test/bench/peak_cpu.py``), for plain layouts and many channels.
 """
 
 from __future__ import annotations
@@ -18,8 +18,22 @@ backward the gradient and the input.
 """
 
 
+_PRODUCTS = ("shardc.expert_mm.default", "shardc.expert_outer.default")
+_SORTED = 2
+"""Integers for each row: experts in order, and the rows that they are of."""
+
+
+def _expert_bytes(name: str, args: Sequence[Any]) -> int:
+    """If experts have equally many rows: those of one, and what they are multiplied to or with."""
+    x, other, ids, *_, ways, share = args
+    rows = int(len(x) // ways * share)
+    return _SORTED * ids.nbytes + rows * (x.shape[1] + other.shape[-1]) * x.itemsize
+
+
 def call_workspace_bytes(name: str, args: Sequence[Any], made: object) -> int:
     """Bytes of the operator ``name`` over its results."""
+    if name in _PRODUCTS:
+        return _expert_bytes(name, args)
     count = _CONVOLUTIONS.get(name)
     if count is None:
         return 0

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Capabilities:
-    """``any_attention``: of any number of rows, in competition with libraries. ``grouped_matmuls``: products
-    of groups of rows with a matrix each. ``linear_losses``: linear cross entropies without logits in memory.
+    """``any_attention``: of any number of rows, in competition with libraries, but none of rows whose place
+    is known only at run time. ``grouped_matmuls``: products of groups of rows with a matrix each.
+    ``linear_losses``: linear cross entropies without logits in memory.
     """
 
     any_attention: bool = False

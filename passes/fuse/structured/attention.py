@@ -20,7 +20,15 @@ from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import Call, CallReader, IntValue, target_name
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import Order, TensorType
-from shardc.dialects.kern.attention_maps import FLOATS, KEYS, PARTS, ROLES, map_of, write_attention
+from shardc.dialects.kern.attention_maps import (
+    FLOATS,
+    KEYS,
+    PARTS,
+    ROLES,
+    likely_place,
+    map_of,
+    write_attention,
+)
 from shardc.dialects.kern.kernel import KernelOp
 from shardc.dialects.kern.size import AnySize, Size, hint, symbols_of
 from shardc.dialects.kern.strides import Strides
@@ -58,10 +66,14 @@ class _Operand:
 class AttentionKernels:
     """Turns calls of a block, whose sizes are in ``symbols``, into kernels.
 
-    ``strides`` are those of arguments that are not contiguous.
+    ``strides`` are those of arguments that are not contiguous. ``places``: whether kernels take the place of
+    a rank's rows as a number.
     """
 
-    def __init__(self, block: ir.Block, strides: Mapping[ir.Value, Strides], symbols: Symbols) -> None:
+    def __init__(
+        self, block: ir.Block, strides: Mapping[ir.Value, Strides], symbols: Symbols, places: bool
+    ) -> None:
+        self._places = places
         self._reader, self._builder, self._context = CallReader(), CallBuilder(block), block.owner.context
         self._strides, self._symbols, self._type = strides, symbols, symbols.known_type
 
@@ -95,7 +107,10 @@ class AttentionKernels:
         maps = [map_of(d, g, self._context) for d, g in zip(dims, groups, strict=True)]
         laid_out = [_permuted(self._type(v), order) for v, order in zip(call.results, orders, strict=True)]
         read = [operand.value for operand in operands]
-        inner, values, kernel_op, inside = write_kernel(name, read, laid_out, self._symbols, loc=loc, ip=ip)
+        numbers = self._numbers(call, tensors)
+        inner, values, kernel_op, inside = write_kernel(
+            name, read, laid_out, self._symbols, numbers, loc=loc, ip=ip
+        )
         results = [builtin_type(t, loc.context) for t in laid_out]
         found = write_attention(kind, inner, results, maps, *_settings(call), **inside)
         yield_values(found, **inside)
@@ -104,6 +119,13 @@ class AttentionKernels:
             old.replace_all_uses_with(value if as_is else self._in_order(value, self._type(old), op, ip))
         op.erase()
         return kernel_op
+
+    def _numbers(self, call: Call, tensors: Mapping[str, ir.Value]) -> dict[ir.Value, int]:
+        """The place of a rank's rows, and what it is likely to be."""
+        if not (call.spec.target.startswith("shardc.") and isinstance(call.spec["q_offset"], IntValue)):
+            return {}
+        rows, columns = (hint(self._type(tensors[role]).shape[2]) for role in "qk")
+        return {call.operands[-1]: likely_place(rows, columns)}
 
     def _order_of(self, call: Call, role: str, value: ir.Value) -> list[int]:
         """The dims of a result from the most major on."""
@@ -118,7 +140,7 @@ class AttentionKernels:
         q, k, v, mask = (types.get(role) for role in ("q", "k", "v", "mask"))
         assert q is not None and k is not None and v is not None
         if call.spec.target.startswith("shardc."):
-            if isinstance(call.spec["q_offset"], IntValue):  # a rank's own row, known only as it runs
+            if isinstance(call.spec["q_offset"], IntValue) and not self._takes_place(types):
                 return False
         elif call.spec["dropout_p"] != 0:
             return False
@@ -133,6 +155,11 @@ class AttentionKernels:
             return False
         symbols = symbols_of(n for t in every for n in t.shape)
         return _fits(types) and all(self._symbols.has(symbol, types.values()) for symbol in symbols)
+
+    def _takes_place(self, types: Mapping[str, TensorType]) -> bool:
+        """Whether the place of a rank's rows, known only as it runs, goes with these tensors."""
+        every = [n for type_ in types.values() for n in type_.shape]
+        return self._places and "mask" not in types and not symbols_of(every)
 
     def _operand(self, role: str, value: ir.Value, loc: ir.Location, ip: ir.InsertionPoint) -> _Operand:
         shape = self._type(value).shape
@@ -206,7 +233,8 @@ def _settings(call: Call) -> tuple[bool, int, float, float]:
     """causal, q_offset, scale, and the lse of rows that see nothing, for which ATen's kernel says 0."""
     spec = call.spec
     if spec.target.startswith("shardc."):
-        return spec["causal"], spec["q_offset"], spec["scale"], -inf
+        offset = spec["q_offset"]
+        return spec["causal"], 0 if isinstance(offset, IntValue) else offset, spec["scale"], -inf
     scale = spec["scale"]
     return spec["is_causal"], 0, 1 / sqrt(spec["query"].shape[-1]) if scale is None else scale, 0.0
 

@@ -41,7 +41,7 @@ class SingleCalls:
         :func:`shardc.passes.fuse.kern_fuse.fuse_module` for ``choose`` and ``has``.
         """
         self._sweep()
-        self._write_attentions(strides, choose, has.any_attention and choose is None)
+        self._write_attentions(strides, choose, has)
         if has.grouped_matmuls:
             self._write_grouped(strides, choose)
         if has.linear_losses:
@@ -57,12 +57,14 @@ class SingleCalls:
         drop_unread(self._block)
 
     def _write_attentions(
-        self, strides: Mapping[ir.Value, Strides], choose: Choose | None, every: bool
+        self, strides: Mapping[ir.Value, Strides], choose: Choose | None, has: Capabilities
     ) -> None:
-        """Attention calls become kernels where that is faster, or ``every`` one."""
-        attentions = None
+        """Attention calls become kernels where that is faster; every one if none ``choose`` of any."""
+        attentions, every = None, has.any_attention and choose is None
         for step in self._take(ATTENTION):
-            attentions = attentions or AttentionKernels(self._block, strides, self._read.symbols)
+            attentions = attentions or AttentionKernels(
+                self._block, strides, self._read.symbols, places=not has.any_attention
+            )
             flops, phase = attentions.flops(step.op), phase_of(step.op)
             if not flops:
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from torch_mlir import ir
@@ -10,7 +10,7 @@ from torch_mlir import ir
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.build import At
 from shardc.dialects.kern.kernel import kernel
-from shardc.dialects.kern.size import symbols_of
+from shardc.dialects.kern.size import Symbol, symbols_of
 from shardc.dialects.kern.types import builtin_type
 from shardc.passes.fuse.reading.symbols import Symbols
 
@@ -20,17 +20,22 @@ def write_kernel(
     tensors: Sequence[ir.Value],
     results: Sequence[TensorType],
     symbols: Symbols,
+    numbers: Mapping[ir.Value, int] | None = None,
     **at: Unpack[At],
 ) -> tuple[list[ir.Value], list[ir.Value], ir.Operation, At]:
-    """A kernel that reads ``tensors`` and all symbolic sizes: the tensors of its body, its results, the op,
-    and where its body is to be written.
+    """A kernel that reads ``tensors``, all symbolic sizes, and ``numbers``, integers of the program with what
+    each is likely to be: the tensors and numbers of its body, its results, the op, and where its body is to
+    be written.
     """
     read = [(value, symbols.known_type(value)) for value in tensors]
     types = [type_ for _, type_ in read]
     sizes = sorted(symbols_of(n for t in (*types, *results) for n in t.shape))
-    ins = [*tensors, *(symbols.number(size, read, at["ip"]) for size in sizes)]
+    given = numbers or {}
+    ins = [*tensors, *(symbols.number(size, read, at["ip"]) for size in sizes), *given]
+    sizes += [Symbol(len(sizes) + number, likely) for number, likely in enumerate(given.values())]
     arguments, shapes = [builtin_type(t, at["loc"].context) for t in types], [t.shape for t in types]
     body, made, op = kernel(name, ins, arguments, results, symbols=sizes, shapes=shapes, **at)
     symbols.note(made[0].owner, results)
     inside = At(loc=at["loc"], ip=ir.InsertionPoint(body))
-    return [*list(body.arguments)[: len(read)]], made, op, inside
+    arguments_of = list(body.arguments)
+    return [*arguments_of[: len(read)], *arguments_of[len(ins) - len(given) :]], made, op, inside

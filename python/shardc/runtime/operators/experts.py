@@ -10,6 +10,8 @@ Gale et al., 2023.)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -38,6 +40,11 @@ def _ends(owners: Tensor, experts: int) -> Tensor:
     return torch.searchsorted(owners, torch.arange(experts, device=owners.device), right=True)
 
 
+def _of_each(order: Tensor, ends: Tensor) -> Sequence[Tensor]:
+    """The rows of each expert; behind them come those that have none."""
+    return order.tensor_split(ends)[:-1]
+
+
 def expert_mm(x: Tensor, w: Tensor, ids: Tensor, ways: int, share: float) -> Tensor:
     """Multiply each row with the matrix of its expert.
 
@@ -55,17 +62,15 @@ def expert_mm(x: Tensor, w: Tensor, ids: Tensor, ways: int, share: float) -> Ten
     """
     experts = len(w)
     owners, order = _owners(ids, experts, ways).sort()
-    rows = x[order]
+    ends = _ends(owners, experts)
     if x.is_cuda and x.dtype in _GROUPED:
-        made = torch.nn.functional.grouped_mm(rows, w, offs=_ends(owners, experts).to(torch.int32))
+        made = torch.nn.functional.grouped_mm(x[order], w, offs=ends.to(torch.int32))
         made = torch.where((owners < experts)[:, None], made, 0)
-    else:
-        made = x.new_zeros(len(x), w.shape[2])
-        start = 0
-        for matrix, end in zip(w, _ends(owners, experts).tolist(), strict=True):
-            torch.mm(rows[start:end], matrix, out=made[start:end])
-            start = end
-    return torch.empty_like(made).index_copy_(0, order, made)
+        return torch.empty_like(made).index_copy_(0, order, made)
+    made = x.new_zeros(len(x), w.shape[2])
+    for matrix, own in zip(w, _of_each(order, ends), strict=True):
+        made.index_copy_(0, own, x[own] @ matrix)
+    return made
 
 
 def expert_outer(x: Tensor, y: Tensor, ids: Tensor, experts: int, ways: int, share: float) -> Tensor:
@@ -83,14 +88,12 @@ def expert_outer(x: Tensor, y: Tensor, ids: Tensor, experts: int, ways: int, sha
         [E, K, N], in the dtype of ``x``.
     """
     owners, order = _owners(ids, experts, ways).sort()
-    left, right = x[order], y[order]
+    ends = _ends(owners, experts)
     if x.is_cuda and x.dtype in _GROUPED:
-        return torch.nn.functional.grouped_mm(left.t(), right, offs=_ends(owners, experts).to(torch.int32))
-    made = x.new_zeros(experts, x.shape[1], y.shape[1])
-    start = 0
-    for sums, end in zip(made, _ends(owners, experts).tolist(), strict=True):
-        torch.mm(left[start:end].t(), right[start:end], out=sums)
-        start = end
+        return torch.nn.functional.grouped_mm(x[order].t(), y[order], offs=ends.to(torch.int32))
+    made = x.new_empty(experts, x.shape[1], y.shape[1])
+    for sums, own in zip(made, _of_each(order, ends), strict=True):
+        torch.mm(x[own].t(), y[own], out=sums)
     return made
 
 
@@ -99,14 +102,14 @@ def _slots(ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tens
 
     Raises ExpertOverflow.
     """
-    way = (ids // (experts // ways)).view(blocks, -1)
-    wanted = torch.nn.functional.one_hot(way, ways)
-    places = wanted.cumsum(1)
-    if room < way.shape[1]:
-        _check_room(places[:, -1].amax(), room)
-    place = (places - 1).gather(2, way[..., None])[..., 0]
-    block = torch.arange(blocks, device=ids.device)[:, None]
-    return ((way * blocks + block) * room + place).flatten()
+    block = torch.arange(blocks, device=ids.device).repeat_interleave(ids.numel() // blocks)
+    parts, order = (ids // (experts // ways) * blocks + block).sort(stable=True)
+    every = torch.arange(ways * blocks, device=ids.device)
+    starts = torch.searchsorted(parts, every)
+    if room < ids.numel() // blocks:
+        _check_room((torch.searchsorted(parts, every, right=True) - starts).amax(), room)
+    places = torch.arange(ids.numel(), device=ids.device) - starts[parts]
+    return torch.empty_like(ids).index_copy_(0, order, parts * room + places)
 
 
 def _check_room(most: Tensor, room: int) -> None:

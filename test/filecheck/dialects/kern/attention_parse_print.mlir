@@ -23,3 +23,26 @@ func.func @grouped(%0: !torch.vtensor<[2,5,4,8],f32>, %1: !torch.vtensor<[2,7,2,
   }) {kern.name = "k"} : (!torch.tuple<vtensor<[2,5,4,8],f32>, vtensor<[2,7,2,8],f32>, vtensor<[2,1,1,7],i1>>) -> !torch.tuple<vtensor<[2,5,4,8],f32>, vtensor<[2,4,5],f32>>
   return
 }
+
+#q_plain = affine_map<(b, h, m, n, d, e) -> (b, h, m, d)>
+#k_plain = affine_map<(b, h, m, n, d, e) -> (b, h, n, d)>
+#v_plain = affine_map<(b, h, m, n, d, e) -> (b, h, n, e)>
+#out_plain = affine_map<(b, h, m, n, d, e) -> (b, h, m, e)>
+
+// The place of a rank's rows, behind all tensors.
+// CHECK-LABEL: @placed
+func.func @placed(%0: !torch.vtensor<[1,2,4,8],f32>, %1: !torch.vtensor<[1,2,16,8],f32>, %2: !torch.int) {
+  %ins = torch.prim.TupleConstruct %0, %1, %2 : !torch.vtensor<[1,2,4,8],f32>, !torch.vtensor<[1,2,16,8],f32>, !torch.int -> !torch.tuple<vtensor<[1,2,4,8],f32>, vtensor<[1,2,16,8],f32>, int>
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%q: tensor<1x2x4x8xf32>, %kv: tensor<1x2x16x8xf32>, %place: index):
+    // CHECK: %[[PLACE:[^ :]*]]: index):
+    // CHECK: "kern.attention"(%{{.*}}, %[[KV:.*]], %[[KV]], %[[PLACE]]) {causal = true
+    // CHECK-SAME: (tensor<1x2x4x8xf32>, tensor<1x2x16x8xf32>, tensor<1x2x16x8xf32>, index) ->
+    %out, %lse = "kern.attention"(%q, %kv, %kv, %place) {indexing_maps = [#q_plain, #k_plain, #v_plain, #out_plain, #lse], causal = true,
+      q_offset = 0 : i64, scale = 0.5 : f64, unseen_lse = 0xFFF0000000000000 : f64}
+      : (tensor<1x2x4x8xf32>, tensor<1x2x16x8xf32>, tensor<1x2x16x8xf32>, index) -> (tensor<1x2x4x8xf32>, tensor<1x2x4xf32>)
+    %t = builtin.unrealized_conversion_cast %out, %lse : tensor<1x2x4x8xf32>, tensor<1x2x4xf32> to tuple<tensor<1x2x4x8xf32>, tensor<1x2x4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<1x2x4x8xf32>, tensor<1x2x4xf32>>) -> ()
+  }) {kern.name = "k", kern.hints = array<i64: 6>, kern.shapes = [affine_map<()[s0] -> (1, 2, 4, 8)>, affine_map<()[s0] -> (1, 2, 16, 8)>, affine_map<()[s0] -> (1, 2, 4, 8)>, affine_map<()[s0] -> (1, 2, 4)>]} : (!torch.tuple<vtensor<[1,2,4,8],f32>, vtensor<[1,2,16,8],f32>, int>) -> !torch.tuple<vtensor<[1,2,4,8],f32>, vtensor<[1,2,4],f32>>
+  return
+}

@@ -25,10 +25,11 @@ func.func @step(%q: !torch.vtensor<[2,20,4,8],f32>, %kv: !torch.vtensor<[2,2,24,
 
 // -----
 
-// Where a rank's rows begin is known only as it runs: the call stays.
+// Where a rank's rows begin is known only as it runs: the kernel is given it behind all tensors.
 // CHECK-LABEL: func.func @step
-// CHECK-NOT: kern.kernel
-// CHECK: torch.operator "torch.shardc.attention"
+// CHECK: ^bb0(%[[Q:.*]]: tensor<2x4x20x8xf32>, %[[K:.*]]: tensor<2x4x20x8xf32>, %[[V:.*]]: tensor<2x4x20x8xf32>, %[[PLACE:.*]]: index):
+// CHECK: "kern.attention"(%[[Q]], %[[K]], %[[V]], %[[PLACE]])
+// CHECK-NOT: torch.operator
 func.func @step(%q: !torch.vtensor<[2,4,20,8],f32>, %offset: !torch.int) -> !torch.vtensor<[2,4,20,8],f32> {
   %none = torch.constant.none
   %true = torch.constant.bool true

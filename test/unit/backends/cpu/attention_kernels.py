@@ -17,7 +17,8 @@ from shardc.backends.cpu.compile import build_library
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.context import new_context
 from shardc.dialects.kern.attention_maps import KEYS, ROLES, map_of, write_attention
-from shardc.dialects.kern.kernel import kernel
+from shardc.dialects.kern.kernel import INTEGER, kernel
+from shardc.dialects.kern.size import Symbol
 from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
 from shardc.runtime.kernels.library import Library
@@ -28,7 +29,10 @@ BACKWARD = ("grad_out", "q", "k", "v", "out", "lse"), ("dq", "dk", "dv")
 
 @dataclass(frozen=True)
 class Case:
-    """One attention. ``heads_last``: heads lie beside their sizes, ``[batch, row, head, size]``."""
+    """One attention. ``heads_last``: heads lie beside their sizes, ``[batch, row, head, size]``.
+
+    ``place``: that of the first row, which the kernel is given as it runs; 0 for a kernel without.
+    """
 
     batch: int
     heads: int
@@ -41,6 +45,7 @@ class Case:
     causal: bool = False
     q_offset: int = 0
     heads_last: bool = False
+    place: int = 0
 
     @property
     def scale(self) -> float:
@@ -102,11 +107,14 @@ def attention_module(case: Case, mask: Tensor | None = None) -> tuple[ir.Module,
             roles = [*given, *["mask"][: mask is not None], *made]
             group = case.heads // case.kv_heads
             maps = [map_of(d, group if r in KEYS else 1, context) for d, r in zip(dims, roles, strict=True)]
+            numbers = [Symbol(0, case.place)][: case.place]
+            taken = [*(write_type(t, context) for t in inputs), *[ir.Type.parse(INTEGER)] * len(numbers)]
             with ir.InsertionPoint(module.body):
-                block = func.FuncOp(name, ([write_type(t, context) for t in inputs], [])).add_entry_block()
+                block = func.FuncOp(name, (taken, [])).add_entry_block()
             ip = ir.InsertionPoint(block)
             arguments, made_types = ([builtin_type(t, context) for t in types] for types in (inputs, results))
-            body, _, _ = kernel(name, list(block.arguments), arguments, results, loc=loc, ip=ip)
+            shapes = {"symbols": numbers, "shapes": [t.shape for t in inputs]} if numbers else {}
+            body, _, _ = kernel(name, list(block.arguments), arguments, results, **shapes, loc=loc, ip=ip)
             inside = ir.InsertionPoint(body)
             settings = case.causal, case.q_offset, case.scale, -math.inf
             values = write_attention(
@@ -127,7 +135,7 @@ def in_f64(case: Case, given: dict[str, Tensor], mask: Tensor | None = None) -> 
     keys, values = (wide[role].repeat_interleave(group, 1) for role in "kv")
     scores = wide["q"] @ keys.mT * case.scale
     seen = torch.ones(case.queries, case.keys, dtype=torch.bool)
-    seen = seen.tril(case.q_offset) if case.causal else seen
+    seen = seen.tril(case.q_offset + case.place) if case.causal else seen
     if mask is not None and mask.dtype == torch.bool:
         seen = seen & mask
     elif mask is not None:

@@ -39,6 +39,7 @@ CASES = {
     "one of everything": (Case(1, 1, 1, 1, 1, 1, 1), None),
     "grouped, causal, heads last": (Case(2, 6, 2, 7, 7, 5, 3, causal=True, heads_last=True), None),
     "offset": (Case(1, 2, 2, 127, 129, 32, 33, causal=True, q_offset=2), None),
+    "a place given as it runs": (Case(1, 4, 2, 33, 129, 32, 33, causal=True, place=70), None),
     "rows that see nothing": (
         Case(2, 2, 1, 129, 127, 64, 64, causal=True, q_offset=-5),
         added(1, 2, 129, 127),
@@ -51,16 +52,16 @@ CASES = {
 
 def check(case: Case, mask: torch.Tensor | None) -> None:
     forward, backward = compiled_attention(case, mask)
-    given, masks = case.tensors(), [] if mask is None else [mask]
+    given, more = case.tensors(), [*([] if mask is None else [mask]), *[case.place] * (case.place > 0)]
     exact = in_f64(case, given, mask)
     operands = [given[r] for r in "qkv"]
-    out, lse = forward(*operands, *masks)
+    out, lse = forward(*operands, *more)
     saved = [
         case.ordered(exact["out"]).to(case.dtype).contiguous(),
         case.ordered(exact["lse"]).float().contiguous(),
     ]
     found = {"out": out, "lse": lse} | dict(
-        zip(("dq", "dk", "dv"), backward(given["grad_out"], *operands, *saved, *masks), strict=True)
+        zip(("dq", "dk", "dv"), backward(given["grad_out"], *operands, *saved, *more), strict=True)
     )
     gradients = max(exact[r].abs().max().item() for r in ("dq", "dk", "dv"))
     for role, got in found.items():
