@@ -38,6 +38,12 @@ def _own_experts(local: Local, **changed: object) -> Sequence[object]:
     return [emit_with(local, **changed)]
 
 
+@rule_for("shardc.expert_ids")
+def expert_ids(call: OpCall) -> Rule:
+    """``ids -> ids``; padding must be an expert's number, too."""
+    return Rule(((("m",),),), ((("m",),),), {"m": call["ids"].numel}, neutral={"m": (0.0,)})
+
+
 @rule_for("shardc.expert_mm")
 def expert_mm(call: OpCall) -> Rule:
     """``(x, w, ids) -> rows``; rows of other ranks' experts are zeros."""

@@ -3,7 +3,8 @@
 ``shardc::expert_mm`` multiplies each row with the matrix of its expert; ``shardc::expert_outer`` is the
 matrices' gradient. Rows may come in ``ways`` equal blocks, each for an equal block of the experts.
 ``shardc::dispatch`` copies rows to such blocks, of a static size, and ``shardc::collect`` takes results back
-to the rows' own order. Neither drops a row: where there is too little room, a step stops. (GShard, Lepikhin
+to the rows' own order. Neither drops a row: where there is too little room, a step stops. Indices of experts
+go through ``shardc::expert_ids`` first, which stops a step that has one of no expert. (GShard, Lepikhin
 et al., 2021, dispatches by products with one-hot tensors; grouped products of sorted rows are MegaBlocks',
 Gale et al., 2023.)
 """
@@ -13,9 +14,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import ExpertOverflow
+from ..errors import ExpertOverflow, NoSuchExpert
+from ..source import calling_line
 from .define import define
 
+IDS_SCHEMA = "(Tensor ids, int experts) -> Tensor"
 MM_SCHEMA = "(Tensor x, Tensor w, Tensor ids, int ways, float share) -> Tensor"
 OUTER_SCHEMA = "(Tensor x, Tensor y, Tensor ids, int experts, int ways, float share) -> Tensor"
 DISPATCH_SCHEMA = "(Tensor x, Tensor ids, int experts, int ways, int blocks, int room) -> Tensor"
@@ -24,6 +27,30 @@ COLLECT_SCHEMA = "(Tensor y, Tensor ids, int experts) -> Tensor"
 EMPTY = -1
 """The expert of a slot that holds no row."""
 _GROUPED = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def expert_ids(ids: Tensor, experts: int) -> Tensor:
+    """Check the expert of each row.
+
+    Args:
+        ids: Integers [S].
+        experts: The number of experts.
+
+    Returns:
+        A copy of ``ids``.
+
+    Raises:
+        NoSuchExpert: An index is not from 0 to ``experts`` - 1. On a GPU an assertion fails, later.
+    """
+    outside = (ids < 0) | (ids >= experts)
+    if ids.is_cuda:
+        what = f"NoSuchExpert: a row's expert is none of {experts} ({calling_line()})"
+        torch.ops.aten._assert_async.msg(~outside.any(), what)
+    elif outside.any():
+        what = f"aten.index.Tensor: a row chooses expert {int(ids[outside][0])}, and there are {experts}"
+        hint = f"find what gives this index: experts are 0 to {experts - 1}, none counts from the end"
+        raise NoSuchExpert(what, calling_line(), hint)
+    return ids.clone()
 
 
 def _owners(ids: Tensor, experts: int, ways: int) -> Tensor:
@@ -116,7 +143,8 @@ def _check_room(most: Tensor, room: int) -> None:
         torch.ops.aten._assert_async.msg(most <= room, f"ExpertOverflow: {what}; raise expert_capacity")
     elif most > room:
         what = f"{int(most)} of a device's rows go to experts that have room for {room}"
-        raise ExpertOverflow(what, hint="raise expert_capacity, or leave it out: then there is room for all")
+        hint = "raise expert_capacity, or leave it out: then there is room for all"
+        raise ExpertOverflow(what, calling_line(), hint)
 
 
 def dispatch(x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
@@ -177,6 +205,10 @@ def collect(y: Tensor, ids: Tensor, experts: int) -> Tensor:
     return y.flatten(0, 2)[_slots(ids, experts, ways, blocks, room)]
 
 
+def _fake_ids(ids: Tensor, experts: int) -> Tensor:
+    return torch.empty_like(ids)
+
+
 def _fake_mm(x: Tensor, w: Tensor, ids: Tensor, ways: int, share: float) -> Tensor:
     return x.new_empty(x.shape[0], w.shape[2])
 
@@ -197,6 +229,7 @@ def _fake_collect(y: Tensor, ids: Tensor, experts: int) -> Tensor:
     return y.new_empty(ids.shape[0], y.shape[3])
 
 
+define("expert_ids", IDS_SCHEMA, expert_ids, _fake_ids)
 define("expert_mm", MM_SCHEMA, expert_mm, _fake_mm)
 define("expert_outer", OUTER_SCHEMA, expert_outer, _fake_outer)
 define("dispatch", DISPATCH_SCHEMA, dispatch, _fake_dispatch)

@@ -8,7 +8,7 @@ import torch
 import shardc.runtime.operators.experts  # noqa: F401  (defines the operators)
 from shardc.dialects.rules.proving.execution import sample
 from shardc.dialects.rules.proving.proof import prove
-from shardc.runtime.errors import ExpertOverflow
+from shardc.runtime.errors import ExpertOverflow, NoSuchExpert
 
 ROWS, EXPERTS, K, N = 24, 6, 4, 8
 X, Y, W = sample(ROWS, K), sample(ROWS, N, seed=3), sample(EXPERTS, K, N, seed=5)
@@ -66,3 +66,18 @@ def test_no_row_is_dropped() -> None:
     ids = torch.tensor([0, 0, 0, 1] * 2)
     with pytest.raises(ExpertOverflow, match="3 of a device's rows go to experts that have room for 2"):
         torch.ops.shardc.dispatch(sample(8, 4), ids, 2, 2, 2, 2)
+
+
+def test_indices_of_experts_are_cut_as_rows() -> None:
+    ids = torch.randint(0, EXPERTS, (ROWS,), generator=torch.Generator().manual_seed(0))
+    proof = prove("shardc.expert_ids", (ids, EXPERTS), ways=(2, 3))
+    assert str(proof.rule) == "([m])->([m])"
+    assert not proof.unreached
+    assert torch.equal(torch.ops.shardc.expert_ids(ids, EXPERTS), ids)
+    assert torch.ops.shardc.expert_ids(ids[:0], EXPERTS).shape == (0,)
+
+
+@pytest.mark.parametrize("index", [-1, EXPERTS, 2**40])
+def test_an_index_of_no_expert(index: int) -> None:
+    with pytest.raises(NoSuchExpert, match=f"expert {index}, and there are 6(?s:.)*experts are 0 to 5"):
+        torch.ops.shardc.expert_ids(torch.tensor([0, 5, index]), EXPERTS)
