@@ -127,3 +127,11 @@ def collect(call: OpCall) -> Rule:
         linear=(frozenset({0}),),
         neutral={"b": None},
     )
+
+
+@rule_for("shardc.beyond_room")
+def beyond_room(call: OpCall) -> Rule:
+    """``ids [(b r)] -> [b]``."""
+    sizes = {"b": call["blocks"], "r": call["ids"].numel // call["blocks"]}
+    replicate = frozenset("r")
+    return Rule(((ROWS,),), ((("b",),),), sizes, replicate=replicate, lower=_own_blocks, neutral={"b": None})
