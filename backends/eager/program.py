@@ -12,7 +12,7 @@ from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.oracle import ExecutionFailed
 from shardc.dialects.aten.call import Call, CallReader, is_constant, target_name
 from shardc.dialects.location import source_line
-from shardc.runtime.errors import ExpertOverflow
+from shardc.runtime.errors import ExpertOverflow, NoSuchExpert
 
 STEP = "step"
 
@@ -30,11 +30,16 @@ class Instruction:
 
 @contextmanager
 def blamed_on(op: ir.Operation) -> Iterator[None]:
-    """Turns whatever is raised inside into ExecutionFailed with the op's name and line."""
+    """Turns whatever is raised inside into ExecutionFailed with the op's name and line.
+
+    What a step raises of its batch stays what it is, with the line.
+    """
     try:
         yield
-    except (ShardcError, ExpertOverflow):
+    except ShardcError:
         raise
+    except (ExpertOverflow, NoSuchExpert) as error:
+        raise type(error)(error.what, source_line(op.location), error.hint) from error
     except Exception as error:
         reason = str(error).split("\n")[0] or type(error).__name__
         if isinstance(error, KeyError):

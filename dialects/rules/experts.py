@@ -38,6 +38,12 @@ def _own_experts(local: Local, **changed: object) -> Sequence[object]:
     return [emit_with(local, **changed)]
 
 
+@rule_for("shardc.expert_ids")
+def expert_ids(call: OpCall) -> Rule:
+    """``ids -> ids``; padding must be an expert's number, too."""
+    return Rule(((("m",),),), ((("m",),),), {"m": call["ids"].numel}, neutral={"m": (0.0,)})
+
+
 @rule_for("shardc.expert_mm")
 def expert_mm(call: OpCall) -> Rule:
     """``(x, w, ids) -> rows``; rows of other ranks' experts are zeros."""
@@ -121,3 +127,11 @@ def collect(call: OpCall) -> Rule:
         linear=(frozenset({0}),),
         neutral={"b": None},
     )
+
+
+@rule_for("shardc.beyond_room")
+def beyond_room(call: OpCall) -> Rule:
+    """``ids [(b r)] -> [b]``."""
+    sizes = {"b": call["blocks"], "r": call["ids"].numel // call["blocks"]}
+    replicate = frozenset("r")
+    return Rule(((ROWS,),), ((("b",),),), sizes, replicate=replicate, lower=_own_blocks, neutral={"b": None})

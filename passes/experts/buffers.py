@@ -30,8 +30,16 @@ class Buffers:
     one are repeated as they are.
     """
 
-    def __init__(self, program: Program, codec: ShardingCodec, layout: Layout, nodes: Sequence[Node]) -> None:
-        self._program, self._codec, self._layout = program, codec, layout
+    def __init__(
+        self,
+        program: Program,
+        codec: ShardingCodec,
+        layout: Layout,
+        nodes: Sequence[Node],
+        drops: bool = False,
+    ) -> None:
+        """``drops``: rows for which there is no room do not stop the step."""
+        self._program, self._codec, self._layout, self._drops = program, codec, layout, drops
         self._nodes, self._builder = nodes, CallBuilder(program.block)
         self._made: dict[int, ir.Value] = {}
         self._behind = {n.results[0]: True for n in nodes if n.spec.target == PRODUCT}
@@ -55,7 +63,7 @@ class Buffers:
         type_ = self._flat(self._program.types[result])
         made = call(PRODUCT, (*args, self._layout.share), [type_]).results[0]
         self._made[result] = made
-        args = (self._back(call, made, type_), self._routing, self._layout.experts)
+        args = (self._back(call, made, type_), self._routing, self._layout.experts, self._drops)
         back = call("shardc.collect", args, [self._program.types[result]])
         node.op.results[0].replace_all_uses_with(back.results[0])
 
@@ -115,7 +123,7 @@ class Buffers:
         if self._ids is None:
             layout, call = self._layout, self._call(node)
             type_ = self._program.types[node.operands[2]].with_shape(layout.shape)
-            args = (self._routing, layout.experts, *layout.shape)
+            args = (self._routing, layout.experts, *layout.shape, self._drops)
             made = call("shardc.dispatch_ids", args, [type_]).results[0]
             self._ids = self._moved(call, made, type_, (prod(type_.shape),))
         return self._ids
@@ -173,7 +181,7 @@ class Buffers:
             flat = type_.with_shape((layout.rows, width))
             rows = call("aten.view", (rows, flat.shape), [flat]).results[0]
         buffer = type_.with_shape((*layout.shape, width))
-        args = (rows, self._routing, layout.experts, *layout.shape)
+        args = (rows, self._routing, layout.experts, *layout.shape, self._drops)
         made = call("shardc.dispatch", args, [buffer]).results[0]
         return self._moved(call, made, buffer, self._flat(type_).shape)
 

@@ -12,6 +12,7 @@ from shardc.passes.experts.buffers import Buffers
 from shardc.passes.experts.chosen_matrix import table_sum
 from shardc.passes.experts.expert_weights import OUTER, PRODUCT, weight_argument
 from shardc.passes.experts.layout import Layout
+from shardc.passes.experts.torch_guard_experts import BEYOND, count_beyond
 from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.manager.reading import Reading, ReadingPass
@@ -42,10 +43,13 @@ class DistDispatch(ReadingPass):
             elif (summed := table_sum(program, node)) is not None and summed[1] in groups:
                 groups[summed[1]].append(node)
         changed = False
-        for nodes in groups.values():
+        counts = {node.operands[0]: node for node in program.nodes if node.spec.target == BEYOND}
+        for routing, nodes in groups.items():
             layout = _layout(program, codec, nodes, self.capacity or None)
             if layout is not None:
-                Buffers(program, codec, layout, nodes).write()
+                Buffers(program, codec, layout, nodes, drops=bool(counts)).write()
+                if routing in counts:
+                    count_beyond(program, counts[routing], layout)
                 changed = True
         if changed:
             drop_unread(program.block)

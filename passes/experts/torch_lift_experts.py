@@ -62,6 +62,7 @@ class _Writer:
 
     def __init__(self, program: Program) -> None:
         self._program, self._builder = program, CallBuilder(program.block)
+        self._checked: dict[int, ir.Value] = {}
 
     def lift_product(self, node: Node) -> None:
         """``bmm(w[ids], x[:, :, None])`` or ``bmm(x[:, None], w[ids])``."""
@@ -78,8 +79,8 @@ class _Writer:
         call = self._call(node)
         turned = chosen.turned == (right is not None)
         matrices = self._chosen(call, chosen, turned)
-        share = 1.0 / self._program.types[chosen.w].shape[0]
-        args = (rows, matrices, self._program.values[chosen.ids], 1, share)
+        experts = self._program.types[chosen.w].shape[0]
+        args = (rows, matrices, self._ids(chosen.ids, experts, node), 1, 1.0 / experts)
         product = call("shardc.expert_mm", args, [made.with_shape(shape)]).results[0]
         for view in flat_views(self._program, node.results[0], shape):
             view.op.results[0].replace_all_uses_with(product)
@@ -101,7 +102,7 @@ class _Writer:
         call, experts = self._call(node), program.types[found[0]].shape[0]
         type_ = program.types[product.results[0]].with_shape(program.types[node.results[0]].shape)
         sides = (y, x) if turned else (x, y)
-        args = (*sides, program.values[found[1]], experts, 1, 1.0 / experts)
+        args = (*sides, self._ids(found[1], experts, node), experts, 1, 1.0 / experts)
         sums, _ = self._cast(call, call("shardc.expert_outer", args, [type_]).results[0], type_, casts)
         copy_attributes(node.op, sums.owner, "dist.name")
         node.op.results[0].replace_all_uses_with(sums)
@@ -110,6 +111,19 @@ class _Writer:
         marks = attributes_of(node.op, "dist.phase", "dist.module")
         place = ir.InsertionPoint(node.op)
         return partial(self._builder.call, loc=node.op.location, ip=place, attributes=marks)
+
+    def _ids(self, value: int, experts: int, node: Node) -> ir.Value:
+        """The expert of each row, checked once, where it is made; all that read it read what was checked."""
+        if value not in self._checked:
+            ids, made = self._program.values[value], producer(self._program, value)
+            count = self._builder.argument(experts, "int", ir.InsertionPoint(node.op))
+            ip = ir.InsertionPoint.after(count.owner if made is None else made.op)
+            type_ = self._program.types[value]
+            check = self._call(node)("shardc.expert_ids", (ids, count), [type_], ip=ip)
+            ids.replace_all_uses_with(check.results[0])
+            check.operands[0] = ids
+            self._checked[value] = check.results[0]
+        return self._checked[value]
 
     def _rows(self, node: Node, value: int) -> ir.Value | None:
         """An operand of rows [S, K]; None if its shape does not say which dim is which."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from models import TRAININGS, Batch, Training, default_f64
@@ -105,6 +105,7 @@ class Captured:
         recompute: Recompute = "none",
         expert_capacity: float | None = None,
         cluster: Cluster | None = None,
+        on_overflow: Literal["stop", "rerun"] = "stop",
     ) -> Compiled:
         with new_context():
             capture = replace(self.capture, module=ir.Module.parse(self.text))
@@ -119,6 +120,7 @@ class Captured:
             recompute=recompute,
             expert_capacity=expert_capacity,
             cluster=cluster,
+            on_overflow=on_overflow,
         )
 
 

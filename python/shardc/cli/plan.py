@@ -25,6 +25,7 @@ OPTIONS = (
     "memory_budget",
     "constraints",
     "shares",
+    "on_overflow",
 )
 """Options of compile_step that a price depends on."""
 

@@ -42,6 +42,7 @@ WARNINGS = {
     "ModeCompiled": "The model went to another mode, train or eval, and a program for it was compiled.",
     "ModelTracedAgain": "The model changed in a way that left its program as it was.",
     "ResultMismatch": "A call's result differs from what was compiled for, and makes no number wrong.",
+    "RoomCompiled": "Rows had too little room at their experts: a program with room for all was compiled.",
     "SchedulerNotSaved": "A checkpoint lacks the state of a scheduler that works on the optimizer.",
     "ShapeCompiled": "A batch of another shape came, and a program for it was compiled.",
     "StepNotCaptured": "A step runs without a CUDA graph.",

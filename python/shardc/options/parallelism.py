@@ -11,7 +11,7 @@ from shardc.cost.cluster.mapping import Placement
 from shardc.cost.cluster.names import find_cluster, is_local
 from shardc.diagnostics.cli import BadMesh
 from shardc.diagnostics.passes.accumulate import OneMicroBatch
-from shardc.diagnostics.passes.pipeline import ReshardOfStages
+from shardc.diagnostics.passes.pipeline import RerunOfParts, ReshardOfStages
 from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.diagnostics.passes.recompute import BudgetAndRecompute, BudgetOfStages
 from shardc.diagnostics.passes.search import MeshNotSearched, NotSearched
@@ -26,6 +26,8 @@ from shardc.options.sizes import size_of
 
 PlanLike = str | Path | Mapping[str, object]
 ClusterLike = str | Path | Cluster
+Overflow = Literal["stop", "rerun"]
+"""What a step does where more rows go to experts than there is room for."""
 MICRO = "micro"
 """The time axis of micro-batches."""
 MOST_DEVICES = 2**31 - 1
@@ -163,6 +165,13 @@ class Parallelism(Group):
         convert=shares_of,
     )
 
+    on_overflow: Overflow = option(
+        "stop",
+        "Where more rows go to experts than expert_capacity has room for: stop, or run the step again with "
+        "room for all rows, by a program that is compiled at the first such step. All ranks agree by one "
+        "all-reduce of a number, and the state is updated once.",
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_mesh(self.mesh, self.micro_batches)
@@ -170,6 +179,8 @@ class Parallelism(Group):
             self._settle_shares(self.shares)
         if not self.reshard_after_forward and self.pipeline_axis():
             raise ReshardOfStages()
+        if self.on_overflow == "rerun" and (self.pipeline_axis() or self.per_micro_batch):
+            raise RerunOfParts(parts="stages" if self.pipeline_axis() else "micro-batches")
         if self.memory_budget is not None and self.recompute != "none":
             raise BudgetAndRecompute(recompute=self.recompute)
         if self.memory_budget is not None and self.pipeline_axis():

@@ -121,6 +121,7 @@ class Pricer:
             reduce_dtype=chosen.numerics.reduce_dtype,
             reshard_after_forward=chosen.parallelism.reshard_after_forward,
             expert_capacity=chosen.parallelism.expert_capacity,
+            on_overflow=chosen.parallelism.on_overflow,
         )
         make = partial(
             compile_capture, **read.keywords, pipeline=pipeline, cluster=self._cluster, verify=verify

@@ -36,6 +36,10 @@ class ExpertOverflow(RuntimeFailure):
     """Under ``expert_capacity`` more rows go to a device's experts than there is room for."""
 
 
+class NoSuchExpert(RuntimeFailure, IndexError):
+    """A row's index of its expert is negative, or not below the number of experts."""
+
+
 class WorldMismatch(RuntimeFailure):
     """The number of running ranks is not the size of the mesh that the program was compiled for."""
 

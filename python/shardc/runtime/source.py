@@ -3,6 +3,7 @@
 import itertools
 import linecache
 import re
+import sys
 from collections.abc import Sequence
 from functools import cache
 
@@ -21,6 +22,14 @@ def listed(text: str, name: str) -> str:
 def user_line(file: str, line: int) -> str | None:
     """``model.py:12`` for a line, counted from 1, of a program's file; None if nothing above it names one."""
     return place_above(linecache.getlines(file), line)
+
+
+def calling_line() -> str | None:
+    """:func:`user_line` of the program that is calling; None outside of programs."""
+    frame = sys._getframe(1)
+    while frame is not None and "GROUPS" not in frame.f_globals:
+        frame = frame.f_back
+    return None if frame is None else user_line(frame.f_code.co_filename, frame.f_lineno)
 
 
 def place_above(lines: Sequence[str], line: int) -> str | None:

@@ -44,6 +44,7 @@ from .memory import check_memory, told
 from .operators import (  # noqa: F401
     attention,
     causal_convolution,
+    dispatch,
     experts,
     folded_attention,
     random,
@@ -57,6 +58,7 @@ from .report import logs, progress
 from .report.calls import AROUND, Call, Calls
 from .report.live_bytes import LiveBytes
 from .report.timeline import recorded, write_timeline
+from .room import Room
 from .same_batch import SameBatch
 from .state import Shared, Source, State
 from .tensor_file import TensorFile
@@ -112,6 +114,7 @@ class TrainStep:
         self._saver = Saver()
         self._same_batch = SameBatch(self._mesh.world_size)
         self._outputs = Outputs(manifest.get("results", []), self._mesh, self._place)
+        self._room: Room[TrainStep] = Room(manifest.get("results", []))
         self._graphed: GraphedStep | None = None
         self._check: Callable[[], TrainStep | None] | None = None
         self._others: OtherPrograms | None = None
@@ -290,6 +293,8 @@ class TrainStep:
             raise GraphNotCaptured(f"CUDA graphs are for GPUs, and {where}")
         if self._outputs:
             raise GraphNotCaptured("a CUDA graph of a step returns its loss alone, and this one has outputs")
+        if self._room:
+            raise GraphNotCaptured("a CUDA graph cannot run again, and this step may: on_overflow='rerun'")
         kept = [leaf.role in STATE_ROLES or leaf.role == "constant" for leaf in self._arguments]
         self._graphed = GraphedStep(self._function, self._rank, kept)
         if self._manifest["pipeline"]:
@@ -309,6 +314,10 @@ class TrainStep:
         returns, over the same state, runs in the place of this one.
         """
         self._check = check
+
+    def run_again_by(self, roomy: Callable[[], TrainStep]) -> None:
+        """Run a step whose rows have too little room at their experts by ``roomy``'s, over the same state."""
+        self._room.roomy = roomy
 
     def have_others(self, others: OtherPrograms) -> None:
         """Run batches of other shapes, whole ones, by ``others``."""
@@ -481,6 +490,9 @@ class TrainStep:
         if self._is_first:
             self._program.first_run.end()
             self._is_first = False
+        made, beyond = self._room.split(made)
+        if beyond:
+            return self._advance_by(self._room.other(beyond, self.steps_done), inputs)
         self.steps_done += 1
         self.state.refresh()
         return self._outputs.result(made)

@@ -62,6 +62,7 @@ from shardc.step.modules.constraints import layouts_of
 from shardc.step.modules.recomputed import recomputed
 from shardc.step.once import Request
 from shardc.step.other_shapes import OtherShapes, bucketed
+from shardc.step.roomy import Roomy
 from shardc.step.shard import Compiled, mesh_of, model_plan_of
 from shardc.step.share_state import follow, share_state, shared_with, slots_of
 from shardc.step.values import batch_leaves, example_inputs
@@ -90,6 +91,7 @@ class CompiledStep:
     _forwards: Forwards
     _others: OtherShapes[CompiledStep]
     _modes: list[CompiledStep]
+    _roomy: Roomy[CompiledStep]
     _device: str | None = None
     _running: TrainStep | None = field(default=None, init=False)
     _places: Places | None = field(default=None, init=False)
@@ -135,7 +137,7 @@ class CompiledStep:
         whole_number(steps, "steps")
         shapes = {f"batch {shape}": step for shape, step in self._others.made.items()}
         modes = {f"another mode, number {n + 1}": step for n, step in enumerate(self._modes)}
-        made = {**shapes, **modes, **self._forwards.made}
+        made = {**shapes, **modes, **self._roomy.made, **self._forwards.made}
         return replace(self._proof(steps), others=tuple((n, of.check(steps)) for n, of in made.items()))
 
     def _proof(self, steps: int) -> Proof:
@@ -233,6 +235,8 @@ class CompiledStep:
             running.bind(optimizer)
             running.check_before_steps(self._watch)
             running.have_others(self._others)
+            if self._roomy:
+                running.run_again_by(lambda: self._roomy.step().running)
             self._running = running
         elif self._places is not None:
             self._places.check()
@@ -430,8 +434,13 @@ def compile_with(
         with torch.enable_grad():
             return compile_with(model, optimizer, batch, options, loss, plan=compiled.plan)
 
+    def compile_roomy(roomy: StepOptions) -> CompiledStep:
+        with torch.enable_grad():
+            return compile_with(model, optimizer, example_batch, roomy, loss, plan=compiled.plan)
+
     device = "cpu" if on_host else None
-    forwards = Forwards(uncompiled(model), loss, options)
+    roomy = Roomy(options, compile_roomy)
+    forwards = Forwards(uncompiled(model), loss, roomy.options)
     others = OtherShapes(options.shapes, example_batch, compile_for, watch.check_start)
     step = CompiledStep(
         compiled,
@@ -444,6 +453,7 @@ def compile_with(
         forwards,
         others,
         modes,
+        roomy,
         device,
     )
     if numerics.verify and not (outcome := step.check()).passed:

@@ -116,7 +116,7 @@ class Request:
         step = self.mesh, chosen, content, model_plan, cut, self.pipeline, self.held, self.cluster
         parallelism = options.parallelism
         kept = parallelism.recompute, parallelism.memory_budget, parallelism.reshard_after_forward
-        kept = *kept, parallelism.expert_capacity
+        kept = *kept, parallelism.expert_capacity, parallelism.on_overflow
         return *step, options.kernels, options.numerics, *kept
 
     @cached_property
@@ -169,6 +169,7 @@ class Request:
             reduce_dtype=options.numerics.reduce_dtype,
             reshard_after_forward=options.parallelism.reshard_after_forward,
             expert_capacity=options.parallelism.expert_capacity,
+            on_overflow=options.parallelism.on_overflow,
         )
         if not options.kernels.fuse or self.target is None:
             return found, True
@@ -188,6 +189,7 @@ class Request:
             reduce_dtype=self.options.numerics.reduce_dtype,
             reshard_after_forward=self.options.parallelism.reshard_after_forward,
             expert_capacity=self.options.parallelism.expert_capacity,
+            on_overflow=self.options.parallelism.on_overflow,
         )
 
     def _copy(self) -> Capture:

@@ -25,7 +25,7 @@ from shardc.dialects.dist.axis import share_name
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.frontend.step.spec import Capture
-from shardc.options.parallelism import MICRO, Parallelism, PlanLike, check_mesh
+from shardc.options.parallelism import MICRO, Overflow, Parallelism, PlanLike, check_mesh
 from shardc.options.pipeline import Pipeline
 from shardc.options.presets import AUTO
 from shardc.options.recompute import Recompute
@@ -34,6 +34,7 @@ from shardc.passes.accumulate.torch_accumulate import TorchAccumulate
 from shardc.passes.budget.number_forward import compute_again, number_forward
 from shardc.passes.budget.read_graph import Choices, read_choices
 from shardc.passes.experts.dist_dispatch import DistDispatch
+from shardc.passes.experts.torch_guard_experts import TorchGuardExperts
 from shardc.passes.interleave.on_rank import without_rows
 from shardc.passes.manager.attributes import edge_key
 from shardc.passes.manager.base import Pass
@@ -96,6 +97,12 @@ def _to_level_2(reshard_after_forward: bool, expert_capacity: float | None) -> l
     """The passes from a plan's shardings to level 2."""
     dispatch = DistDispatch(expert_capacity or 0.0)
     return [DistConstrain(), dispatch, *build(_PROPAGATE), DistInsertReshards(reshard_after_forward)]
+
+
+def _ingest(expert_capacity: float | None, on_overflow: Overflow) -> list[Pass]:
+    """The passes to level 1."""
+    guards = [TorchGuardExperts()] if expert_capacity is not None and on_overflow == "rerun" else []
+    return [*build(_INGEST), *guards]
 
 
 def _recompute(recompute: Recompute) -> list[Pass]:
@@ -291,6 +298,7 @@ def capture_choices(
     reduce_dtype: str | None = None,
     reshard_after_forward: bool = True,
     expert_capacity: float | None = None,
+    on_overflow: Overflow = "stop",
 ) -> Choices:
     """What of a captured step can be computed again, with sizes and work of a device under a plan.
 
@@ -298,7 +306,7 @@ def capture_choices(
     """
     module = capture.module
     with collect_remarks(), collection_paused():
-        run(module, build(_INGEST))
+        run(module, _ingest(expert_capacity, on_overflow))
         calls = number_forward(module)
         if reduce_dtype is not None:
             run(module, [TorchReduceDtype()])
@@ -326,6 +334,7 @@ def compile_capture(
     reduce_dtype: str | None = None,
     reshard_after_forward: bool = True,
     expert_capacity: float | None = None,
+    on_overflow: Overflow = "stop",
     verify: bool = True,
 ) -> Compiled:
     """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
@@ -336,7 +345,8 @@ def compile_capture(
     numbers of ops of the forward (:mod:`shardc.passes.budget.number_forward`).
     ``reduce_dtype``: ``float32`` for sums of 16-bit gradients in f32. ``reshard_after_forward``: gather
     parameters in backward again. ``expert_capacity``: room for rows at experts, by an equal
-    share. ``verify``: check what each level promises.
+    share. ``on_overflow``: ``rerun`` counts the rows beyond it, and keeps the state where there are any.
+    ``verify``: check what each level promises.
 
     Raises NotAPipeline for such options where the plan has none.
     """
@@ -351,7 +361,7 @@ def compile_capture(
             levels.keep(ANNOTATED, module)
 
     with collect_remarks() as remarks, collection_paused():
-        run(module, build(_INGEST), after_pass=passed)
+        run(module, _ingest(expert_capacity, on_overflow), after_pass=passed)
         levels.keep(GLOBAL, _global(module, micro_batches))
         if isinstance(recompute, frozenset):
             compute_again(module, recompute)

@@ -266,6 +266,17 @@ class ReshardOfStages(PipelineError):
     hint = 'pass gather="step"'
 
 
+class RerunOfParts(PipelineError):
+    """A step of several programs is to be run again where rows have too little room at their experts.
+
+    Fails: ``plan="pipeline*expert", expert_capacity=1.5, on_overflow="rerun"``.
+    Works: the same with ``on_overflow="stop"``, or ``plan="data*expert"``.
+    """
+
+    template = "on_overflow='rerun' runs a whole step again, and here {parts} are programs of their own"
+    hint = "leave on_overflow out, or expert_capacity: then there is room for all rows"
+
+
 class BadScheduleFile(PipelineError):
     """A schedule's file is missing or cannot be read."""
 

@@ -1,11 +1,9 @@
-"""Mixtures of experts: products of rows with their experts' matrices, and rows brought to their experts.
+"""Mixtures of experts: products of rows with their experts' matrices.
 
 ``shardc::expert_mm`` multiplies each row with the matrix of its expert; ``shardc::expert_outer`` is the
 matrices' gradient. Rows may come in ``ways`` equal blocks, each for an equal block of the experts.
-``shardc::dispatch`` copies rows to such blocks, of a static size, and ``shardc::collect`` takes results back
-to the rows' own order. Neither drops a row: where there is too little room, a step stops. (GShard, Lepikhin
-et al., 2021, dispatches by products with one-hot tensors; grouped products of sorted rows are MegaBlocks',
-Gale et al., 2023.)
+Indices of experts go through ``shardc::expert_ids`` first, which stops a step that has one of no expert.
+(Grouped products of sorted rows are MegaBlocks', Gale et al., 2023.)
 """
 
 from __future__ import annotations
@@ -15,17 +13,38 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..errors import ExpertOverflow
+from ..errors import NoSuchExpert
+from ..source import calling_line
 from .define import define
 
+IDS_SCHEMA = "(Tensor ids, int experts) -> Tensor"
 MM_SCHEMA = "(Tensor x, Tensor w, Tensor ids, int ways, float share) -> Tensor"
 OUTER_SCHEMA = "(Tensor x, Tensor y, Tensor ids, int experts, int ways, float share) -> Tensor"
-DISPATCH_SCHEMA = "(Tensor x, Tensor ids, int experts, int ways, int blocks, int room) -> Tensor"
-DISPATCH_IDS_SCHEMA = "(Tensor ids, int experts, int ways, int blocks, int room) -> Tensor"
-COLLECT_SCHEMA = "(Tensor y, Tensor ids, int experts) -> Tensor"
-EMPTY = -1
-"""The expert of a slot that holds no row."""
 _GROUPED = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def expert_ids(ids: Tensor, experts: int) -> Tensor:
+    """Check the expert of each row.
+
+    Args:
+        ids: Integers [S].
+        experts: The number of experts.
+
+    Returns:
+        A copy of ``ids``.
+
+    Raises:
+        NoSuchExpert: An index is not from 0 to ``experts`` - 1. On a GPU an assertion fails, later.
+    """
+    outside = (ids < 0) | (ids >= experts)
+    if ids.is_cuda:
+        what = f"NoSuchExpert: a row's expert is none of {experts} ({calling_line()})"
+        torch.ops.aten._assert_async.msg(~outside.any(), what)
+    elif outside.any():
+        what = f"aten.index.Tensor: a row chooses expert {int(ids[outside][0])}, and there are {experts}"
+        hint = f"find what gives this index: experts are 0 to {experts - 1}, none counts from the end"
+        raise NoSuchExpert(what, calling_line(), hint)
+    return ids.clone()
 
 
 def _owners(ids: Tensor, experts: int, ways: int) -> Tensor:
@@ -97,87 +116,8 @@ def expert_outer(x: Tensor, y: Tensor, ids: Tensor, experts: int, ways: int, sha
     return made
 
 
-def _slots(ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
-    """For each row [S] its slot in a buffer [ways, blocks, room]: rows for one way keep their order.
-
-    Raises ExpertOverflow.
-    """
-    block = torch.arange(blocks, device=ids.device).repeat_interleave(ids.numel() // blocks)
-    parts, order = (ids // (experts // ways) * blocks + block).sort(stable=True)
-    every = torch.arange(ways * blocks, device=ids.device)
-    starts = torch.searchsorted(parts, every)
-    if room < ids.numel() // blocks:
-        _check_room((torch.searchsorted(parts, every, right=True) - starts).amax(), room)
-    places = torch.arange(ids.numel(), device=ids.device) - starts[parts]
-    return torch.empty_like(ids).index_copy_(0, order, parts * room + places)
-
-
-def _check_room(most: Tensor, room: int) -> None:
-    """Stop where a way gets more rows than it has room for; a GPU does so without waiting."""
-    what = f"of a device's rows, more than {room} go to experts that have room for {room}"
-    if most.is_cuda:
-        torch.ops.aten._assert_async.msg(most <= room, f"ExpertOverflow: {what}; raise expert_capacity")
-    elif most > room:
-        what = f"{int(most)} of a device's rows go to experts that have room for {room}"
-        raise ExpertOverflow(what, hint="raise expert_capacity, or leave it out: then there is room for all")
-
-
-def dispatch(x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
-    """Bring rows to the blocks of their experts.
-
-    Args:
-        x: Rows [S, H], in ``blocks`` equal blocks that are dispatched each by itself.
-        ids: The expert of each row [S], from 0 to ``experts`` - 1.
-        experts: The number of experts; ``ways`` divides it.
-        ways: The number of blocks of experts.
-        blocks: The number of blocks of rows.
-        room: For how many rows of a block there is room at each way; S / blocks is for all.
-
-    Returns:
-        [ways, blocks, room, H], zeros where there is no row.
-
-    Raises:
-        ExpertOverflow: A way gets more rows of a block than it has room for. None is dropped.
-    """
-    made = x.new_zeros(ways * blocks * room, x.shape[1])
-    made[_slots(ids, experts, ways, blocks, room)] = x
-    return made.view(ways, blocks, room, x.shape[1])
-
-
-def dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
-    """The experts of dispatched rows.
-
-    Args:
-        ids: As for :func:`dispatch`.
-        experts: As for :func:`dispatch`.
-        ways: As for :func:`dispatch`.
-        blocks: As for :func:`dispatch`.
-        room: As for :func:`dispatch`.
-
-    Returns:
-        [ways, blocks, room]: numbers within the way's block of experts, -1 where there is no row.
-
-    Raises:
-        ExpertOverflow: As for :func:`dispatch`.
-    """
-    made = ids.new_full((ways * blocks * room,), EMPTY)
-    made[_slots(ids, experts, ways, blocks, room)] = ids % (experts // ways)
-    return made.view(ways, blocks, room)
-
-
-def collect(y: Tensor, ids: Tensor, experts: int) -> Tensor:
-    """Take dispatched rows back to their own order.
-
-    Args:
-        y: [ways, blocks, room, N].
-        ids: As for :func:`dispatch`.
-        experts: As for :func:`dispatch`.
-
-    Returns:
-        [S, N].
-    """
-    ways, blocks, room = y.shape[:3]
-    return y.flatten(0, 2)[_slots(ids, experts, ways, blocks, room)]
+def _fake_ids(ids: Tensor, experts: int) -> Tensor:
+    return torch.empty_like(ids)
 
 
 def _fake_mm(x: Tensor, w: Tensor, ids: Tensor, ways: int, share: float) -> Tensor:
@@ -188,20 +128,6 @@ def _fake_outer(x: Tensor, y: Tensor, ids: Tensor, experts: int, ways: int, shar
     return x.new_empty(experts, x.shape[1], y.shape[1])
 
 
-def _fake_dispatch(x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
-    return x.new_empty(ways, blocks, room, x.shape[1])
-
-
-def _fake_dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
-    return ids.new_empty(ways, blocks, room)
-
-
-def _fake_collect(y: Tensor, ids: Tensor, experts: int) -> Tensor:
-    return y.new_empty(ids.shape[0], y.shape[3])
-
-
+define("expert_ids", IDS_SCHEMA, expert_ids, _fake_ids)
 define("expert_mm", MM_SCHEMA, expert_mm, _fake_mm)
 define("expert_outer", OUTER_SCHEMA, expert_outer, _fake_outer)
-define("dispatch", DISPATCH_SCHEMA, dispatch, _fake_dispatch)
-define("dispatch_ids", DISPATCH_IDS_SCHEMA, dispatch_ids, _fake_dispatch_ids)
-define("collect", COLLECT_SCHEMA, collect, _fake_collect)

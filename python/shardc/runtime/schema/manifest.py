@@ -14,7 +14,9 @@ from . import checks as s
 Json = dict[str, Any]
 
 ROLES = ("param", "opt_state", "buffer", "hyper", "input", "seed", "constant")
-RESULT_ROLES = ("loss", "output", "param", "opt_state", "buffer")
+OVERFLOW = "overflow"
+"""The role of how many rows had no room at their experts: where it is not 0, a step has changed no state."""
+RESULT_ROLES = ("loss", "output", "param", "opt_state", "buffer", OVERFLOW)
 DTYPES = tuple(name for name, value in vars(torch).items() if isinstance(value, torch.dtype))
 HASH = s.text("[0-9a-f]{64}", "a SHA-256")
 NAME = s.text(r"[A-Za-z_]\w*", "a name")

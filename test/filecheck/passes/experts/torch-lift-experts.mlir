@@ -1,15 +1,16 @@
 // RUN: shardc-opt --pipeline torch-lift-experts,torch-share %s | filecheck %s
 
 // A matrix for each of 12 rows, chosen of four: the product reads the four. Where the index is of another dim, or
-// both sides are chosen, the calls stay.
+// both sides are chosen, the calls stay. Each row's expert is checked once.
 func.func @step(%x: !torch.vtensor<[12,8],f32>, %w: !torch.vtensor<[4,16,8],f32>, %ids: !torch.vtensor<[12],si64>,
     %dy: !torch.vtensor<[12,16],f32>)
     -> (!torch.vtensor<[12,16],f32>, !torch.vtensor<[4,16,8],f32>, !torch.vtensor<[12,16,16],f32>) {
   // CHECK-LABEL: func.func @step
+  // CHECK: %[[IDS:.*]] = torch.operator "torch.shardc.expert_ids"(%arg2, %int4{{.*}}) {{.*}} -> !torch.vtensor<[12],si64>
   // CHECK: %[[W:.*]] = torch.aten.transpose.int %arg1, %int1{{.*}}, %int2{{.*}} -> !torch.vtensor<[4,8,16],f32>
-  // CHECK: %[[Y:.*]] = torch.operator "torch.shardc.expert_mm"(%arg0, %[[W]], %arg2, %int1{{.*}}, %float2.500000e-01)
+  // CHECK: %[[Y:.*]] = torch.operator "torch.shardc.expert_mm"(%arg0, %[[W]], %[[IDS]], %int1{{.*}}, %float2.500000e-01)
   // CHECK-SAME: -> !torch.vtensor<[12,16],f32>
-  // CHECK: %[[DW:.*]] = torch.operator "torch.shardc.expert_outer"(%arg3, %arg0, %arg2, %int4{{.*}}, {{.*}} {dist.name = "grad:w"}
+  // CHECK: %[[DW:.*]] = torch.operator "torch.shardc.expert_outer"(%arg3, %arg0, %[[IDS]], %int4{{.*}}, {{.*}} {dist.name = "grad:w"}
   // CHECK-SAME: -> !torch.vtensor<[4,16,8],f32>
   // CHECK: torch.aten.bmm
   // CHECK: return %[[Y]], %[[DW]]

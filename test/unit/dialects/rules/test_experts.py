@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+import shardc.runtime.operators.dispatch
 import shardc.runtime.operators.experts  # noqa: F401  (defines the operators)
 from shardc.dialects.rules.proving.execution import sample
 from shardc.dialects.rules.proving.proof import prove
-from shardc.runtime.errors import ExpertOverflow
+from shardc.runtime.errors import ExpertOverflow, NoSuchExpert
 
 ROWS, EXPERTS, K, N = 24, 6, 4, 8
 X, Y, W = sample(ROWS, K), sample(ROWS, N, seed=3), sample(EXPERTS, K, N, seed=5)
@@ -66,3 +67,39 @@ def test_no_row_is_dropped() -> None:
     ids = torch.tensor([0, 0, 0, 1] * 2)
     with pytest.raises(ExpertOverflow, match="3 of a device's rows go to experts that have room for 2"):
         torch.ops.shardc.dispatch(sample(8, 4), ids, 2, 2, 2, 2)
+
+
+def test_indices_of_experts_are_cut_as_rows() -> None:
+    ids = torch.randint(0, EXPERTS, (ROWS,), generator=torch.Generator().manual_seed(0))
+    proof = prove("shardc.expert_ids", (ids, EXPERTS), ways=(2, 3))
+    assert str(proof.rule) == "([m])->([m])"
+    assert not proof.unreached
+    assert torch.equal(torch.ops.shardc.expert_ids(ids, EXPERTS), ids)
+    assert torch.ops.shardc.expert_ids(ids[:0], EXPERTS).shape == (0,)
+
+
+@pytest.mark.parametrize("index", [-1, EXPERTS, 2**40])
+def test_an_index_of_no_expert(index: int) -> None:
+    with pytest.raises(NoSuchExpert, match=f"expert {index}, and there are 6(?s:.)*experts are 0 to 5"):
+        torch.ops.shardc.expert_ids(torch.tensor([0, 5, index]), EXPERTS)
+
+
+@pytest.mark.parametrize("ways", [1, 2, 6])
+def test_rows_beyond_the_room_are_counted(ways: int) -> None:
+    ids = torch.randint(0, EXPERTS, (ROWS,), generator=torch.Generator().manual_seed(0))
+    proof = prove("shardc.beyond_room", (ids, EXPERTS, ways, 4, 2), ways=(2,))
+    assert str(proof.rule) == "([(b r)])->([b]) replicate={r}"
+    blocks = (ids // (EXPERTS // ways)).view(4, -1).tolist()
+    wanted = [sum(max(block.count(way) - 2, 0) for way in range(ways)) for block in blocks]
+    assert torch.ops.shardc.beyond_room(ids, EXPERTS, ways, 4, 2).tolist() == wanted
+
+
+def test_rows_that_are_dropped_stay_within_the_buffer() -> None:
+    ids = torch.tensor([0, 0, 0, 1] * 2)
+    x = sample(8, 4)
+    sent = torch.ops.shardc.dispatch(x, ids, 2, 2, 2, 2, True)
+    own = torch.ops.shardc.dispatch_ids(ids, 2, 2, 2, 2, True)
+    assert torch.equal(own, torch.tensor([[[0, 0], [0, 0]], [[0, -1], [0, -1]]]))
+    back = torch.ops.shardc.collect(sent, ids, 2, True)
+    kept = [0, 3, 4, 7]
+    assert torch.equal(back[kept], x[kept]) and back.isfinite().all()

@@ -1,0 +1,157 @@
+"""Rows of a mixture of experts brought to their experts, and back.
+
+``shardc::dispatch`` copies rows to blocks of a static size, and ``shardc::collect`` takes results back to the
+rows' own order. Where there is too little room, a step stops; or it ``drops`` rows, and what
+``shardc::beyond_room`` counts tells that its results are to be dropped, too. (GShard, Lepikhin et al., 2021,
+dispatches by products with one-hot tensors.)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..errors import ExpertOverflow
+from ..source import calling_line
+from .define import define
+
+_WHERE = "int experts, int ways, int blocks, int room"
+DISPATCH_SCHEMA = f"(Tensor x, Tensor ids, {_WHERE}, bool drops=False) -> Tensor"
+DISPATCH_IDS_SCHEMA = f"(Tensor ids, {_WHERE}, bool drops=False) -> Tensor"
+COLLECT_SCHEMA = "(Tensor y, Tensor ids, int experts, bool drops=False) -> Tensor"
+BEYOND_SCHEMA = f"(Tensor ids, {_WHERE}) -> Tensor"
+EMPTY = -1
+"""The expert of a slot that holds no row."""
+
+
+def _slots(ids: Tensor, experts: int, ways: int, blocks: int, room: int, drops: bool = False) -> Tensor:
+    """For each row [S] its slot in a buffer [ways, blocks, room]: rows for one way keep their order.
+
+    Raises ExpertOverflow.
+    """
+    block = torch.arange(blocks, device=ids.device).repeat_interleave(ids.numel() // blocks)
+    parts, order = (ids // (experts // ways) * blocks + block).sort(stable=True)
+    every = torch.arange(ways * blocks, device=ids.device)
+    starts = torch.searchsorted(parts, every)
+    if room < ids.numel() // blocks and not drops:
+        _check_room((torch.searchsorted(parts, every, right=True) - starts).amax(), room)
+    places = (torch.arange(ids.numel(), device=ids.device) - starts[parts]).clamp(max=room - 1)
+    return torch.empty_like(ids).index_copy_(0, order, parts * room + places)
+
+
+def _check_room(most: Tensor, room: int) -> None:
+    """Stop where a way gets more rows than it has room for; a GPU does so without waiting."""
+    what = f"of a device's rows, more than {room} go to experts that have room for {room}"
+    if most.is_cuda:
+        torch.ops.aten._assert_async.msg(most <= room, f"ExpertOverflow: {what}; raise expert_capacity")
+    elif most > room:
+        what = f"{int(most)} of a device's rows go to experts that have room for {room}"
+        hint = "raise expert_capacity, or leave it out: then there is room for all"
+        raise ExpertOverflow(what, calling_line(), hint)
+
+
+def dispatch(
+    x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int, room: int, drops: bool = False
+) -> Tensor:
+    """Bring rows to the blocks of their experts.
+
+    Args:
+        x: Rows [S, H], in ``blocks`` equal blocks that are dispatched each by itself.
+        ids: The expert of each row [S], from 0 to ``experts`` - 1.
+        experts: The number of experts; ``ways`` divides it.
+        ways: The number of blocks of experts.
+        blocks: The number of blocks of rows.
+        room: For how many rows of a block there is room at each way; S / blocks is for all.
+        drops: Leave rows out for which there is no room: which of them stay does not matter.
+
+    Returns:
+        [ways, blocks, room, H], zeros where there is no row.
+
+    Raises:
+        ExpertOverflow: A way gets more rows of a block than it has room for, and none is to be dropped.
+    """
+    made = x.new_zeros(ways * blocks * room, x.shape[1])
+    made[_slots(ids, experts, ways, blocks, room, drops)] = x
+    return made.view(ways, blocks, room, x.shape[1])
+
+
+def dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int, room: int, drops: bool = False) -> Tensor:
+    """The experts of dispatched rows.
+
+    Args:
+        ids: As for :func:`dispatch`.
+        experts: As for :func:`dispatch`.
+        ways: As for :func:`dispatch`.
+        blocks: As for :func:`dispatch`.
+        room: As for :func:`dispatch`.
+        drops: As for :func:`dispatch`.
+
+    Returns:
+        [ways, blocks, room]: numbers within the way's block of experts, -1 where there is no row.
+
+    Raises:
+        ExpertOverflow: As for :func:`dispatch`.
+    """
+    made = ids.new_full((ways * blocks * room,), EMPTY)
+    made[_slots(ids, experts, ways, blocks, room, drops)] = ids % (experts // ways)
+    return made.view(ways, blocks, room)
+
+
+def collect(y: Tensor, ids: Tensor, experts: int, drops: bool = False) -> Tensor:
+    """Take dispatched rows back to their own order.
+
+    Args:
+        y: [ways, blocks, room, N].
+        ids: As for :func:`dispatch`.
+        experts: As for :func:`dispatch`.
+        drops: As for :func:`dispatch`: rows that were left out get those of others.
+
+    Returns:
+        [S, N].
+    """
+    ways, blocks, room = y.shape[:3]
+    return y.flatten(0, 2)[_slots(ids, experts, ways, blocks, room, drops)]
+
+
+def beyond_room(ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
+    """Count the rows for which there is no room.
+
+    Args:
+        ids: As for :func:`dispatch`.
+        experts: As for :func:`dispatch`.
+        ways: As for :func:`dispatch`.
+        blocks: As for :func:`dispatch`.
+        room: As for :func:`dispatch`.
+
+    Returns:
+        [blocks], int64.
+    """
+    way = (ids // (experts // ways)).view(blocks, -1)
+    counts = torch.nn.functional.one_hot(way, ways).sum(1)
+    return (counts - room).clamp(min=0).sum(1)
+
+
+def _fake_dispatch(
+    x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int, room: int, drops: bool = False
+) -> Tensor:
+    return x.new_empty(ways, blocks, room, x.shape[1])
+
+
+def _fake_dispatch_ids(
+    ids: Tensor, experts: int, ways: int, blocks: int, room: int, drops: bool = False
+) -> Tensor:
+    return ids.new_empty(ways, blocks, room)
+
+
+def _fake_collect(y: Tensor, ids: Tensor, experts: int, drops: bool = False) -> Tensor:
+    return y.new_empty(ids.shape[0], y.shape[3])
+
+
+def _fake_beyond(ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
+    return ids.new_empty(blocks, dtype=torch.int64)
+
+
+define("dispatch", DISPATCH_SCHEMA, dispatch, _fake_dispatch)
+define("dispatch_ids", DISPATCH_IDS_SCHEMA, dispatch_ids, _fake_dispatch_ids)
+define("collect", COLLECT_SCHEMA, collect, _fake_collect)
+define("beyond_room", BEYOND_SCHEMA, beyond_room, _fake_beyond)
