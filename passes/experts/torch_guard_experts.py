@@ -16,7 +16,7 @@ from shardc.passes.experts.expert_weights import PRODUCT
 from shardc.passes.experts.layout import Layout
 from shardc.passes.manager.attributes import attributes_of, edge_attributes, set_edge_attributes
 from shardc.passes.manager.base import Pass
-from shardc.passes.manager.program import Node, Program, find_function, read_program
+from shardc.passes.manager.program import Node, Program, read_program
 from shardc.runtime.check import STATE_ROLES
 from shardc.runtime.schema.manifest import OVERFLOW
 
@@ -37,9 +37,9 @@ class TorchGuardExperts(Pass):
     name: ClassVar[str] = "torch-guard-experts"
 
     def run(self, module: ir.Module) -> None:
-        if find_function(module) is None:
-            return
         program = read_program(module)
+        if program is None:
+            return
         routings: dict[int, Node] = {}
         for node in program.nodes:
             if node.spec.target == PRODUCT:
