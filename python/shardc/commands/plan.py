@@ -16,7 +16,8 @@ from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
-from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
+from shardc.options.presets import AUTO
+from shardc.planning.candidates import Candidate, mesh_of_levels, meshes_of, micro_batches, plans_of
 from shardc.planning.largest import largest
 from shardc.planning.page.page import page
 from shardc.planning.price import Price, Priced
@@ -155,8 +156,11 @@ class _Asked:
     def candidates(self) -> Iterator[Candidate]:
         """The plans that are asked about. Raises BatchDoesNotDivide where there are none."""
         request, layers = self._request, self.question.layers
-        for mesh in request.meshes or self._meshes(layers):
-            for text in request.plans:
+        named = [text for text in request.plans if request.meshes or text != AUTO]
+        if len(named) < len(request.plans):
+            yield Candidate(mesh_of_levels(self._cluster), AUTO)
+        for mesh in request.meshes or (self._meshes(layers) if named or not request.plans else ()):
+            for text in named:
                 yield Candidate(mesh, text, request.micro_batches or self._parts(mesh, text))
             if not request.plans:
                 parts = request.micro_batches

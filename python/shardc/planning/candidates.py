@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from shardc.cost.cluster.cluster import Cluster
+from shardc.options.parallelism import SEARCHED_AXES
+
 DATA, TENSOR, CONTEXT, PIPE = "data", "tensor", "context", "pipe"
 DATA_PRESETS = ("data", "zero1", "zero2", "zero3")
 CUTS = ("tensor", "sequence")
@@ -63,6 +66,17 @@ def meshes_of(devices: int, node: int, batch: int, layers: int) -> Iterator[dict
         mesh = {name: size for name, size in sizes.items() if size > 1}
         if prod(mesh.values()) == devices:
             yield mesh or {DATA: 1}
+
+
+def mesh_of_levels(cluster: Cluster) -> dict[str, int]:
+    """A mesh of all devices for a plan that is searched: an axis for each level of links, the innermost last.
+
+    Levels above those that a search has axes for are one, by the name of the outermost.
+    """
+    levels = [(level.name, level.ways) for level in cluster.levels if level.ways > 1]
+    inner, outer = levels[: SEARCHED_AXES - 1], levels[SEARCHED_AXES - 1 :]
+    joined = {outer[-1][0]: prod(ways for _, ways in outer)} if outer else {}
+    return {**joined, **dict(reversed(inner))} or {DATA: 1}
 
 
 def _divisors(number: int) -> list[int]:

@@ -20,6 +20,7 @@ from shardc.cost.cluster.names import is_local
 from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.base import Remarks, collect_remarks
 from shardc.diagnostics.passes.pipeline import NotAPipeline
+from shardc.diagnostics.passes.search import SearchWithoutCluster
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.axis import share_name
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
@@ -81,6 +82,8 @@ def _passes(
     searched: bool,
 ) -> list[Pass]:
     """The passes from a plan's shardings to level 3; ``searched``: the plan is still to be found."""
+    if searched and cluster is None:
+        raise SearchWithoutCluster()
     steps = [*_to_level_2(reshard_after_forward, expert_capacity), VerifyLevel(2), DistPartition(cluster)]
     if searched:
         at = next(place for place, step in enumerate(steps) if isinstance(step, DistPropagate))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from shardc.planning.candidates import meshes_of, micro_batches, plans_of
+from shardc.cost.cluster.names import find_cluster
+from shardc.planning.candidates import mesh_of_levels, meshes_of, micro_batches, plans_of
 
 
 def test_products_of_presets_on_a_mesh() -> None:
@@ -36,3 +37,12 @@ def test_meshes_have_all_devices_and_divide_the_batch() -> None:
 
 def test_one_device_is_a_mesh() -> None:
     assert list(meshes_of(1, node=8, batch=3, layers=2)) == [{"data": 1}]
+
+
+def test_a_search_has_an_axis_for_each_level_of_links() -> None:
+    def mesh(name: str) -> list[tuple[str, int]]:
+        return list(mesh_of_levels(find_cluster(name)).items())
+
+    assert mesh("h100-8x64") == [("infiniband", 64), ("nvlink", 8)]
+    assert mesh("h100-8") == [("nvlink", 8)]
+    assert mesh("h100-1") == [("data", 1)]
