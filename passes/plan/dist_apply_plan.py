@@ -12,6 +12,7 @@ from torch_mlir import ir
 from shardc.diagnostics.cli import BadPassOption
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.options.presets import AUTO
 from shardc.passes.experts.expert_weights import expert_parameters
 from shardc.passes.manager.attention import ATTRIBUTE, CALLS
 from shardc.passes.manager.attributes import edge_attributes, observed, set_edge_attributes
@@ -37,6 +38,9 @@ class DistApplyPlan(Pass):
     mesh: tuple[str, ...] = ()
 
     def run(self, module: ir.Module) -> None:
+        if self.plan == AUTO:
+            expected = "a plan; the pass dist-search finds one, in place of dist-propagate"
+            raise BadPassOption(pass_name=self.name, option="plan", text=self.plan, expected=expected)
         if self.mesh and read_mesh(module) is None:
             write_mesh(module, Mesh(tuple(self._axes())))
         mesh, program = read_mesh(module), read_program(module)

@@ -11,8 +11,7 @@
 // PRESET: UnknownPreset: 'tensr' in plan 'tensr' is no preset
 // PRESET-NEXT: try: use data, zero1, zero2, zero3, tensor, sequence
 
-// AUTO: AutoPlanNotYet
-// AUTO-NEXT: try: name a preset
+// AUTO: BadPassOption: the pass 'dist-apply-plan' can't take plan='auto': it must be a plan; the pass dist-search
 
 // AXIS: UnknownAxis: preset 'tensor' needs mesh axis 'tensor or tp or model'; the mesh has data (2), shards (9)
 // AXIS-NEXT: try: name the axis: tensor:data
