@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch_mlir import ir
@@ -15,12 +16,41 @@ from shardc.passes.manager.program import Program
 from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.distances import Distances
-from shardc.passes.search.graph import StepGraph
+from shardc.passes.search.graph import Graph, StepGraph
 from shardc.passes.search.layout import Layout, sharding_of
 from shardc.passes.search.overlap import solve_overlapped
+from shardc.passes.search.searchers.annealing import annealing
+from shardc.passes.search.searchers.greedy import greedy
+from shardc.passes.search.searchers.layers import layers
+from shardc.passes.search.searchers.randomly import random_restarts
+from shardc.passes.search.searchers.searcher import Budget, Searcher
 from shardc.passes.search.solve import Solution
 from shardc.passes.search.ways import Way
 from shardc.passes.search.work import Work
+
+EXACT = "exact"
+
+
+def _by(searcher: Searcher) -> Callable[[Graph, float], Solution | None]:
+    """What a searcher without a bound finds in its time."""
+
+    def found(graph: Graph, capacity: float) -> Solution | None:
+        best = searcher(graph, Budget(capacity))
+        if best.chosen is None:
+            return None
+        return Solution(best.chosen, best.seconds, 0.0, "it has no bound", len(graph.costs))
+
+    return found
+
+
+SEARCHERS: Mapping[str, Callable[[Graph, float], Solution | None]] = {
+    EXACT: solve_overlapped,
+    "annealing": _by(annealing),
+    "greedy": _by(greedy),
+    "layers": _by(layers),
+    "random": _by(random_restarts),
+}
+"""Name -> what finds states of a graph with which a device holds at most so many bytes."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +66,21 @@ class Found:
     held_bytes: float
 
 
-def search(
-    program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates, capacity: float
-) -> Found | None:
-    """The cheapest cuts of a step's calls, by the seconds of its calls and collectives one after the other,
-    with which a device holds at most ``capacity`` bytes. None where none are found.
-    """
+def step_graph(program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates) -> StepGraph:
+    """The graph of choices of a step on a mesh."""
     axes = tuple(mesh.whole(axis.name) for axis in mesh.space)
     sizes = tuple(axis.size for axis in axes)
     work, alive = Work(program, sizes, rates), Alive(program, sizes)
-    step = StepGraph(program, mesh, Distances(axes, links), work, alive)
-    solution = solve_overlapped(step.graph, capacity)
+    return StepGraph(program, mesh, Distances(axes, links), work, alive)
+
+
+def search(step: StepGraph, capacity: float, searcher: str = EXACT) -> Found | None:
+    """The cheapest cuts of a step's calls with which a device holds at most ``capacity`` bytes; None where
+    none are found. ``searcher``: one of ``SEARCHERS``.
+
+    They cost the seconds of calls, and of collectives that none of them hides.
+    """
+    solution = SEARCHERS[searcher](step.graph, capacity)
     if solution is None:
         return None
     chosen = solution.chosen

@@ -11,10 +11,11 @@ from shardc.cost.cluster.names import find_cluster
 from shardc.cost.links import LinkModel
 from shardc.cost.step.on_cluster import costs_on
 from shardc.diagnostics.base import remark
+from shardc.diagnostics.cli import BadPassOption
 from shardc.diagnostics.passes.search import NoPlanFound
 from shardc.diagnostics.text import size_text
 from shardc.passes.manager.reading import Reading, ReadingPass
-from shardc.passes.search.choose import Found, search, write
+from shardc.passes.search.choose import EXACT, SEARCHERS, Found, search, step_graph, write
 
 
 @dataclass(frozen=True)
@@ -22,20 +23,26 @@ class DistSearch(ReadingPass):
     """Chooses what each mesh axis does in each call, by an integer program over the factors of the calls'
     rules (``passes/search``). Writes layouts of arguments and ``dist.cuts`` of calls.
 
+    ``searcher``: what finds them: ``exact``, or one of ``passes/search/searchers``, which have no bound.
     ``on``: whose devices and links the costs are of; without one, those of the ``cluster`` of that name.
     """
 
     name: ClassVar[str] = "dist-search"
     cluster: str = "h100"
+    searcher: str = EXACT
     on: Cluster | None = None
 
     def apply(self, reading: Reading) -> bool:
+        if self.searcher not in SEARCHERS:
+            expected = f"one of {', '.join(SEARCHERS)}"
+            raise BadPassOption(pass_name=self.name, option="searcher", text=self.searcher, expected=expected)
         mesh, program = reading.sharded(level=1)
         cluster = self.on or find_cluster(self.cluster)
         sizes = {axis.name: axis.size for axis in mesh.space}
         rates = costs_on(cluster, sizes).rates
         capacity = min(device.memory_bytes for device in cluster.used(mesh.world_size))
-        found = search(program, mesh, LinkModel(Placement.of(cluster, sizes)), rates, capacity)
+        step = step_graph(program, mesh, LinkModel(Placement.of(cluster, sizes)), rates)
+        found = search(step, capacity, self.searcher)
         if found is None:
             raise NoPlanFound(devices=mesh.world_size, memory=size_text(capacity))
         write(program, mesh, found)

@@ -75,7 +75,8 @@ class Graph:
     def weighted(self, weight: float) -> Graph:
         """The graph of which each choice costs ``seconds + weight * uncovered``."""
         costs = [c - weight * cover for c, cover in zip(self.costs, self.cover, strict=True)]
-        made = Graph(self.points, costs, self.memory, dict(self.edges))
+        nothing = [np.zeros(len(c)) for c in costs]
+        made = Graph(self.points, costs, self.memory, dict(self.edges), cover=nothing)
         for (first, second), seconds in self.late.items():
             impossible = np.isinf(seconds)
             made.add_edge(first, second, np.where(impossible, np.inf, weight * seconds))

@@ -103,7 +103,7 @@ class _Program:
 
     def __init__(self, reduced: Reduced, capacity: float) -> None:
         self._reduced, self._capacity = reduced, capacity
-        self._part = 100 / capacity if capacity < inf else 0.0
+        self._part = 100 / capacity if 0 < capacity < inf else 1.0
         self._nodes = sorted(reduced.alive)
         sizes = [len(reduced.costs[node]) for node in self._nodes]
         self._first = dict(zip(self._nodes, accumulate(sizes, initial=0), strict=False))
