@@ -291,9 +291,13 @@ def why_no_rule(call: OpCall) -> str:
     return getattr(_RULES.get(call.target), "declines", "has no sharding rule")
 
 
+class ImpossibleCall(TypeError):
+    """The types of a call contradict each other, as only those of IR from outside can."""
+
+
 @lru_cache(maxsize=65536)
 def find_rule(call: OpCall) -> Rule | None:
-    """The rule of a call, None if there is none. Equal calls share one rule object."""
+    """The rule of a call, None if there is none. Equal calls share one rule object. Raises ImpossibleCall."""
     function = load_rules().get(call.target)
     return function(call) if function else None
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.rules.pointwise import FIRST, Factors, Sets, aligned, local_sizes, pointwise, results_of
-from shardc.dialects.rules.rule import Dim, Dims, Local, Lower, Rule, rule_for
+from shardc.dialects.rules.rule import Dim, Dims, ImpossibleCall, Local, Lower, Rule, rule_for
 from shardc.dialects.rules.spatial.neighbours import rolled
 
 _T = TypeVar("_T")
@@ -25,10 +25,10 @@ def reshape_dims(factors: Factors, source: tuple[int, ...], target: tuple[int, .
     have no common divisor ([3,2] to [2,3]), all up to the next common boundary stays whole.
 
     Raises:
-        ValueError: the shapes have different numbers of elements, as only IR from outside can.
+        ImpossibleCall: the shapes have different numbers of elements.
     """
     if prod(source) != prod(target):
-        raise ValueError(f"{list(source)} has not as many elements as {list(target)}")
+        raise ImpossibleCall(f"{list(source)} has not as many elements as {list(target)}")
     if 0 in source:
         return tuple(factors.whole(n) for n in source), tuple(factors.whole(n) for n in target)
     left, right = _Side(source), _Side(target)

@@ -23,6 +23,7 @@ from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.stage import StageOp
 from shardc.dialects.rules.rule import (
     Dim,
+    ImpossibleCall,
     Rule,
     RuleFunction,
     find_rule,
@@ -180,7 +181,10 @@ def _finder(module: ir.Module) -> RuleFunction:
 def _add_node(program: Program, reader: CallReader, op: ir.Operation, find: RuleFunction) -> None:
     call = _read_call(op, reader)
     dist = call.spec.target.startswith("dist.")
-    rule = same_rule(call.spec.tensors[0]) if dist else find(call.spec)
+    try:
+        rule = same_rule(call.spec.tensors[0]) if dist else find(call.spec)
+    except ImpossibleCall as error:
+        raise UnreadableOperation(op=op.name, problem=str(error), where=source_line(op.location)) from None
     number = len(program.nodes)
     operands = [program.index[v] for v in call.operands]
     results = [_add_value(program, r, t, number) for r, t in zip(op.results, call.spec.results, strict=True)]

@@ -31,7 +31,7 @@ from shardc.dialects.dist.reshard_steps import Permute, Step
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.dist.time_part import join_time, space_part
 from shardc.dialects.location import source_line
-from shardc.dialects.rules.rule import Rule, find_rule
+from shardc.dialects.rules.rule import ImpossibleCall, Rule, find_rule
 from shardc.passes.manager.attributes import PER_MICRO_BATCH, edge_attributes
 from shardc.passes.manager.layout_steps import STEPS, axes_of
 from shardc.passes.manager.loop_level import combined_term, stacked
@@ -187,8 +187,11 @@ class RankLevel:
         if len(operands) != len(values) or key in self._right:
             return None
         whole = _whole_call(call.spec, operands, said)
-        rule = find_rule(whole)
-        if rule is not None and _is_misfit(whole, rule, find_rule(call.spec)):
+        try:
+            rule, local = find_rule(whole), find_rule(call.spec)
+        except ImpossibleCall as error:
+            return f"{whole.target} cannot be such a call: {error}"
+        if rule is not None and _is_misfit(whole, rule, local):
             layouts = ", ".join(map(str, (*operands, *said)))
             return f"{whole.target} reads and makes blocks of tensors whose sizes do not fit: {layouts}"
         is_same = rule is not None and (rule.lower is None or whole.target in _SAME_CALL)

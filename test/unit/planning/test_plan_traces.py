@@ -153,7 +153,7 @@ def _check_node(node: Any, item: Any, axes: Sequence[str], schema: ModuleType) -
     if node.type == schema.COMP_NODE:
         assert found["tensor_size"] == item.moved_bytes and item.kind != "collective"
         return
-    kinds = {"ALL_TO_ALL": ("all_to_all", "permute")}
+    kinds = {"ALL_TO_ALL": ("all_to_all", "permute", "exchange")}
     name = schema.CollectiveCommType.Name(found["comm_type"])
     assert item.collective in kinds.get(name, (name.lower(),))
     assert found["comm_size"] == item.moved_bytes

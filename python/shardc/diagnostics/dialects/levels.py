@@ -35,7 +35,7 @@ class UnknownOperation(ShardcError):
 
 
 class UnreadableOperation(ShardcError):
-    """An op whose operands or results are no value tensors with a shape."""
+    """An op whose operands or results are no value tensors with a shape, or that cannot be such a call."""
 
     template = "{op} can't be sharded: {problem}"
     hint = "passes of level 1 and 2 take ATen calls on !torch.vtensor with static shapes"
