@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
@@ -58,19 +58,6 @@ def sharding_of(layout: Layout, rank: int, mesh: Mesh) -> Sharding:
     dims = tuple(tuple(axis for at, axis in axes if at == dim) for dim in range(rank))
     terms = tuple((_REDUCTION[mark], axis) for mark, axis in axes if mark in _REDUCTION)
     return Sharding(dims).with_partial(terms)
-
-
-def layout_of(sharding: Sharding, mesh: Mesh) -> Layout | None:
-    """The other way round; None for one that cuts by parts of axes, or in another order than the mesh's."""
-    found = dict(_marks(sharding))
-    layout = tuple(found.get(axis.name, WHOLE) for axis in mesh.space)
-    return layout if sharding_of(layout, len(sharding.dims), mesh) == sharding.normal() else None
-
-
-def _marks(sharding: Sharding) -> Iterator[tuple[str, int]]:
-    for dim, axes in enumerate(sharding.dims):
-        yield from ((axis.name, dim) for axis in axes)
-    yield from ((axis.name, TERMS[reduction]) for reduction, axis in sharding.partial)
 
 
 def in_order(dims: Dims, places: dict[str, list[int]]) -> bool:

@@ -29,13 +29,8 @@ class Way:
 
     def passing(self) -> tuple[int | None, tuple[int, ...]]:
         """The linear set whose sums pass, and the numbers of the axes over which they do."""
-        axes = tuple(number for number, choice in enumerate(self.choices) if isinstance(choice, int))
-        return (None, ()) if not axes else (self._set(axes[0]), axes)
-
-    def _set(self, axis: int) -> int:
-        choice = self.choices[axis]
-        assert isinstance(choice, int)
-        return choice
+        over = {number: choice for number, choice in enumerate(self.choices) if isinstance(choice, int)}
+        return next(iter(over.values()), None), tuple(over)
 
     def cuts(self, axes: Axes) -> dict[str, Axes]:
         """The rule's assignment, of the mesh's ``axes``."""
