@@ -98,14 +98,14 @@ def find_pads(program: Program, state: PropagationState, mesh: Mesh) -> Iterator
 
 
 def _pairs(call: OpCall) -> tuple[int, ...] | None:
-    """None for slices that leave elements out, and for one of several equal parts, such as one of heads."""
+    """None for slices that leave elements out, are empty, or are one of several equal parts, as of heads."""
     if call.target not in SLICES:
         return amounts(call)
     sides = call.tensors[0].shape, call.result.shape
     large, small = sides if call.target == SLICES[0] else sides[::-1]
     dim, start = call["dim"] % len(large), call["start"] or 0
     size, part = large[dim], small[dim]
-    if call["step"] != 1 or start < 0 or size % part == 0:
+    if call["step"] != 1 or start < 0 or not part or size % part == 0:
         return None
     sign = -1 if call.target == SLICES[0] else 1
     return (*(0, 0) * (len(large) - 1 - dim), sign * start, sign * (size - start - part))

@@ -122,3 +122,31 @@ def test_a_network_whose_pixels_are_cut(cut: str) -> None:
     devices = 2 if cut == "rows 2" else 4
     # A transposed convolution computes its halo's output, too; here blocks have two rows of what it reads.
     assert step.compiled.work.share < 1.05 / devices
+
+
+class Partly(nn.Module):
+    """Changes the first ``turned`` of eight columns. With 8 none are left, as of a whole rotary embedding."""
+
+    def __init__(self, turned: int) -> None:
+        super().__init__()
+        self.turned, self.layer = turned, nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.layer(x)
+        return torch.cat([torch.sin(made[..., : self.turned]), made[..., self.turned :]], dim=-1)
+
+
+@pytest.mark.parametrize("turned", [0, 4, 8])
+def test_slices_of_no_columns(turned: int) -> None:
+    torch.manual_seed(0)
+    model = Partly(turned)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = shardc.compile_step(
+        model,
+        optimizer,
+        (torch.randn(4, 8),),
+        loss=loss,
+        mesh={"tensor": 2},
+        plan={"layer.weight": ["tensor"]},
+    )
+    assert step.check().passed

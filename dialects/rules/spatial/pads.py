@@ -62,7 +62,7 @@ def pad(call: OpCall) -> Rule:
     for d, (size, padded) in enumerate(zip(small, large, strict=True)):
         place = 2 * (len(small) - 1 - d)
         before, after = pairs[place : place + 2] if place < len(pairs) else (0, 0)
-        blocks = factors.new(gcd(size, padded))
+        blocks = factors.new(gcd(size, padded)) if size and padded else ()
         same = (before, after) == (0, 0)
         dims.append((blocks, blocks) if same else _in_blocks(factors, blocks, size, padded))
         pads += [] if same else [_Pad(d, before, blocks)]
