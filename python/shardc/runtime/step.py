@@ -52,13 +52,13 @@ from .operators import (  # noqa: F401
     sampling,
 )
 from .operators.registered import check_operators
+from .operators.room import Room
 from .outputs import Outputs, Result
 from .program import Program, check_device, device_of, library_of, part_of
 from .report import logs, progress
 from .report.calls import AROUND, Call, Calls
 from .report.live_bytes import LiveBytes
 from .report.timeline import recorded, write_timeline
-from .room import Room
 from .same_batch import SameBatch
 from .state import Shared, Source, State
 from .tensor_file import TensorFile

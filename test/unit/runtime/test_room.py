@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shardc.runtime.errors import ExpertOverflow
-from shardc.runtime.room import Room
+from shardc.runtime.operators.room import Room
 
 LOSS = {"role": "loss", "name": "loss"}
 COUNT = {"role": "overflow", "name": "experts"}

@@ -7,9 +7,9 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
-from .check import Json
-from .errors import ExpertOverflow
-from .schema.manifest import OVERFLOW
+from ..check import Json
+from ..errors import ExpertOverflow
+from ..schema.manifest import OVERFLOW
 
 HINT = "nothing was changed: raise expert_capacity, or leave it out: then there is room for all"
 
