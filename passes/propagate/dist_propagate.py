@@ -37,7 +37,7 @@ class DistPropagate(ReadingPass):
         mesh, program = reading.sharded(level=1)
         codec = ShardingCodec(reading.module.context, mesh)
         state = propagate(program, codec, mesh)
-        _write_shardings(program, state, codec)
+        write_shardings(program, state, codec)
         if self.provenance:
             _write_origins(program, state)
         return False
@@ -84,8 +84,8 @@ def _refine(program: Program, state: PropagationState, mesh: Mesh, refinement: R
     return False
 
 
-def _write_shardings(program: Program, state: PropagationState, codec: ShardingCodec) -> None:
-    """Put the state into the IR."""
+def write_shardings(program: Program, state: PropagationState, codec: ShardingCodec) -> None:
+    """Put the state into the IR: ``dist.sharding`` of arguments, ``dist.shardings`` of ops."""
     arrays: dict[tuple[Sharding, ...], ir.ArrayAttr] = {}
     priorities = _priorities(state, program.producer, program.module.context)
     for number, node in enumerate(program.nodes):

@@ -10,7 +10,8 @@ import numpy as np
 from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program, carried_values
-from shardc.passes.search.layout import Layout, parts
+from shardc.passes.search.axes import SearchAxes
+from shardc.passes.search.layout import WHOLE, Layout, parts
 
 _EACH = 4
 """Points in each phase."""
@@ -23,11 +24,11 @@ class Alive:
 
     Points are spread evenly over each phase, its end among them. A value lives from the call that makes it to
     the last that reads it or a view of it; so does state, until what replaces it. Other arguments live all
-    along.
+    along, and sums over micro-batches from the first on.
     """
 
-    def __init__(self, program: Program, sizes: tuple[int, ...]) -> None:
-        self._program, self._sizes = program, sizes
+    def __init__(self, program: Program, axes: SearchAxes) -> None:
+        self._program, self._axes = program, axes
         self.points = tuple(_points([phase_of(node.op) for node in program.nodes]))
         self._owner = _owners(program)
         self._returned = frozenset(program.returns)
@@ -42,12 +43,16 @@ class Alive:
         type_ = self._program.types[value]
         if self._owner[value] != value or type_.size_bytes < _SMALL_BYTES:
             return None
-        begin = self._program.producer[value]
+        is_summed = any(layouts[0][axis] < WHOLE for axis in self._axes.time)
+        begin = -1 if is_summed else self._program.producer[value]
         alive = np.array([begin <= point < self._until[value] for point in self.points], float)
         if not alive.any():
             return None
-        local = np.array([type_.size_bytes / parts(layout, self._sizes) for layout in layouts])
+        local = np.array([self._local_bytes(type_.size_bytes, layout) for layout in layouts])
         return alive[:, None] * local[None, :]
+
+    def _local_bytes(self, size_bytes: int, layout: Layout) -> float:
+        return size_bytes / parts(layout, self._axes.sizes) * self._axes.held(layout)
 
     def _last(self, value: int) -> float:
         is_given = self._program.producer[value] < 0 and value not in self._replaced

@@ -15,6 +15,7 @@ from shardc.passes.manager.attributes import edge_attributes, i64, set_edge_attr
 from shardc.passes.manager.program import Program
 from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
 from shardc.passes.search.alive import Alive
+from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.distances import Distances
 from shardc.passes.search.graph import Graph, StepGraph
 from shardc.passes.search.layout import Layout, sharding_of
@@ -66,12 +67,13 @@ class Found:
     held_bytes: float
 
 
-def step_graph(program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates) -> StepGraph:
-    """The graph of choices of a step on a mesh."""
-    axes = tuple(mesh.whole(axis.name) for axis in mesh.space)
-    sizes = tuple(axis.size for axis in axes)
-    work, alive = Work(program, sizes, rates), Alive(program, sizes)
-    return StepGraph(program, mesh, Distances(axes, links), work, alive)
+def step_graph(
+    program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates, pipeline: str = ""
+) -> StepGraph:
+    """The graph of choices of a step on a mesh; ``pipeline``: the axis along which its stages lie."""
+    axes = SearchAxes.of(mesh, pipeline)
+    distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s)
+    return StepGraph(program, mesh, axes, distances, Work(program, axes, rates), Alive(program, axes))
 
 
 def search(step: StepGraph, capacity: float, searcher: str = EXACT) -> Found | None:
@@ -89,11 +91,11 @@ def search(step: StepGraph, capacity: float, searcher: str = EXACT) -> Found | N
     return Found(ways, arguments, solution, len(step.graph.costs), float(max(step.graph.bytes_at(chosen))))
 
 
-def write(program: Program, mesh: Mesh, found: Found) -> None:
+def write(program: Program, mesh: Mesh, found: Found, pipeline: str = "") -> None:
     """Put cuts into the IR: ``dist.sharding`` of arguments, and what is said of calls above."""
     context = program.module.context
     codec = ShardingCodec(context, mesh)
-    axes = tuple(mesh.whole(axis.name) for axis in mesh.space)
+    axes = SearchAxes.of(mesh, pipeline).axes
     for node, way in zip(program.nodes, found.ways, strict=True):
         cuts = {f: codec.axes(a) for f, a in way.cuts(axes).items()}
         node.op.attributes[CUTS] = ir.DictAttr.get(cuts, context)
@@ -102,7 +104,7 @@ def write(program: Program, mesh: Mesh, found: Found) -> None:
             node.op.attributes[PASSES] = i64(number, context)
             node.op.attributes[OVER] = codec.axes(tuple(axes[n] for n in over))
         made = [
-            sharding_of(layout, len(program.types[value].shape), mesh).without_partial()
+            sharding_of(layout, len(program.types[value].shape), axes).without_partial()
             for layout, value in zip(way.results, node.results, strict=True)
         ]
         node.op.attributes["dist.shardings"] = codec.array(made)
@@ -110,7 +112,7 @@ def write(program: Program, mesh: Mesh, found: Found) -> None:
     for position, layout in enumerate(found.arguments):
         row = edge_attributes(program.function, "arg_attrs", position)
         rank = len(program.types[program.arguments[position]].shape)
-        row["dist.sharding"] = codec.write(sharding_of(layout, rank, mesh))
+        row["dist.sharding"] = codec.write(sharding_of(layout, rank, axes))
         row["dist.why"] = ir.StringAttr.get("searched", context)
         rows.append(row)
     set_edge_attributes(program.function, "arg_attrs", rows)

@@ -25,12 +25,14 @@ class DistSearch(ReadingPass):
 
     ``searcher``: what finds them: ``exact``, or one of ``passes/search/searchers``, which have no bound.
     ``on``: whose devices and links the costs are of; without one, those of the ``cluster`` of that name.
+    ``pipeline``: the axis along which stages lie, which cuts no call.
     """
 
     name: ClassVar[str] = "dist-search"
     cluster: str = "h100"
     searcher: str = EXACT
     on: Cluster | None = None
+    pipeline: str = ""
 
     def apply(self, reading: Reading) -> bool:
         if self.searcher not in SEARCHERS:
@@ -39,13 +41,13 @@ class DistSearch(ReadingPass):
         mesh, program = reading.sharded(level=1)
         cluster = self.on or find_cluster(self.cluster)
         sizes = {axis.name: axis.size for axis in mesh.space}
-        rates = costs_on(cluster, sizes).rates
+        rates = costs_on(cluster, sizes, self.pipeline).rates
         capacity = min(device.memory_bytes for device in cluster.used(mesh.world_size))
-        step = step_graph(program, mesh, LinkModel(Placement.of(cluster, sizes)), rates)
+        step = step_graph(program, mesh, LinkModel(Placement.of(cluster, sizes)), rates, self.pipeline)
         found = search(step, capacity, self.searcher)
         if found is None:
             raise NoPlanFound(devices=mesh.world_size, memory=size_text(capacity))
-        write(program, mesh, found)
+        write(program, mesh, found, self.pipeline)
         remark("Searched", certificate(found))
         return False
 

@@ -10,54 +10,68 @@ from functools import cached_property
 import numpy as np
 
 from shardc.cost.links import LinkModel
-from shardc.dialects.dist.sharding import Axes
+from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import TERMS, WHOLE, Layout, divides, parts
 
 Matrix = np.ndarray
 """Seconds, by the state of one node and that of another."""
+_PASSES = 3
+"""Over memory, of what adds an iteration's terms to those of others: two are read and one is written."""
 _SLICE_S = 1e-9
 """A step that sends nothing: fewer of them break ties."""
 
 
 @dataclass(frozen=True)
 class _Kind:
+    """A value, and what axes of time are in its layouts."""
+
     shape: tuple[int, ...]
     element_bytes: int
+    times: tuple[tuple[int, ...], ...]
 
 
 class Distances:
-    """Seconds of the cheapest chain of collectives, each over one axis, between layouts of a value."""
+    """Seconds of the cheapest chain of collectives, each over one axis, between layouts of a value.
 
-    def __init__(self, axes: Axes, links: LinkModel) -> None:
-        self._axes, self._links = axes, links
-        self._sizes = tuple(axis.size for axis in axes)
+    What a micro-batch sends is sent as often as there are micro-batches. Terms of micro-batches are added up
+    where they are made, at ``stream_bytes_s`` of a device's memory. A stage of a pipeline sends its share.
+    """
+
+    def __init__(self, axes: SearchAxes, links: LinkModel, stream_bytes_s: float) -> None:
+        self._axes, self._links, self._stream_bytes_s = axes, links, stream_bytes_s
         self._tables: dict[_Kind, _Table] = {}
 
     def between(
         self, shape: tuple[int, ...], element_bytes: int, made: Sequence[Layout], needed: Sequence[Layout]
     ) -> Matrix:
         """The matrix of seconds, a row for each of ``made`` and a column for each of ``needed``."""
-        kind = _Kind(shape, element_bytes)
+        layouts = (*made, *needed)
+        times = tuple(tuple(sorted({layout[axis] for layout in layouts})) for axis in self._axes.time)
+        kind = _Kind(shape, element_bytes, times)
         if kind not in self._tables:
-            self._tables[kind] = _Table(kind, self._axes, self._sizes, self._seconds)
+            self._tables[kind] = _Table(kind, self._axes, self._seconds)
         table = self._tables[kind]
         rows, columns = ([table.number[layout] for layout in side] for side in (made, needed))
         return table.seconds[np.ix_(rows, columns)]
 
     def _seconds(self, kind: str, axis: int, local_bytes: float) -> float:
-        return self._links.seconds(kind, (self._axes[axis],), self._sizes[axis], local_bytes)
+        if axis in self._axes.time:
+            return _PASSES * local_bytes / self._stream_bytes_s
+        over = self._axes.axes[axis]
+        return self._links.seconds(kind, (over,), over.size, local_bytes)
 
 
 class _Table:
     """All layouts of values of one shape, terms among them, and the seconds between them."""
 
-    def __init__(
-        self, kind: _Kind, axes: Axes, sizes: tuple[int, ...], step_s: Callable[[str, int, float], float]
-    ) -> None:
-        self._kind, self._sizes, self._step_s = kind, sizes, step_s
-        marks = (WHOLE, *TERMS.values(), *range(len(kind.shape)))
-        every = itertools.product(marks, repeat=len(axes))
-        self.layouts = [layout for layout in every if divides(layout, kind.shape, sizes)]
+    def __init__(self, kind: _Kind, axes: SearchAxes, step_s: Callable[[str, int, float], float]) -> None:
+        self._kind, self._axes, self._sizes, self._step_s = kind, axes, axes.sizes, step_s
+        dims = (WHOLE, *range(len(kind.shape)))
+        self._marks = (*((dims,) * len(axes.space)), *kind.times)
+        """What a step may make of each axis."""
+        first = (*(((*dims, *TERMS.values()),) * len(axes.space)), *kind.times)
+        every = itertools.product(*first)
+        self.layouts = [layout for layout in every if divides(layout, kind.shape, self._sizes)]
         self.number = {layout: number for number, layout in enumerate(self.layouts)}
 
     @cached_property
@@ -76,13 +90,29 @@ class _Table:
     def _steps(self, layout: Layout) -> Iterator[tuple[Layout, float]]:
         """The layouts that one collective over one axis leads to, with its seconds."""
         for axis, mark in enumerate(layout):
-            for new in (WHOLE, *range(len(self._kind.shape))):
+            for new in self._marks[axis]:
                 to = (*layout[:axis], new, *layout[axis + 1 :])
-                if new != mark and to in self.number:
+                if new != mark and to in self.number and self._can(layout, axis, new):
                     yield to, self._seconds(layout, axis, new)
 
+    def _can(self, layout: Layout, axis: int, new: int) -> bool:
+        """Whether a step says the same in each iteration: over time parts are taken and put together, terms
+        are added up, and devices trade no parts of a dim that iterations cut.
+        """
+        mark = layout[axis]
+        if axis in self._axes.time:
+            return new == WHOLE or (mark == WHOLE and new >= 0)
+        cut_in_time = [layout[time] for time in self._axes.time if layout[time] >= 0]
+        return mark not in cut_in_time and new not in cut_in_time
+
     def _seconds(self, layout: Layout, axis: int, new: int) -> float:
+        turns = self._axes.turns(layout)
+        return turns * self._axes.busy(turns) * self._once_s(layout, axis, new)
+
+    def _once_s(self, layout: Layout, axis: int, new: int) -> float:
         mark, local_bytes = layout[axis], self._local_bytes(layout)
+        if axis in self._axes.time:
+            return _SLICE_S if mark == WHOLE else self._step_s("", axis, local_bytes)
         # A block that stands inside of another axis's is moved to its place first, or afterwards.
         inner = sum(1 for dim in (mark, new) if dim >= 0 and dim in layout[axis + 1 :])
         moved = inner * self._step_s("permute", axis, local_bytes)

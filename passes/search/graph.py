@@ -7,6 +7,7 @@ between what one node makes and another needs. Calls of equal layers are one nod
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +17,15 @@ import numpy as np
 from shardc.diagnostics.passes.search import ConstraintNotSearched
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.dist.time_part import space_part
 from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.search.alive import Alive
+from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.distances import Distances, Matrix
 from shardc.passes.search.fold import colours
+from shardc.passes.search.in_time import choices_in_time
 from shardc.passes.search.layout import WHOLE, Layout, layouts_of, sharding_of
 from shardc.passes.search.ways import Shapes, Way, WaysOf
 from shardc.passes.search.work import Work
@@ -103,11 +107,18 @@ class _Made:
 class StepGraph:
     """The graph of a step, and how to read a choice of states as cuts of calls and arguments."""
 
-    def __init__(self, program: Program, mesh: Mesh, distances: Distances, work: Work, alive: Alive) -> None:
+    def __init__(
+        self,
+        program: Program,
+        mesh: Mesh,
+        axes: SearchAxes,
+        distances: Distances,
+        work: Work,
+        alive: Alive,
+    ) -> None:
         self._program, self._distances, self._work, self._alive = program, distances, work, alive
-        self._mesh = mesh
-        self._axes = tuple(mesh.whole(axis.name) for axis in mesh.space)
-        self._sizes = tuple(axis.size for axis in self._axes)
+        self._mesh, self._axes, self._sizes = mesh, axes, axes.sizes
+        self._in_time = choices_in_time(program, mesh, axes)
         self.graph = Graph(len(alive.points))
         self.call_node: list[int] = []
         self.ways: list[Sequence[Way]] = []
@@ -141,19 +152,26 @@ class StepGraph:
             self.layouts.append(layouts)
             self._make(value, _Made(node, layouts))
 
+    def _layouts_of(
+        self, shape: tuple[int, ...], times: Sequence[tuple[int, ...]] | None = None
+    ) -> tuple[Layout, ...]:
+        """Layouts without terms over devices; ``times``: the marks of axes of time, if they cut."""
+        return layouts_of(shape, self._sizes, tuple(times or [(WHOLE,)] * self._axes.times))
+
     def _argument_layouts(self, role: str, shape: tuple[int, ...]) -> Sequence[Layout]:
         """State may be cut in any way; a batch's samples may, and nothing else of it."""
-        layouts = layouts_of(shape, self._sizes)
+        layouts = self._layouts_of(shape)
         if role in ("param", "opt_state"):
             return layouts
         kept = (WHOLE, 0) if role == "input" else (WHOLE,)
         return [layout for layout in layouts if all(dim in kept for dim in layout)]
 
     def _add_calls(self) -> None:
-        ways_of, types = WaysOf(self._axes), self._program.types
+        ways_of, types = WaysOf(self._axes.axes), self._program.types
         for number, call in enumerate(self._program.nodes):
             operands, results = (tuple(types[v].shape for v in vs) for vs in (call.operands, call.results))
-            ways = self._wanted(call, ways_of.of(call.rule, Shapes(operands, results)))
+            shapes = Shapes(operands, results)
+            ways = self._wanted(call, ways_of.of(call.rule, shapes, self._in_time[number]))
             node = self._node(("call", self._colours[number]), ways)
             seconds = self._work.seconds(number, ways)
             self.graph.costs[node] += seconds
@@ -172,10 +190,16 @@ class StepGraph:
         if call.op.name != "dist.constraint":
             return ways
         asked = ShardingCodec(self._program.module.context, self._mesh).read(call.op.attributes["sharding"])
-        found = [way for way in ways if _allows(asked, way.results[0], self._mesh)]
+        found = [way for way in ways if self._allows(asked, way.results[0])]
         if not found:
             raise ConstraintNotSearched(layout=str(asked.closed()), where=source_line(call.op.location))
         return found
+
+    def _allows(self, asked: Sharding, layout: Layout) -> bool:
+        """Whether a layout is what was asked for over devices, with further axes in open dims alone."""
+        found = space_part(sharding_of(layout, len(asked.dims), self._axes.axes), self._mesh)
+        pairs = zip(found.dims, space_part(asked, self._mesh).dims, asked.open, strict=True)
+        return not found.partial and all(f[: len(a)] == a and (o or len(f) == len(a)) for f, a, o in pairs)
 
     def _make(self, value: int, made: _Made) -> None:
         """Note what makes a value, and what it takes while it lives."""
@@ -197,14 +221,18 @@ class StepGraph:
     def _is_gradient(self, value: int, uses: list[tuple[int, int]]) -> bool:
         """Whether backward makes a value for the update alone."""
         nodes, producer = self._program.nodes, self._program.producer[value]
-        if producer < 0 or phase_of(nodes[producer].op) != BACKWARD:
-            return False
+        if producer < 0 or phase_of(nodes[producer].op) != BACKWARD or self._axes.times:
+            return False  # micro-batches' gradients are summed up before devices' are
         return all(phase_of(nodes[node].op) == OPTIMIZER for node, _ in uses)
 
     def _copied(self, value: int, made: _Made, uses: list[tuple[int, int]], is_late: bool) -> _Made:
         """A copy of the value in a layout of its own, for all that read it."""
-        layouts = [*layouts_of(self._program.types[value].shape, self._sizes)]
-        layouts += sorted({layout for layout in made.layouts if min(layout, default=0) < WHOLE})
+        needed = [self.ways[node][0].operands[place] for node, place in uses]
+        times = [tuple(sorted({layout[axis] for layout in needed})) for axis in self._axes.time]
+        layouts = [*self._layouts_of(self._program.types[value].shape, times)]
+        space = len(self._axes.space)
+        terms = {layout[:space] for layout in made.layouts if min(layout[:space], default=0) < WHOLE}
+        layouts += [(*layout, *marks) for layout in sorted(terms) for marks in itertools.product(*times)]
         readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
         copy = _Made(self._node(("copy", made.node, readers), layouts), layouts)
         self._reshard(value, made, copy, is_late)
@@ -223,7 +251,7 @@ class StepGraph:
             if argument is not None:
                 self._reshard(value, self._made[value], self._made[argument])
                 continue
-            layouts = layouts_of(program.types[value].shape, self._sizes)
+            layouts = self._layouts_of(program.types[value].shape)
             if program.types[value].shape:
                 self._reshard(
                     value, self._made[value], _Made(self._node(("result", value), layouts), layouts)
@@ -235,13 +263,6 @@ class StepGraph:
                     (), program.types[value].dtype.itemsize, made.layouts, whole
                 )
                 self.graph.costs[made.node] = self.graph.costs[made.node] + seconds[:, 0]
-
-
-def _allows(asked: Sharding, layout: Layout, mesh: Mesh) -> bool:
-    """Whether a layout is what was asked for, with further axes in open dims alone."""
-    found = sharding_of(layout, len(asked.dims), mesh)
-    pairs = zip(found.dims, asked.dims, asked.open, strict=True)
-    return not found.partial and all(f[: len(a)] == a and (o or len(f) == len(a)) for f, a, o in pairs)
 
 
 def _readers(program: Program) -> dict[int, list[tuple[int, int]]]:

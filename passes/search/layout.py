@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
-from shardc.dialects.dist.mesh import Mesh
-from shardc.dialects.dist.sharding import REDUCTIONS, Sharding
+from shardc.dialects.dist.sharding import REDUCTIONS, Axes, Sharding
 from shardc.dialects.rules.rule import Dims
 
 Layout = tuple[int, ...]
@@ -21,9 +20,14 @@ _REDUCTION = {mark: reduction for reduction, mark in TERMS.items()}
 
 
 @lru_cache(maxsize=4096)
-def layouts_of(shape: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[Layout, ...]:
-    """All layouts without terms that cut a tensor of ``shape`` into equal blocks on axes of ``sizes``."""
-    every = itertools.product((WHOLE, *range(len(shape))), repeat=len(sizes))
+def layouts_of(
+    shape: tuple[int, ...], sizes: tuple[int, ...], times: tuple[tuple[int, ...], ...] = ()
+) -> tuple[Layout, ...]:
+    """All layouts without terms that cut a tensor of ``shape`` into equal blocks on axes of ``sizes``, of
+    which the last ones, those of time, have the marks ``times``.
+    """
+    dims = ((WHOLE, *range(len(shape))),) * (len(sizes) - len(times))
+    every = itertools.product(*dims, *times)
     return tuple(layout for layout in every if divides(layout, shape, sizes))
 
 
@@ -52,11 +56,11 @@ def parts(layout: Layout, sizes: Sequence[int]) -> int:
     return prod(size for dim, size in zip(layout, sizes, strict=True) if dim >= 0)
 
 
-def sharding_of(layout: Layout, rank: int, mesh: Mesh) -> Sharding:
-    """The layout as a sharding; axes of one dim stand in the mesh's order."""
-    axes = [(dim, mesh.whole(axis.name)) for dim, axis in zip(layout, mesh.space, strict=True)]
-    dims = tuple(tuple(axis for at, axis in axes if at == dim) for dim in range(rank))
-    terms = tuple((_REDUCTION[mark], axis) for mark, axis in axes if mark in _REDUCTION)
+def sharding_of(layout: Layout, rank: int, axes: Axes) -> Sharding:
+    """The layout as a sharding; axes of one dim stand in the order of ``axes``."""
+    marked = list(zip(layout, axes, strict=True))
+    dims = tuple(tuple(axis for at, axis in marked if at == dim) for dim in range(rank))
+    terms = tuple((_REDUCTION[mark], axis) for mark, axis in marked if mark in _REDUCTION)
     return Sharding(dims).with_partial(terms)
 
 

@@ -55,29 +55,33 @@ class WaysOf:
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
         self._sizes = tuple(axis.size for axis in axes)
-        self._known: dict[tuple[int, Shapes], tuple[Way, ...]] = {}
+        self._known: dict[tuple[int, Shapes, tuple[Choice, ...]], tuple[Way, ...]] = {}
         self._rules: list[Rule] = []
 
-    def of(self, rule: Rule, shapes: Shapes) -> tuple[Way, ...]:
-        """The ways, the one that cuts nothing first. Of those with equal layouts the one of least work."""
-        key = id(rule), shapes
+    def of(self, rule: Rule, shapes: Shapes, in_time: tuple[Choice, ...] = ()) -> tuple[Way, ...]:
+        """The ways, the one that cuts nothing first. Of those with equal layouts the one of least work.
+
+        ``in_time``: what the last axes do, those of time, in each of them.
+        """
+        key = id(rule), shapes, in_time
         if key not in self._known:
             self._rules.append(rule)  # keeps its id
-            self._known[key] = tuple(self._found(rule, shapes))
+            self._known[key] = tuple(self._found(rule, shapes, in_time))
         return self._known[key]
 
-    def _found(self, rule: Rule, shapes: Shapes) -> list[Way]:
+    def _found(self, rule: Rule, shapes: Shapes, in_time: tuple[Choice, ...]) -> list[Way]:
         best: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], Way] = {}
-        for way in self._every(rule, shapes):
+        for way in self._every(rule, shapes, in_time):
             key = way.operands, way.results
             if key not in best or way.share < best[key].share:
                 best[key] = way
         return list(best.values())
 
-    def _every(self, rule: Rule, shapes: Shapes) -> Iterator[Way]:
+    def _every(self, rule: Rule, shapes: Shapes, in_time: tuple[Choice, ...]) -> Iterator[Way]:
         factors = [f for f in rule.factors if f not in rule.traded and rule.sizes[f] > 1]
         options: list[Choice] = [None, *factors, *range(len(rule.linear))]
-        for choices in itertools.product(options, repeat=len(self._sizes)):
+        for in_space in itertools.product(options, repeat=len(self._sizes) - len(in_time)):
+            choices = (*in_space, *in_time)
             if len({c for c in choices if isinstance(c, int)}) > 1 or not self._fits(rule, choices):
                 continue
             way = self._way(rule, shapes, choices)
@@ -97,36 +101,36 @@ class WaysOf:
         return all(representable(d, assignment, rule.sizes) and in_order(d, places) for d in tensors)
 
     def _way(self, rule: Rule, shapes: Shapes, choices: tuple[Choice, ...]) -> Way | None:
-        operands = [self._needed(rule, choices, number) for number in range(len(rule.operands))]
-        results = [self._made(rule, choices, dims) for dims in rule.results]
-        if any(layout is None for layout in results):
-            return None
-        made = [layout for layout in results if layout is not None]
+        count = range(len(rule.operands))
+        operands = [tuple(needed_mark(rule, choice, number) for choice in choices) for number in count]
+        made: list[Layout] = []
+        for dims in rule.results:
+            marks = [made_mark(rule, choice, dims) for choice in choices]
+            if None in marks:
+                return None
+            made.append(tuple(mark for mark in marks if mark is not None))
         pairs = (*zip(operands, shapes.operands, strict=True), *zip(made, shapes.results, strict=True))
         if not all(divides(layout, shape, self._sizes) for layout, shape in pairs):
             return None
         cut = prod(s for c, s in zip(choices, self._sizes, strict=True) if isinstance(c, str))
         return Way(choices, tuple(operands), tuple(made), 1 / cut)
 
-    def _needed(self, rule: Rule, choices: tuple[Choice, ...], number: int) -> Layout:
-        def mark(choice: Choice) -> int:
-            if isinstance(choice, int):
-                return SUM if number in rule.linear[choice] else WHOLE
-            return WHOLE if choice is None else _dim_of(rule.operands[number], choice)
 
-        return tuple(map(mark, choices))
+def needed_mark(rule: Rule, choice: Choice, number: int) -> int:
+    """What an axis that does ``choice`` is in the layout that operand ``number`` needs."""
+    if isinstance(choice, int):
+        return SUM if number in rule.linear[choice] else WHOLE
+    return WHOLE if choice is None else _dim_of(rule.operands[number], choice)
 
-    def _made(self, rule: Rule, choices: tuple[Choice, ...], dims: Dims) -> Layout | None:
-        """None where a factor that the result lacks cannot be reduced."""
-        marks = []
-        for choice in choices:
-            mark = WHOLE if choice is None else SUM if isinstance(choice, int) else _dim_of(dims, choice)
-            if isinstance(choice, str) and mark == WHOLE:
-                if choice not in rule.reduce:
-                    return None
-                mark = TERMS[rule.reduce[choice]]
-            marks.append(mark)
-        return tuple(marks)
+
+def made_mark(rule: Rule, choice: Choice, dims: Dims) -> int | None:
+    """What it is in a result's layout; None where the result lacks a factor that cannot be reduced."""
+    if isinstance(choice, int):
+        return SUM
+    mark = WHOLE if choice is None else _dim_of(dims, choice)
+    if choice is None or mark != WHOLE:
+        return mark
+    return TERMS[rule.reduce[choice]] if choice in rule.reduce else None
 
 
 @lru_cache(maxsize=65536)

@@ -14,6 +14,7 @@ from shardc.dialects.aten.schema import may_draw
 from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
+from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import Layout, local_shape
 from shardc.passes.search.ways import Way
 
@@ -23,10 +24,13 @@ class Work:
 
     Pointwise calls on as many elements are one pass over memory with the call that makes what they read: what
     they hand on is neither written nor read.
+
+    What runs for each micro-batch counts as often, and a stage of a pipeline runs its share
+    (:meth:`SearchAxes.busy`).
     """
 
-    def __init__(self, program: Program, sizes: tuple[int, ...], rates: DeviceRates) -> None:
-        self._program, self._sizes, self._rates = program, sizes, rates
+    def __init__(self, program: Program, axes: SearchAxes, rates: DeviceRates) -> None:
+        self._program, self._axes, self._sizes, self._rates = program, axes, axes.sizes, rates
         self._is_pass = [_is_pass(node) for node in program.nodes]
         self._known: dict[object, np.ndarray] = {}
         self._passes = _passes(program)
@@ -40,8 +44,12 @@ class Work:
         key = id(ways), node.spec, phase_of(node.op), moved
         if key not in self._known:
             made = [self._pass_s(node, moved, w) if moved else self._products_s(node, w) for w in ways]
-            self._known[key] = np.array(made)
+            times = [turns * self._axes.busy(turns) for turns in map(self._turns, ways)]
+            self._known[key] = np.array(made) * times
         return self._known[key]
+
+    def _turns(self, way: Way) -> int:
+        return prod(self._sizes[number] for number in self._axes.time if way.choices[number] is not None)
 
     def _moved(self, number: int) -> tuple[bool, ...]:
         """Whether each of a call's values is read from memory, or written to it."""

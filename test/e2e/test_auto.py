@@ -42,6 +42,15 @@ def test_equals_eager_training(name: str, mesh: str) -> None:
     check_equal(step, compiled, TRAININGS[name], trained(name))
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("name", TRAININGS)
+def test_micro_batches_equal_eager_training(name: str, mesh: str) -> None:
+    step = captured(name)
+    compiled = step.compile(MESHES[mesh], "auto", cluster=slow(), micro_batches=2)
+    check_equal(step, compiled, TRAININGS[name], trained(name))
+
+
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -60,6 +69,14 @@ def compiled(cluster: Cluster, **options: object) -> CompiledStep:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     more = {"mesh": MESHES["2x2"], "plan": "auto", "cluster": cluster, "fuse": False, **options}
     return shardc.compile_step(model, optimizer, batch, **more)
+
+
+def test_stages_are_cut_inside() -> None:
+    mesh = {"pipe": 2, "data": 2, "tensor": 2}
+    step = compiled(slow(), mesh=mesh, plan="pipeline*auto", micro_batches=2)
+    assert step.compiled.plan.pipeline == "pipe"
+    assert step.compiled.work.share <= 0.26
+    assert step.check().passed
 
 
 def with_memory(size_bytes: float) -> Cluster:

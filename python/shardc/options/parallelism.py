@@ -19,7 +19,7 @@ from shardc.diagnostics.passes.shares import SharesUnsupported
 from shardc.options.constraints import parse_constraints
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
-from shardc.options.presets import AUTO, PRESETS, PRODUCTS, plan_terms, product_of
+from shardc.options.presets import PRESETS, PRODUCTS, is_searched, plan_terms, product_of
 from shardc.options.recompute import Recompute, read_recompute
 from shardc.options.shares import Shares, read_shares, settled, shares_of
 from shardc.options.sizes import size_of
@@ -187,7 +187,7 @@ class Parallelism(Group):
             raise BudgetOfStages(axis=self.pipeline_axis())
         if self.per_micro_batch and self.micro_batches == 1:
             raise OneMicroBatch(count=self.micro_batches)
-        if self.plan == AUTO:
+        if is_searched(self.plan):
             self._check_searched()
         if self.cluster is not None and not is_local(self.cluster):
             Placement.of(find_cluster(self.cluster), self.mesh)
@@ -195,14 +195,13 @@ class Parallelism(Group):
     def _check_searched(self) -> None:
         """Raises NotSearched for options that a search does not know, MeshNotSearched."""
         chosen = {
-            "micro_batches": self.micro_batches > 1,
             "memory_budget": self.memory_budget is not None,
             "shares": self.shares is not None,
             "expert_capacity": self.expert_capacity is not None,
         }
         for option_name in (name for name, is_given in chosen.items() if is_given):
             raise NotSearched(option=option_name)
-        cut = [name for name, size in self.mesh.items() if size > 1]
+        cut = [name for name, size in self.mesh.items() if size > 1 and name != self.pipeline_axis()]
         if len(cut) > SEARCHED_AXES:
             raise MeshNotSearched(most=SEARCHED_AXES, axes=", ".join(cut))
 

@@ -54,19 +54,25 @@ def product_of(plan: Mapping[str, object]) -> str | None:
     )
 
 
+def is_searched(plan: object) -> bool:
+    """Whether a plan is ``auto``, or a product with it."""
+    return isinstance(plan, str) and AUTO in (word.strip() for word in plan.split("*"))
+
+
 def plan_terms(text: str, axes: Mapping[str, int]) -> list[tuple[str, str]]:
     """Preset and axis of each factor of ``data``, ``zero3*tensor`` or ``zero2:fsdp*sequence:tp``.
 
-    ``auto`` has none: it is searched. ``axes``: name -> size of the mesh's axes of devices. Raises
-    UnknownPreset, UnknownAxis, AxisOfTwoPresets, AutoInProduct.
+    ``auto`` has none: it is searched, by itself or beside a pipeline. ``axes``: name -> size of the mesh's
+    axes of devices. Raises UnknownPreset, UnknownAxis, AxisOfTwoPresets, AutoInProduct.
     """
     users: dict[str, str] = {}
-    if text == AUTO:
-        return []
-    for word in text.split("*"):
+    words = text.split("*")
+    if is_searched(text):
+        words = [word for word in words if word.strip() != AUTO]
+    for word in words:
         match = _TERM.fullmatch(word)
         name, given = match.groups() if match else (word, None)
-        if name == AUTO:
+        if len(words) < text.count("*") + 1 and name != "pipeline":
             raise AutoInProduct(plan=text)
         if name not in PRESETS and (name not in PRODUCTS or given):
             raise UnknownPreset(word=word.strip(), plan=text, known=", ".join((*PRESETS, *PRODUCTS)))

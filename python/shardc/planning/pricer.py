@@ -16,7 +16,7 @@ from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.constrained import Wanted
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import Parallelism
-from shardc.options.presets import AUTO
+from shardc.options.presets import is_searched
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
 from shardc.planning.candidates import Candidate
@@ -82,7 +82,7 @@ class Pricer:
         is_by_name = not isinstance(options.get("recompute", "none"), str)
         is_by_name |= options.get("constraints") is not None
         is_by_name |= options.get("memory_budget") is not None  # the peak of all layers decides
-        is_by_name |= candidate.plan == AUTO or candidate.plan.endswith(".json")
+        is_by_name |= is_searched(candidate.plan) or candidate.plan.endswith(".json")
         if is_by_name or "pipeline" in candidate.plan or not self._runs:
             return None
         is_first, self._is_checked = not self._is_checked, True

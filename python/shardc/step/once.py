@@ -34,7 +34,7 @@ from shardc.environment import LOCAL_WORLD_SIZE, STEP_CACHE
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import PlanLike
 from shardc.options.pipeline import Pipeline
-from shardc.options.presets import AUTO
+from shardc.options.presets import is_searched
 from shardc.options.recompute import Recompute
 from shardc.options.step import StepOptions
 from shardc.passes.budget.read_graph import Choices
@@ -126,7 +126,7 @@ class Request:
         A plan that is searched has one: this machine's CPU, unless it has GPUs; SearchWithoutCluster then.
         """
         given = self.options.parallelism.planned_cluster
-        if given is None and self.options.parallelism.plan == AUTO:
+        if given is None and is_searched(self.options.parallelism.plan):
             if torch.cuda.is_available():
                 raise SearchWithoutCluster()
             given = f"local-{self.mesh.world_size}"

@@ -28,7 +28,7 @@ from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import MICRO, Overflow, Parallelism, PlanLike, check_mesh
 from shardc.options.pipeline import Pipeline
-from shardc.options.presets import AUTO
+from shardc.options.presets import is_searched
 from shardc.options.recompute import Recompute
 from shardc.passes.accumulate.dist_accumulate import DistAccumulate
 from shardc.passes.accumulate.torch_accumulate import TorchAccumulate
@@ -73,7 +73,7 @@ _PROPAGATE = "torch-round-pads,dist-pad,dist-interleave,torch-split-reductions,d
 
 
 def _passes(
-    has_pipeline: bool,
+    pipeline: str,
     micro_batches: MicroBatches | None,
     cluster: Cluster | None,
     reshard_after_forward: bool,
@@ -81,16 +81,18 @@ def _passes(
     verify: bool,
     searched: bool,
 ) -> list[Pass]:
-    """The passes from a plan's shardings to level 3; ``searched``: the plan is still to be found."""
+    """The passes from a plan's shardings to level 3. ``pipeline``: the axis of stages; ``searched``: the plan
+    is still to be found.
+    """
     if searched and cluster is None:
         raise SearchWithoutCluster()
     steps = [*_to_level_2(reshard_after_forward, expert_capacity), VerifyLevel(2), DistPartition(cluster)]
     if searched:
         at = next(place for place, step in enumerate(steps) if isinstance(step, DistPropagate))
-        steps[at] = DistSearch(on=cluster)
+        steps[at] = DistSearch(on=cluster, pipeline=pipeline)
     if micro_batches is not None:
         steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
-    if not has_pipeline:  # what dist-combine packs together may be of several stages
+    if not pipeline:  # what dist-combine packs together may be of several stages
         steps += build("dist-combine")
     steps.append(VerifyLevel(3))
     return [step for step in steps if verify or not isinstance(step, VerifyLevel)]
@@ -257,8 +259,6 @@ def make_plan(
     elif isinstance(plan, Path) or plan.endswith(".json"):
         file = Path(plan)
         chosen = read_plan(file, mesh, arguments)
-    elif plan == AUTO:
-        chosen = Plan(AUTO)
     else:
         chosen = preset_plan(plan, program, mesh, model_plan)
     check_plan(chosen, arguments, mesh, file)
@@ -278,11 +278,11 @@ def _lay_out(
     return make_plan(plan, reading.program, mesh, model_plan), reading
 
 
-def _as_found(module: ir.Module, mesh: Mesh) -> Plan:
+def _as_found(module: ir.Module, mesh: Mesh, asked: Plan) -> Plan:
     """What a search found of a step's arguments, as a plan of other programs on the same state."""
     function = find_function(module)
     assert function is not None
-    codec, found = ShardingCodec(module.context, mesh), Plan(AUTO)
+    codec, found = ShardingCodec(module.context, mesh), Plan(asked.text, pipeline=asked.pipeline)
     for position, attributes in enumerate(ir.ArrayAttr(function.attributes["arg_attrs"])):
         key = edge_key(function, "arg_attrs", position)
         dims = codec.read(ir.DictAttr(attributes)["dist.sharding"]).dims
@@ -382,12 +382,12 @@ def compile_capture(
         apply_plan(program, planned, chosen)
         passed("dist-apply-plan", module)
         kept = reshard_after_forward, expert_capacity
-        searched = plan == AUTO
-        passes = _passes(bool(chosen.pipeline), micro_batches, cluster, *kept, verify, searched)
+        searched = is_searched(plan)
+        passes = _passes(chosen.pipeline, micro_batches, cluster, *kept, verify, searched)
         run(module, passes, verify_each=False, after_pass=passed, reading=reading)
         levels.keep(RANK, module)
         if searched:
-            chosen = _as_found(module, planned)
+            chosen = _as_found(module, planned, chosen)
         saved = plan_to_json(chosen, planned, arguments, "" if cluster is None else cluster.name)
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds, cluster=cluster)
         if chosen.pipeline:

@@ -10,6 +10,7 @@ from shardc.cost.collective import KINDS
 from shardc.cost.links import UNIFORM
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.passes.partition.reshard_plan import plan_reshard
+from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.distances import Distances
 from shardc.passes.search.layout import SUM, WHOLE, layouts_of, local_shape, parts, sharding_of
 
@@ -28,9 +29,9 @@ def test_layouts_cut_into_equal_blocks() -> None:
 
 
 def test_a_dim_that_two_axes_cut_has_them_in_the_meshs_order() -> None:
-    sharding = sharding_of((0, 0), 2, MESH)
+    sharding = sharding_of((0, 0), 2, AXES)
     assert [axis.name for axis in sharding.dims[0]] == ["data", "tensor"]
-    assert sharding_of((SUM, WHOLE), 1, MESH).partial == (("sum", MESH.whole("data")),)
+    assert sharding_of((SUM, WHOLE), 1, AXES).partial == (("sum", MESH.whole("data")),)
 
 
 @pytest.mark.parametrize("terms", [(), (SUM,)])
@@ -38,10 +39,10 @@ def test_reshards_cost_where_the_partitioner_sends(terms: tuple[int, ...]) -> No
     shape = (16, 8)
     made = [*layouts_of(shape, SIZES), *((*terms, d) for d in (WHOLE, 0, 1) if terms)]
     needed = layouts_of(shape, SIZES)
-    seconds = Distances(AXES, UNIFORM).between(shape, 4, made, needed)
+    seconds = Distances(SearchAxes(AXES), UNIFORM, 1.0).between(shape, 4, made, needed)
     for (row, source), (column, target) in itertools.product(enumerate(made), enumerate(needed)):
         steps = plan_reshard(
-            sharding_of(source, 2, MESH), sharding_of(target, 2, MESH), shape, MESH, element_bytes=4
+            sharding_of(source, 2, AXES), sharding_of(target, 2, AXES), shape, MESH, element_bytes=4
         )
         if not steps:
             assert seconds[row, column] == 0.0

@@ -1,0 +1,67 @@
+"""The mesh axes that a search cuts calls over, and the loop of micro-batches that it finds decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Axes
+from shardc.passes.search.layout import WHOLE, Layout
+
+
+@dataclass(frozen=True)
+class SearchAxes:
+    """Axes of devices, and after them ``times`` axes of time, along which micro-batches run.
+
+    ``stages``: how many stages of a pipeline share out the calls; the axis of stages cuts none of them.
+    """
+
+    axes: Axes
+    times: int = 0
+    stages: int = 1
+
+    @staticmethod
+    def of(mesh: Mesh, pipeline: str = "") -> SearchAxes:
+        """Those of a mesh; ``pipeline``: its axis of stages."""
+        space = tuple(mesh.whole(axis.name) for axis in mesh.space if axis.name != pipeline)
+        times = tuple(mesh.whole(axis.name) for axis in mesh.axes if axis.kind == "time")
+        return SearchAxes((*space, *times), len(times), mesh.size(pipeline) if pipeline else 1)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(axis.size for axis in self.axes)
+
+    @property
+    def space(self) -> range:
+        """The numbers of the axes of devices."""
+        return range(len(self.axes) - self.times)
+
+    @property
+    def time(self) -> range:
+        """The numbers of the axes of time."""
+        return range(len(self.axes) - self.times, len(self.axes))
+
+    @property
+    def trips(self) -> int:
+        """How many micro-batches a step has."""
+        return prod(self.axes[number].size for number in self.time)
+
+    def turns(self, layout: Layout) -> int:
+        """How often what has such a layout is made: once for each micro-batch, or once a step."""
+        return prod(self.axes[number].size for number in self.time if layout[number] != WHOLE)
+
+    def busy(self, turns: int) -> float:
+        """The part of a step's seconds on one device that a stage of a pipeline takes for what is made so
+        often: its share, and for micro-batches the waiting while the pipeline fills and drains.
+
+        As if stages took equally long, which no cut into stages is faster than (GPipe, 2019).
+        """
+        return (turns + self.stages - 1) / (turns * self.stages) if turns > 1 else 1 / self.stages
+
+    def held(self, layout: Layout) -> float:
+        """How often a stage holds its share of a value: of micro-batches' values for each one under way, as
+        the first stage does under 1F1B (Narayanan et al., 2019).
+        """
+        is_part = any(layout[number] >= 0 for number in self.time)
+        return min(self.stages, self.trips) / self.stages if is_part else 1 / self.stages
