@@ -67,18 +67,22 @@ def _neutral(reduction: str, init: ir.Value) -> float:
     return float(limits.min if reduction == "max" else limits.max)
 
 
-def stacked(layout: Sharding, dim: int, axis: Axis, sharers: Axis | None) -> Sharding | str | None:
+def stacked(
+    layout: Sharding, dim: int, axis: Axis, sharers: Axis | None, is_taken_apart: bool
+) -> Sharding | str | None:
     """The layout of blocks of ``layout``, one of each iteration, put together along ``dim``.
 
     Of iterations that devices share out along ``sharers`` each has zeros for those of the others.
 
-    None for terms and whole values: those are stacked only for a later loop to take apart again. A text where
-    the blocks do not make up the whole.
+    None for terms, for whole values, and for blocks that devices cut further: those are stacked only for a
+    later loop to take apart again (``is_taken_apart``). A text where the blocks do not make up the whole.
     """
     if all(axis != part for axes in layout.dims for part in axes):
         return None
     try:
         whole = AllGather(dim, (axis,)).apply(layout).normal()
     except ValueError:
+        if is_taken_apart and axis in layout.dims[dim][:-1]:
+            return None
         return f"iterations of {axis.name} are put together along dim {dim} of what is {layout}"
     return whole if sharers is None else ToPartial((sharers,)).apply(whole).normal()

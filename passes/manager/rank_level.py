@@ -221,12 +221,24 @@ class RankLevel:
                 self._layouts[values.carried[n]] = total
         for n, (row, dim) in enumerate(zip(values.rows, op.attributes["stack_dims"], strict=True)):
             layout, dim = self._layouts.get(row), ir.IntegerAttr(dim).value
-            stack = layout and stacked(layout, dim, axis, sharers)
+            is_inner = bool(values.stacked) and _is_of_loops(values.stacked[n], op)
+            stack = layout and stacked(layout, dim, axis, sharers, is_inner)
             if isinstance(stack, str):
                 return stack
             if stack is not None and values.stacked:
                 self._layouts[values.stacked[n]] = stack
         return None
+
+
+def _users(op: ir.Operation) -> list[ir.Operation]:
+    return [use.owner.operation for result in op.results for use in result.uses]
+
+
+def _is_of_loops(stack: ir.Value, loop: ir.Operation) -> bool:
+    """Whether only later loops over the same axis read a stack."""
+    owners = [use.owner.operation for use in stack.uses]
+    owners = [o for each in owners for o in (_users(each) if each.name in TUPLES else [each])]
+    return all(o.name == loop.name and o.attributes["axis"] == loop.attributes["axis"] for o in owners)
 
 
 def _shape_problem(sharding: Sharding, row: Mapping[str, ir.Attribute], value: ir.Value) -> str | None:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
+from typing import TypeVar
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes
 from shardc.passes.search.layout import WHOLE, Layout
 
+_Mark = TypeVar("_Mark")
+
 
 @dataclass(frozen=True)
 class SearchAxes:
-    """Axes of devices, and after them ``times`` axes of time, along which micro-batches run.
+    """Axes of devices and of time, in the order in which they cut one dim; ``time``: the numbers of those
+    along which micro-batches run.
 
     ``stages``: how many stages of a pipeline share out the calls; the axis of stages cuts none of them.
+
+    Time stands behind the first axis. So a device holds the samples of all of its micro-batches, if that axis
+    cuts the batch, and in a micro-batch the other axes may cut its samples in one call and not in another.
     """
 
     axes: Axes
-    times: int = 0
+    time: tuple[int, ...] = ()
     stages: int = 1
 
     @staticmethod
@@ -26,21 +34,25 @@ class SearchAxes:
         """Those of a mesh; ``pipeline``: its axis of stages."""
         space = tuple(mesh.whole(axis.name) for axis in mesh.space if axis.name != pipeline)
         times = tuple(mesh.whole(axis.name) for axis in mesh.axes if axis.kind == "time")
-        return SearchAxes((*space, *times), len(times), mesh.size(pipeline) if pipeline else 1)
+        first = len(space[:1])
+        axes = (*space[:1], *times, *space[1:])
+        return SearchAxes(
+            axes, tuple(range(first, first + len(times))), mesh.size(pipeline) if pipeline else 1
+        )
 
     @property
     def sizes(self) -> tuple[int, ...]:
         return tuple(axis.size for axis in self.axes)
 
     @property
-    def space(self) -> range:
+    def space(self) -> list[int]:
         """The numbers of the axes of devices."""
-        return range(len(self.axes) - self.times)
+        return [number for number in range(len(self.axes)) if number not in self.time]
 
-    @property
-    def time(self) -> range:
-        """The numbers of the axes of time."""
-        return range(len(self.axes) - self.times, len(self.axes))
+    def joined(self, space: Iterable[_Mark], time: Iterable[_Mark]) -> tuple[_Mark, ...]:
+        """Something of each axis, from that of each axis of devices and that of each of time."""
+        spaces, times = iter(space), iter(time)
+        return tuple(next(times if number in self.time else spaces) for number in range(len(self.axes)))
 
     @property
     def trips(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ import numpy as np
 
 from shardc.cost.links import LinkModel
 from shardc.passes.search.axes import SearchAxes
-from shardc.passes.search.layout import TERMS, WHOLE, Layout, divides, parts
+from shardc.passes.search.layout import TERMS, WHOLE, Layout, layouts_of, parts
 
 Matrix = np.ndarray
 """Seconds, by the state of one node and that of another."""
@@ -66,12 +65,11 @@ class _Table:
 
     def __init__(self, kind: _Kind, axes: SearchAxes, step_s: Callable[[str, int, float], float]) -> None:
         self._kind, self._axes, self._sizes, self._step_s = kind, axes, axes.sizes, step_s
-        dims = (WHOLE, *range(len(kind.shape)))
-        self._marks = (*((dims,) * len(axes.space)), *kind.times)
+        dims, space = (WHOLE, *range(len(kind.shape))), axes.space
+        self._marks = axes.joined([dims] * len(space), kind.times)
         """What a step may make of each axis."""
-        first = (*(((*dims, *TERMS.values()),) * len(axes.space)), *kind.times)
-        every = itertools.product(*first)
-        self.layouts = [layout for layout in every if divides(layout, kind.shape, self._sizes)]
+        marks = axes.joined([(*dims, *TERMS.values())] * len(space), kind.times)
+        self.layouts = layouts_of(kind.shape, self._sizes, marks)
         self.number = {layout: number for number, layout in enumerate(self.layouts)}
 
     @cached_property
@@ -97,12 +95,13 @@ class _Table:
 
     def _can(self, layout: Layout, axis: int, new: int) -> bool:
         """Whether a step says the same in each iteration: over time parts are taken and put together, terms
-        are added up, and devices trade no parts of a dim that iterations cut.
+        are added up, and devices trade no parts of a dim that iterations cut further.
         """
         mark = layout[axis]
         if axis in self._axes.time:
-            return new == WHOLE or (mark == WHOLE and new >= 0)
-        cut_in_time = [layout[time] for time in self._axes.time if layout[time] >= 0]
+            has_inner = any(dim >= 0 and dim in (mark, new) for dim in layout[axis + 1 :])
+            return not has_inner and (new == WHOLE or (mark == WHOLE and new >= 0))
+        cut_in_time = [layout[time] for time in self._axes.time if layout[time] >= 0 and axis < time]
         return mark not in cut_in_time and new not in cut_in_time
 
     def _seconds(self, layout: Layout, axis: int, new: int) -> float:

@@ -156,7 +156,9 @@ class StepGraph:
         self, shape: tuple[int, ...], times: Sequence[tuple[int, ...]] | None = None
     ) -> tuple[Layout, ...]:
         """Layouts without terms over devices; ``times``: the marks of axes of time, if they cut."""
-        return layouts_of(shape, self._sizes, tuple(times or [(WHOLE,)] * self._axes.times))
+        dims, axes = (WHOLE, *range(len(shape))), self._axes
+        marks = axes.joined([dims] * len(axes.space), times or [(WHOLE,)] * len(axes.time))
+        return layouts_of(shape, self._sizes, marks)
 
     def _argument_layouts(self, role: str, shape: tuple[int, ...]) -> Sequence[Layout]:
         """State may be cut in any way; a batch's samples may, and nothing else of it."""
@@ -167,7 +169,7 @@ class StepGraph:
         return [layout for layout in layouts if all(dim in kept for dim in layout)]
 
     def _add_calls(self) -> None:
-        ways_of, types = WaysOf(self._axes.axes), self._program.types
+        ways_of, types = WaysOf(self._axes), self._program.types
         for number, call in enumerate(self._program.nodes):
             operands, results = (tuple(types[v].shape for v in vs) for vs in (call.operands, call.results))
             shapes = Shapes(operands, results)
@@ -221,7 +223,7 @@ class StepGraph:
     def _is_gradient(self, value: int, uses: list[tuple[int, int]]) -> bool:
         """Whether backward makes a value for the update alone."""
         nodes, producer = self._program.nodes, self._program.producer[value]
-        if producer < 0 or phase_of(nodes[producer].op) != BACKWARD or self._axes.times:
+        if producer < 0 or phase_of(nodes[producer].op) != BACKWARD or self._axes.time:
             return False  # micro-batches' gradients are summed up before devices' are
         return all(phase_of(nodes[node].op) == OPTIMIZER for node, _ in uses)
 
@@ -230,9 +232,10 @@ class StepGraph:
         needed = [self.ways[node][0].operands[place] for node, place in uses]
         times = [tuple(sorted({layout[axis] for layout in needed})) for axis in self._axes.time]
         layouts = [*self._layouts_of(self._program.types[value].shape, times)]
-        space = len(self._axes.space)
-        terms = {layout[:space] for layout in made.layouts if min(layout[:space], default=0) < WHOLE}
-        layouts += [(*layout, *marks) for layout in sorted(terms) for marks in itertools.product(*times)]
+        terms = {tuple(layout[axis] for axis in self._axes.space) for layout in made.layouts}
+        for layout in sorted(terms):
+            if min(layout, default=0) < WHOLE:
+                layouts += [self._axes.joined(layout, marks) for marks in itertools.product(*times)]
         readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
         copy = _Made(self._node(("copy", made.node, readers), layouts), layouts)
         self._reshard(value, made, copy, is_late)

@@ -23,7 +23,7 @@ def choices_in_time(program: Program, mesh: Mesh, axes: SearchAxes) -> list[tupl
     It is decided alone: what a micro-batch computes does not depend on how devices cut it. Changes what the
     program says of shardings.
     """
-    if not axes.times:
+    if not axes.time:
         return [_NOTHING] * len(program.nodes)
     codec = ShardingCodec(program.module.context, mesh)
     write_shardings(program, propagate(program, codec, mesh), codec)

@@ -21,13 +21,14 @@ _REDUCTION = {mark: reduction for reduction, mark in TERMS.items()}
 
 @lru_cache(maxsize=4096)
 def layouts_of(
-    shape: tuple[int, ...], sizes: tuple[int, ...], times: tuple[tuple[int, ...], ...] = ()
+    shape: tuple[int, ...], sizes: tuple[int, ...], marks: tuple[tuple[int, ...], ...] | None = None
 ) -> tuple[Layout, ...]:
-    """All layouts without terms that cut a tensor of ``shape`` into equal blocks on axes of ``sizes``, of
-    which the last ones, those of time, have the marks ``times``.
+    """All layouts that cut a tensor of ``shape`` into equal blocks on axes of ``sizes``.
+
+    ``marks``: those that each axis may have; otherwise any dim, and none.
     """
-    dims = ((WHOLE, *range(len(shape))),) * (len(sizes) - len(times))
-    every = itertools.product(*dims, *times)
+    dims = (WHOLE, *range(len(shape)))
+    every = itertools.product(*(marks or (dims,) * len(sizes)))
     return tuple(layout for layout in every if divides(layout, shape, sizes))
 
 

@@ -10,6 +10,7 @@ from math import prod
 
 from shardc.dialects.dist.sharding import Axes
 from shardc.dialects.rules.rule import Dims, Rule, representable
+from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import SUM, TERMS, WHOLE, Layout, divides, in_order
 
 Choice = str | int | None
@@ -52,16 +53,15 @@ class Shapes:
 class WaysOf:
     """The ways to cut calls on a mesh, found once for calls of one rule."""
 
-    def __init__(self, axes: Axes) -> None:
-        self._axes = axes
-        self._sizes = tuple(axis.size for axis in axes)
+    def __init__(self, axes: SearchAxes) -> None:
+        self._searched, self._axes, self._sizes = axes, axes.axes, axes.sizes
         self._known: dict[tuple[int, Shapes, tuple[Choice, ...]], tuple[Way, ...]] = {}
         self._rules: list[Rule] = []
 
     def of(self, rule: Rule, shapes: Shapes, in_time: tuple[Choice, ...] = ()) -> tuple[Way, ...]:
         """The ways, the one that cuts nothing first. Of those with equal layouts the one of least work.
 
-        ``in_time``: what the last axes do, those of time, in each of them.
+        ``in_time``: what axes of time do in each of them.
         """
         key = id(rule), shapes, in_time
         if key not in self._known:
@@ -80,8 +80,8 @@ class WaysOf:
     def _every(self, rule: Rule, shapes: Shapes, in_time: tuple[Choice, ...]) -> Iterator[Way]:
         factors = [f for f in rule.factors if f not in rule.traded and rule.sizes[f] > 1]
         options: list[Choice] = [None, *factors, *range(len(rule.linear))]
-        for in_space in itertools.product(options, repeat=len(self._sizes) - len(in_time)):
-            choices = (*in_space, *in_time)
+        for in_space in itertools.product(options, repeat=len(self._searched.space)):
+            choices = self._searched.joined(in_space, in_time)
             if len({c for c in choices if isinstance(c, int)}) > 1 or not self._fits(rule, choices):
                 continue
             way = self._way(rule, shapes, choices)
