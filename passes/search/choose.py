@@ -17,6 +17,7 @@ from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.distances import Distances
+from shardc.passes.search.fold import folded
 from shardc.passes.search.graph import Graph, StepGraph
 from shardc.passes.search.layout import Layout, sharding_of
 from shardc.passes.search.overlap import solve_overlapped
@@ -68,12 +69,15 @@ class Found:
 
 
 def step_graph(
-    program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates, pipeline: str = ""
+    program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates, pipeline: str = "", more: int = 0
 ) -> StepGraph:
-    """The graph of choices of a step on a mesh; ``pipeline``: the axis along which its stages lie."""
+    """The graph of choices of a step on a mesh; ``pipeline``: the axis along which its stages lie. ``more``:
+    how many more equal layers there are than the program has.
+    """
     axes = SearchAxes.of(mesh, pipeline)
     distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s)
-    return StepGraph(program, mesh, axes, distances, Work(program, axes, rates), Alive(program, axes))
+    work, alive = Work(program, axes, rates), Alive(program, axes)
+    return StepGraph(program, mesh, axes, distances, work, alive, folded(program, more))
 
 
 def search(step: StepGraph, capacity: float, searcher: str = EXACT) -> Found | None:

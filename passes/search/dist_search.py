@@ -25,7 +25,8 @@ class DistSearch(ReadingPass):
 
     ``searcher``: what finds them: ``exact``, or one of ``passes/search/searchers``, which have no bound.
     ``on``: whose devices and links the costs are of; without one, those of the ``cluster`` of that name.
-    ``pipeline``: the axis along which stages lie, which cuts no call.
+    ``pipeline``: the axis along which stages lie, which cuts no call. ``more``: how many more equal layers
+    there are than the program has, for which these stand.
     """
 
     name: ClassVar[str] = "dist-search"
@@ -33,6 +34,7 @@ class DistSearch(ReadingPass):
     searcher: str = EXACT
     on: Cluster | None = None
     pipeline: str = ""
+    more: int = 0
 
     def apply(self, reading: Reading) -> bool:
         if self.searcher not in SEARCHERS:
@@ -43,7 +45,8 @@ class DistSearch(ReadingPass):
         sizes = {axis.name: axis.size for axis in mesh.space}
         rates = costs_on(cluster, sizes, self.pipeline).rates
         capacity = min(device.memory_bytes for device in cluster.used(mesh.world_size))
-        step = step_graph(program, mesh, LinkModel(Placement.of(cluster, sizes)), rates, self.pipeline)
+        links = LinkModel(Placement.of(cluster, sizes))
+        step = step_graph(program, mesh, links, rates, self.pipeline, self.more)
         found = search(step, capacity, self.searcher)
         if found is None:
             raise NoPlanFound(devices=mesh.world_size, memory=size_text(capacity))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,13 +16,24 @@ _SHORTEST = 8
 cheaper left alone than decided alike."""
 
 
-def colours(program: Program) -> list[int]:
-    """A number for each call; calls in the same place of equal layers have the same one.
+@dataclass(frozen=True)
+class Folded:
+    """For each call its colour, which calls in the same place of equal layers share, and its weight: for how
+    many calls it stands.
+    """
+
+    colours: list[int]
+    weights: list[float]
+
+
+def folded(program: Program, more: int = 0) -> Folded:
+    """The equal layers of a step. ``more``: how many more there are than the program has.
 
     Layers are the longest repetition of calls, by their specifications, in each phase. Where it begins in the
     middle of a layer its ends are left alone.
     """
     found: list[Hashable] = []
+    weights: list[float] = []
     for phase, group in itertools.groupby(program.nodes, key=lambda node: phase_of(node.op)):
         nodes = list(group)
         numbers: dict[Hashable, int] = {}
@@ -30,8 +42,9 @@ def colours(program: Program) -> list[int]:
         for place in range(len(nodes)):
             inside = first <= place < first + length
             found.append((phase, (place - first) % period) if inside else (phase, "alone", len(found)))
+            weights.append(1 + more * period / length if inside else 1.0)
     numbers_of: dict[Hashable, int] = {}
-    return [numbers_of.setdefault(colour, len(numbers_of)) for colour in found]
+    return Folded([numbers_of.setdefault(colour, len(numbers_of)) for colour in found], weights)
 
 
 def longest_repetition(sequence: Sequence[int] | np.ndarray) -> tuple[int, int, int]:

@@ -24,7 +24,7 @@ from shardc.passes.manager.program import Node, Program
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.distances import Distances, Matrix
-from shardc.passes.search.fold import colours
+from shardc.passes.search.fold import Folded
 from shardc.passes.search.in_time import choices_in_time
 from shardc.passes.search.layout import WHOLE, Layout, layouts_of, sharding_of
 from shardc.passes.search.ways import Shapes, Way, WaysOf
@@ -98,10 +98,11 @@ def _sum(edges: Mapping[tuple[int, int], Matrix], chosen: Sequence[int]) -> floa
 
 @dataclass
 class _Made:
-    """The node that makes a value, and the value's layout in each of its states."""
+    """The node that makes a value, the value's layout in each of its states, and how many values it is."""
 
     node: int
     layouts: Sequence[Layout]
+    weight: float
 
 
 class StepGraph:
@@ -115,6 +116,7 @@ class StepGraph:
         distances: Distances,
         work: Work,
         alive: Alive,
+        folded: Folded,
     ) -> None:
         self._program, self._distances, self._work, self._alive = program, distances, work, alive
         self._mesh, self._axes, self._sizes = mesh, axes, axes.sizes
@@ -128,7 +130,7 @@ class StepGraph:
         """Of each argument's node, by argument."""
         self._made: dict[int, _Made] = {}
         self._nodes: dict[Hashable, int] = {}
-        self._colours = colours(program)
+        self._folded = folded
         self._readers = _readers(program)
         self._add_arguments()
         self._add_calls()
@@ -146,11 +148,16 @@ class StepGraph:
         for position, value in enumerate(self._program.arguments):
             role, _ = self._program.argument_key(position)
             layouts = self._argument_layouts(role, self._program.types[value].shape)
-            read_by = tuple(sorted({self._colours[node] for node, _ in self._readers[value]}))
+            readers = [node for node, _ in self._readers[value]]
+            read_by = tuple(sorted({self._folded.colours[node] for node in readers}))
             node = self._node(("argument", role, read_by or position), layouts)
             self.argument_node.append(node)
             self.layouts.append(layouts)
-            self._make(value, _Made(node, layouts))
+            self._make(value, _Made(node, layouts, self._least(readers)))
+
+    def _least(self, calls: Sequence[int]) -> float:
+        """How many values there are of one that all of ``calls`` read."""
+        return min((self._folded.weights[call] for call in calls), default=1.0)
 
     def _layouts_of(
         self, shape: tuple[int, ...], times: Sequence[tuple[int, ...]] | None = None
@@ -174,15 +181,16 @@ class StepGraph:
             operands, results = (tuple(types[v].shape for v in vs) for vs in (call.operands, call.results))
             shapes = Shapes(operands, results)
             ways = self._wanted(call, ways_of.of(call.rule, shapes, self._in_time[number]))
-            node = self._node(("call", self._colours[number]), ways)
-            seconds = self._work.seconds(number, ways)
+            node = self._node(("call", self._folded.colours[number]), ways)
+            weight = self._folded.weights[number]
+            seconds = self._work.seconds(number, ways) * weight
             self.graph.costs[node] += seconds
             if phase_of(call.op) == BACKWARD:
                 self.graph.cover[node] += seconds
             self.call_node.append(node)
             self.ways.append(ways)
             for place, value in enumerate(call.results):
-                self._make(value, _Made(node, [way.results[place] for way in ways]))
+                self._make(value, _Made(node, [way.results[place] for way in ways], weight))
 
     def _wanted(self, call: Node, ways: Sequence[Way]) -> Sequence[Way]:
         """Of a constraint the ways that a user asked for; an open dim may be cut further.
@@ -208,7 +216,7 @@ class StepGraph:
         self._made[value] = made
         held = self._alive.bytes_of(value, made.layouts)
         if held is not None:
-            self.graph.memory[made.node] = self.graph.memory[made.node] + held
+            self.graph.memory[made.node] = self.graph.memory[made.node] + held * made.weight
 
     def _add_reads(self) -> None:
         for value, uses in self._readers.items():
@@ -218,7 +226,8 @@ class StepGraph:
                 made = self._copied(value, made, uses, is_late)
             for node, place in uses:
                 needed = [way.operands[place] for way in self.ways[node]]
-                self._reshard(value, made, _Made(self.call_node[node], needed), is_late)
+                reader = _Made(self.call_node[node], needed, self._folded.weights[node])
+                self._reshard(value, made, reader, is_late)
 
     def _is_gradient(self, value: int, uses: list[tuple[int, int]]) -> bool:
         """Whether backward makes a value for the update alone."""
@@ -237,7 +246,8 @@ class StepGraph:
             if min(layout, default=0) < WHOLE:
                 layouts += [self._axes.joined(layout, marks) for marks in itertools.product(*times)]
         readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
-        copy = _Made(self._node(("copy", made.node, readers), layouts), layouts)
+        weight = max(self._folded.weights[node] for node, _ in uses)
+        copy = _Made(self._node(("copy", made.node, readers), layouts), layouts, min(made.weight, weight))
         self._reshard(value, made, copy, is_late)
         return copy
 
@@ -245,7 +255,7 @@ class StepGraph:
         type_ = self._program.types[value]
         seconds = self._distances.between(type_.shape, type_.dtype.itemsize, made.layouts, needed.layouts)
         if seconds.any():
-            self.graph.add_edge(made.node, needed.node, seconds, is_late)
+            self.graph.add_edge(made.node, needed.node, seconds * min(made.weight, needed.weight), is_late)
 
     def _add_returns(self) -> None:
         """State goes back to the layout that it came in; anything else leaves without terms."""
@@ -257,7 +267,7 @@ class StepGraph:
             layouts = self._layouts_of(program.types[value].shape)
             if program.types[value].shape:
                 self._reshard(
-                    value, self._made[value], _Made(self._node(("result", value), layouts), layouts)
+                    value, self._made[value], _Made(self._node(("result", value), layouts), layouts, 1.0)
                 )
             else:
                 made = self._made[value]
