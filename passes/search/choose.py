@@ -59,6 +59,8 @@ SEARCHERS: Mapping[str, Callable[[Graph, float], Solution | None]] = {
 class Found:
     """What a search found: a way to cut each call and a layout of each argument, its certificate, how
     many choices there were, and the most bytes that a device holds at one of the points looked at.
+
+    ``floor_s``: what forward and backward take if each call is cut in its fastest way and nothing is sent.
     """
 
     ways: list[Way]
@@ -66,6 +68,7 @@ class Found:
     solution: Solution
     nodes: int
     held_bytes: float
+    floor_s: float = 0.0
 
 
 def step_graph(
@@ -92,7 +95,8 @@ def search(step: StepGraph, capacity: float, searcher: str = EXACT) -> Found | N
     chosen = solution.chosen
     ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]
     arguments = [ls[chosen[node]] for node, ls in zip(step.argument_node, step.layouts, strict=True)]
-    return Found(ways, arguments, solution, len(step.graph.costs), float(max(step.graph.bytes_at(chosen))))
+    held = float(max(step.graph.bytes_at(chosen)))
+    return Found(ways, arguments, solution, len(step.graph.costs), held, step.floor_s)
 
 
 def write(program: Program, mesh: Mesh, found: Found, pipeline: str = "") -> None:

@@ -14,6 +14,7 @@ from shardc.diagnostics.base import remark
 from shardc.diagnostics.cli import BadPassOption
 from shardc.diagnostics.passes.search import NoPlanFound
 from shardc.diagnostics.text import size_text
+from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.search.choose import EXACT, SEARCHERS, Found, search, step_graph, write
 
@@ -37,22 +38,35 @@ class DistSearch(ReadingPass):
     more: int = 0
 
     def apply(self, reading: Reading) -> bool:
+        mesh, program = reading.sharded(level=1)
+        found = self.find(reading)
+        if found is None:
+            memory = size_text(self._capacity(mesh))
+            raise NoPlanFound(devices=mesh.world_size, memory=memory)
+        write(program, mesh, found, self.pipeline)
+        remark("Searched", certificate(found))
+        return False
+
+    def find(self, reading: Reading) -> Found | None:
+        """What the search finds; None if nothing. Raises BadPassOption."""
         if self.searcher not in SEARCHERS:
             expected = f"one of {', '.join(SEARCHERS)}"
             raise BadPassOption(pass_name=self.name, option="searcher", text=self.searcher, expected=expected)
         mesh, program = reading.sharded(level=1)
-        cluster = self.on or find_cluster(self.cluster)
+        cluster, capacity = self._cluster, self._capacity(mesh)
         sizes = {axis.name: axis.size for axis in mesh.space}
         rates = costs_on(cluster, sizes, self.pipeline).rates
-        capacity = min(device.memory_bytes for device in cluster.used(mesh.world_size))
         links = LinkModel(Placement.of(cluster, sizes))
         step = step_graph(program, mesh, links, rates, self.pipeline, self.more)
-        found = search(step, capacity, self.searcher)
-        if found is None:
-            raise NoPlanFound(devices=mesh.world_size, memory=size_text(capacity))
-        write(program, mesh, found, self.pipeline)
-        remark("Searched", certificate(found))
-        return False
+        return search(step, capacity, self.searcher)
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self.on or find_cluster(self.cluster)
+
+    def _capacity(self, mesh: Mesh) -> float:
+        """Bytes of the smallest device."""
+        return min(device.memory_bytes for device in self._cluster.used(mesh.world_size))
 
 
 def certificate(found: Found) -> str:

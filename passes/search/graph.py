@@ -128,6 +128,8 @@ class StepGraph:
         self.argument_node: list[int] = []
         self.layouts: list[Sequence[Layout]] = []
         """Of each argument's node, by argument."""
+        self.floor_s = 0.0
+        """Of forward and backward, with each call cut in its fastest way."""
         self._made: dict[int, _Made] = {}
         self._nodes: dict[Hashable, int] = {}
         self._folded = folded
@@ -185,6 +187,7 @@ class StepGraph:
             weight = self._folded.weights[number]
             seconds = self._work.seconds(number, ways) * weight
             self.graph.costs[node] += seconds
+            self.floor_s += float(seconds.min()) if phase_of(call.op) != OPTIMIZER else 0.0
             if phase_of(call.op) == BACKWARD:
                 self.graph.cover[node] += seconds
             self.call_node.append(node)

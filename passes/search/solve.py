@@ -38,7 +38,8 @@ absolute."""
 class Solution:
     """A state for each node of a graph, what they cost and the least that any choice can, in seconds.
 
-    ``why``: why the search stopped. ``left``: nodes that no reduction settled.
+    ``why``: why the search stopped. ``left``: nodes that no reduction settled. ``is_tight``: whether a
+    cheaper choice was given up for memory.
     """
 
     chosen: list[int]
@@ -46,6 +47,7 @@ class Solution:
     bound_s: float
     why: str
     left: int
+    is_tight: bool = False
 
     @property
     def gap(self) -> float:
@@ -95,7 +97,7 @@ def _bounded(graph: Graph, capacity: float) -> Solution | None:
     if best is None or not np.isfinite(graph.seconds(best)):
         return None
     why = "no multiple of memory's prices gave a cheaper plan that fits"
-    return Solution(best, graph.seconds(best), program.bound_s, why, len(reduced.alive))
+    return Solution(best, graph.seconds(best), program.bound_s, why, len(reduced.alive), is_tight=True)
 
 
 class _Program:

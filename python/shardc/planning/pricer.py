@@ -16,10 +16,12 @@ from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.constrained import Wanted
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import Parallelism
-from shardc.options.presets import is_searched
+from shardc.options.presets import AUTO, is_searched
+from shardc.options.recompute import Recompute
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
-from shardc.planning.candidates import Candidate
+from shardc.passes.search.choose import Found
+from shardc.planning.candidates import DATA, PIPE, Candidate
 from shardc.planning.depth.blend import NotAffine
 from shardc.planning.depth.few import FEW, MORE, Few
 from shardc.planning.depth.runs import runs_of
@@ -32,7 +34,15 @@ from shardc.runtime.report.logs import TIMING
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.modules.constraints import layouts_of
 from shardc.step.modules.recomputed import recomputed
-from shardc.step.shard import Compiled, capture_choices, compile_capture, mesh_of, model_plan_of
+from shardc.step.shard import (
+    Compiled,
+    capture_choices,
+    compile_capture,
+    make_mesh,
+    mesh_of,
+    model_plan_of,
+    search_capture,
+)
 from shardc.step.within_budget import Ladder, Made
 
 CHECKED = 4
@@ -138,6 +148,39 @@ class Pricer:
         if found.remark is not None:
             found.step.remarks.append(found.remark)
         return found.step
+
+    def found(self, candidate: Candidate, recompute: Recompute = "none") -> Found | None:
+        """What a search finds for a mesh, from a few layers where others are equal to them; None where
+        nothing fits. Stages that compute again are taken for layers that do.
+
+        Raises what a capture raises.
+        """
+        assert self._cluster is not None, "searches are for a cluster"
+        inside = {name: size for name, size in candidate.mesh.items() if name != PIPE} or {DATA: 1}
+        options = StepOptions.of({"mesh": inside, "plan": AUTO, "recompute": recompute}).parallelism
+        periods, more = self._stood_for()
+        with collection_paused():
+            return search_capture(
+                self._captured(periods, options),
+                make_mesh(candidate.mesh, candidate.micro_batches),
+                candidate.plan,
+                self._cluster,
+                recompute=recompute,
+                more=more,
+            )
+
+    def _stood_for(self) -> tuple[Periods, int]:
+        """Layers that a search looks at, and how many more equal ones these stand for: of one stretch. Of
+        models with several all layers are looked at.
+        """
+        whole = self._whole()
+        long = [(r, s) for r, run in enumerate(whole) for s, count in enumerate(run) if count > CHECKED]
+        if len(long) != 1:
+            return whole, 0
+        periods = [list(run) for run in whole]
+        ((r, s),) = long
+        periods[r][s] = CHECKED
+        return periods, whole[r][s] - CHECKED
 
     def _whole(self) -> Periods:
         return [[stretch.count for stretch in run.stretches] for run in self._runs]

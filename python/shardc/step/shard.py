@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -59,6 +59,7 @@ from shardc.passes.plan.style_plan import StylePlan, read_styles
 from shardc.passes.propagate.dist_propagate import DistPropagate
 from shardc.passes.recompute.torch_recompute import TorchRecompute
 from shardc.passes.reduce.torch_reduce_dtype import TorchReduceDtype
+from shardc.passes.search.choose import Found
 from shardc.passes.search.dist_search import DistSearch
 from shardc.report.device_work import DeviceWork, device_work
 from shardc.report.step.step_time import step_time
@@ -290,6 +291,54 @@ def _as_found(module: ir.Module, mesh: Mesh, asked: Plan) -> Plan:
     return found
 
 
+def _change(
+    capture: Capture,
+    recompute: Recompute | frozenset[int],
+    reduce_dtype: str | None,
+    passed: Callable[[str, ir.Module], None] | None = None,
+) -> None:
+    """What options ask of the program of one device: what is computed again, and in which dtype sums are."""
+    module = capture.module
+    if isinstance(recompute, frozenset):
+        compute_again(module, recompute)
+        if passed is not None:
+            passed("torch-recompute", module)
+        run(module, build(_SHARE), after_pass=passed)
+    elif capture.noted:
+        run(module, _recompute(recompute), after_pass=passed)
+    if reduce_dtype is not None:
+        run(module, [TorchReduceDtype()], after_pass=passed)
+
+
+@progress.phase("search")
+def search_capture(
+    capture: Capture,
+    mesh: Mesh,
+    plan: str,
+    cluster: Cluster,
+    *,
+    recompute: Recompute = "none",
+    reduce_dtype: str | None = None,
+    more: int = 0,
+) -> Found | None:
+    """What a search finds for a captured step, whose module this changes; None where nothing fits.
+
+    ``plan``: ``auto``, or a product of it with a pipeline. ``more``: how many more equal layers there are
+    than were captured.
+    """
+    module = capture.module
+    with collect_remarks(), collection_paused():
+        run(module, _ingest(None, "stop"))
+        _change(capture, recompute, reduce_dtype)
+        chosen, reading = _lay_out(module, mesh, plan, None)
+        assert reading.program is not None
+        apply_plan(reading.program, mesh, chosen)
+        steps = _to_level_2(True, None)
+        before = steps[: next(n for n, step in enumerate(steps) if isinstance(step, DistPropagate))]
+        run(module, before, verify_each=False, reading=reading)
+        return DistSearch(on=cluster, pipeline=chosen.pipeline, more=more).find(reading)
+
+
 @progress.phase("what a budget keeps")
 def capture_choices(
     capture: Capture,
@@ -366,14 +415,7 @@ def compile_capture(
     with collect_remarks() as remarks, collection_paused():
         run(module, _ingest(expert_capacity, on_overflow), after_pass=passed)
         levels.keep(GLOBAL, _global(module, micro_batches))
-        if isinstance(recompute, frozenset):
-            compute_again(module, recompute)
-            passed("torch-recompute", module)
-            run(module, build(_SHARE), after_pass=passed)
-        elif capture.noted:
-            run(module, _recompute(recompute), after_pass=passed)
-        if reduce_dtype is not None:
-            run(module, [TorchReduceDtype()], after_pass=passed)
+        _change(capture, recompute, reduce_dtype, passed)
         planned = mesh if micro_batches is None else Mesh(mesh.space)
         chosen, reading = _lay_out(module, planned, plan, model_plan)
         program = reading.program

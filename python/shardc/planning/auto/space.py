@@ -1,0 +1,88 @@
+"""What is searched around the cuts of calls: stages, meshes of what is left, micro-batches, recomputation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from shardc.cost.cluster.cluster import Cluster
+from shardc.options.presets import AUTO
+from shardc.options.recompute import Recompute
+from shardc.planning.candidates import DATA, PIPE, Candidate, mesh_of_levels
+
+RECOMPUTED: tuple[Recompute, ...] = ("none", "selective", "full")
+"""From what computes nothing again to what keeps least."""
+FEWEST_PER_STAGE, MOST_PER_STAGE = 1, 8
+"""Micro-batches for each stage."""
+MOST_IN_TURN = 16
+"""Micro-batches where there are no stages: they only save memory."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One choice of what is searched around the cuts of calls."""
+
+    stages: int
+    micro_batches: int
+    mesh: Mapping[str, int]
+    recompute: Recompute = "none"
+
+    @property
+    def candidate(self) -> Candidate:
+        plan = f"pipeline*{AUTO}" if self.stages > 1 else AUTO
+        return Candidate(self.mesh, plan, self.micro_batches)
+
+    @property
+    def text(self) -> str:
+        """``pipeline*auto on pipe 2 x node 4 x gpu 8, 8 micro-batches, recompute full``."""
+        again = "" if self.recompute == "none" else f", recompute {self.recompute}"
+        return self.candidate.text + again
+
+    @property
+    def waiting(self) -> float:
+        """How much longer micro-batches take than their work, until the pipeline is full and empty again."""
+        return (self.micro_batches + self.stages - 1) / self.micro_batches
+
+
+def choices(
+    cluster: Cluster, samples: int, layers: int, asked: Recompute | None = None, parts: int | None = None
+) -> Iterator[Choice]:
+    """Every choice for a batch of ``samples``; with ``layers``, at most a stage for each.
+
+    ``asked``, ``parts``: the recomputation and the micro-batches that a user wants.
+    """
+    kinds = RECOMPUTED if asked is None else (asked,)
+    for stages, mesh in _meshes(cluster, layers):
+        counts = _micro_batches(stages, samples) if parts is None else (parts,)
+        for count, recompute in itertools.product(counts, kinds):
+            yield Choice(stages, count, mesh, recompute)
+
+
+def _meshes(cluster: Cluster, layers: int) -> Iterator[tuple[int, Mapping[str, int]]]:
+    """Stages along the outermost links, and an axis for each level of what is left for a stage."""
+    levels = mesh_of_levels(cluster)
+    for stages in range(1, min(layers, cluster.size) + 1):
+        inside = _without(levels, stages)
+        if inside is not None:
+            yield stages, {PIPE: stages, **inside} if stages > 1 else inside
+
+
+def _without(levels: Mapping[str, int], stages: int) -> Mapping[str, int] | None:
+    """The levels' ways without those that stages take, from the outermost on; None if they do not divide."""
+    left: dict[str, int] = {}
+    for name, ways in levels.items():
+        if stages % ways == 0:
+            stages //= ways
+        elif ways % stages == 0:
+            left[name], stages = ways // stages, 1
+        else:
+            return None
+    return (left or {DATA: 1}) if stages == 1 else None
+
+
+def _micro_batches(stages: int, samples: int) -> list[int]:
+    """Divisors of the batch, doubled from step to step."""
+    least, most = (FEWEST_PER_STAGE * stages, MOST_PER_STAGE * stages) if stages > 1 else (1, MOST_IN_TURN)
+    counts = [n for n in range(least, min(most, samples) + 1) if samples % n == 0]
+    return [n for at, n in enumerate(counts) if not at or n >= 2 * counts[at - 1] or n == counts[-1]]
