@@ -83,15 +83,26 @@ def step_graph(
     return StepGraph(program, mesh, axes, distances, work, alive, folded(program, more))
 
 
-def search(step: StepGraph, capacity: float, searcher: str = EXACT) -> Found | None:
-    """The cheapest cuts of a step's calls with which a device holds at most ``capacity`` bytes; None where
-    none are found. ``searcher``: one of ``SEARCHERS``.
+@dataclass(frozen=True)
+class Unfit:
+    """No plan was found that fits. ``least_bytes``: what a device holds however calls are cut, of what was
+    counted. ``floor_s``: as of :class:`Found`.
+    """
+
+    least_bytes: float
+    floor_s: float
+
+
+def search(step: StepGraph, capacity: float, searcher: str = EXACT) -> Found | Unfit:
+    """The cheapest cuts of a step's calls with which a device holds at most ``capacity`` bytes.
+
+    ``searcher``: one of ``SEARCHERS``.
 
     They cost the seconds of calls, and of collectives that none of them hides.
     """
     solution = SEARCHERS[searcher](step.graph, capacity)
     if solution is None:
-        return None
+        return Unfit(step.graph.least_bytes, step.floor_s)
     chosen = solution.chosen
     ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]
     arguments = [ls[chosen[node]] for node, ls in zip(step.argument_node, step.layouts, strict=True)]

@@ -16,7 +16,7 @@ from shardc.diagnostics.passes.search import NoPlanFound
 from shardc.diagnostics.text import size_text
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.manager.reading import Reading, ReadingPass
-from shardc.passes.search.choose import EXACT, SEARCHERS, Found, search, step_graph, write
+from shardc.passes.search.choose import EXACT, SEARCHERS, Found, Unfit, search, step_graph, write
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class DistSearch(ReadingPass):
     def apply(self, reading: Reading) -> bool:
         mesh, program = reading.sharded(level=1)
         found = self.find(reading)
-        if found is None:
+        if isinstance(found, Unfit):
             memory = size_text(self._capacity(mesh))
             raise NoPlanFound(devices=mesh.world_size, memory=memory)
         write(program, mesh, found, self.pipeline)
         remark("Searched", certificate(found))
         return False
 
-    def find(self, reading: Reading) -> Found | None:
-        """What the search finds; None if nothing. Raises BadPassOption."""
+    def find(self, reading: Reading) -> Found | Unfit:
+        """What the search finds. Raises BadPassOption."""
         if self.searcher not in SEARCHERS:
             expected = f"one of {', '.join(SEARCHERS)}"
             raise BadPassOption(pass_name=self.name, option="searcher", text=self.searcher, expected=expected)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardc.passes.manager.attributes import phase_of
-from shardc.passes.manager.program import Program
+from shardc.passes.manager.program import Node, Program
 
 _SHORTEST = 8
 """Calls of a layer at least; what repeats more often, such as an optimizer's updates of equal weights, is
@@ -29,15 +29,17 @@ class Folded:
 def folded(program: Program, more: int = 0) -> Folded:
     """The equal layers of a step. ``more``: how many more there are than the program has.
 
-    Layers are the longest repetition of calls, by their specifications, in each phase. Where it begins in the
-    middle of a layer its ends are left alone.
+    Layers are the longest repetition of calls, by their specifications, in each phase, recomputation as part of
+    backward. Where it begins in the middle of a layer its ends are left alone.
     """
     found: list[Hashable] = []
     weights: list[float] = []
-    for phase, group in itertools.groupby(program.nodes, key=lambda node: phase_of(node.op)):
+    for phase, group in itertools.groupby(program.nodes, key=_part):
         nodes = list(group)
         numbers: dict[Hashable, int] = {}
-        sequence = np.array([numbers.setdefault(node.spec, len(numbers)) for node in nodes])
+        sequence = np.array(
+            [numbers.setdefault((node.spec, phase_of(node.op)), len(numbers)) for node in nodes]
+        )
         first, period, length = longest_repetition(sequence)
         for place in range(len(nodes)):
             inside = first <= place < first + length
@@ -45,6 +47,12 @@ def folded(program: Program, more: int = 0) -> Folded:
             weights.append(1 + more * period / length if inside else 1.0)
     numbers_of: dict[Hashable, int] = {}
     return Folded([numbers_of.setdefault(colour, len(numbers_of)) for colour in found], weights)
+
+
+def _part(node: Node) -> str:
+    """The phase of a call; what is computed again is part of the backward that it stands between."""
+    phase = phase_of(node.op)
+    return "backward" if phase == "recompute" else phase
 
 
 def longest_repetition(sequence: Sequence[int] | np.ndarray) -> tuple[int, int, int]:

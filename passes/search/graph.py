@@ -86,6 +86,11 @@ class Graph:
             made.add_edge(first, second, np.where(impossible, np.inf, weight * seconds))
         return made
 
+    @property
+    def least_bytes(self) -> float:
+        """What a device holds at least, at the point where that is most."""
+        return float(max(sum(memory.min(axis=1) for memory in self.memory), default=0.0))
+
     def bytes_at(self, chosen: Sequence[int]) -> np.ndarray:
         """What a device holds at each point."""
         held = (memory[:, state] for memory, state in zip(self.memory, chosen, strict=True))

@@ -29,6 +29,8 @@ def solve_overlapped(graph: Graph, capacity: float = inf) -> Solution | None:
 
     ``seconds`` of the solution are those that nothing covers.
     """
+    if graph.least_bytes > capacity:
+        return None
     best: Solution | None = None
     bound_s, start_s = -inf, perf_counter()
     for weight in _WEIGHTS:

@@ -20,7 +20,7 @@ from shardc.options.presets import AUTO, is_searched
 from shardc.options.recompute import Recompute
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
-from shardc.passes.search.choose import Found
+from shardc.passes.search.choose import Found, Unfit
 from shardc.planning.candidates import DATA, PIPE, Candidate
 from shardc.planning.depth.blend import NotAffine
 from shardc.planning.depth.few import FEW, MORE, Few
@@ -149,9 +149,9 @@ class Pricer:
             found.step.remarks.append(found.remark)
         return found.step
 
-    def found(self, candidate: Candidate, recompute: Recompute = "none") -> Found | None:
-        """What a search finds for a mesh, from a few layers where others are equal to them; None where
-        nothing fits. Stages that compute again are taken for layers that do.
+    def found(self, candidate: Candidate, recompute: Recompute = "none") -> Found | Unfit:
+        """What a search finds for a mesh, from a few layers where others are equal to them. Stages that
+        compute again are taken for layers that do.
 
         Raises what a capture raises.
         """

@@ -59,7 +59,7 @@ from shardc.passes.plan.style_plan import StylePlan, read_styles
 from shardc.passes.propagate.dist_propagate import DistPropagate
 from shardc.passes.recompute.torch_recompute import TorchRecompute
 from shardc.passes.reduce.torch_reduce_dtype import TorchReduceDtype
-from shardc.passes.search.choose import Found
+from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.dist_search import DistSearch
 from shardc.report.device_work import DeviceWork, device_work
 from shardc.report.step.step_time import step_time
@@ -320,8 +320,8 @@ def search_capture(
     recompute: Recompute = "none",
     reduce_dtype: str | None = None,
     more: int = 0,
-) -> Found | None:
-    """What a search finds for a captured step, whose module this changes; None where nothing fits.
+) -> Found | Unfit:
+    """What a search finds for a captured step, whose module this changes.
 
     ``plan``: ``auto``, or a product of it with a pipeline. ``more``: how many more equal layers there are
     than were captured.

@@ -1,8 +1,8 @@
 """The cheapest choices of mesh, stages, micro-batches and recomputation, by branch and bound.
 
 No choice takes less than its kernels alone: those of the step, cut in the fastest ways, times the waiting of
-its pipeline. Choices are looked at in this order, until the next one's kernels alone take longer than the best that
-was found. What computes again or has more micro-batches is looked at only where memory made the same choice
+its pipeline. Choices are looked at in this order, until the next one's kernels alone take longer than the best
+that was found. What computes again or has more micro-batches is looked at only where memory made the same choice
 without it dearer.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from shardc.passes.search.choose import Found
+from shardc.passes.search.choose import Found, Unfit
 from shardc.planning.auto.space import RECOMPUTED, Choice
 
-Find = Callable[[Choice], Found | None]
+Find = Callable[[Choice], Found | Unfit]
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Around:
         return max(0.0, 1 - self.bound_s / self.found[0].seconds) if self.found else 1.0
 
 
-def search_around(choices: Iterable[Choice], find: Find, floor_s: float) -> Around:
-    """Look at choices. ``floor_s``: what the kernels of forward and backward take on all devices at least."""
+def search_around(choices: Iterable[Choice], find: Find) -> Around:
+    """Look at choices, the one with the least waiting first."""
     made, tight = Around(), dict[tuple[int, int, str], bool]()
-    best_s, bounds = inf, [inf]
+    best_s, bounds, floor_s = inf, [inf], 0.0
     order = sorted(choices, key=lambda c: (c.waiting, c.micro_batches, RECOMPUTED.index(_policy(c))))
     for choice in order:
         if floor_s * choice.waiting >= best_s:
@@ -59,10 +59,15 @@ def search_around(choices: Iterable[Choice], find: Find, floor_s: float) -> Arou
             made.passed_over += 1
             continue
         found = find(choice)
-        tight[choice.stages, choice.micro_batches, _policy(choice)] = found is None or found.solution.is_tight
-        if found is None:
+        floor_s = (
+            floor_s or found.floor_s / choice.waiting
+        )  # the first cuts the calls that others do, or fewer
+        key = choice.stages, choice.micro_batches, _policy(choice)
+        if isinstance(found, Unfit):
+            tight[key] = True
             made.unfit.append(choice)
             continue
+        tight[key] = found.solution.is_tight
         seconds = found.solution.seconds
         made.found.append(Estimate(choice, seconds, found.solution.bound_s, found.held_bytes))
         bounds.append(found.solution.bound_s)
