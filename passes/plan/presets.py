@@ -12,7 +12,7 @@ from shardc.diagnostics.base import remark
 from shardc.diagnostics.passes.plan import ExpertsNotDivided, HeadsNotDivided, NoExperts
 from shardc.diagnostics.styles import NoPlanOfModel
 from shardc.dialects.dist.mesh import Mesh
-from shardc.options.presets import CONTEXT_PRESETS, TENSOR_PRESETS, plan_terms
+from shardc.options.presets import CONTEXT_PRESETS, TENSOR_PRESETS, batch_axes, is_searched, plan_terms
 from shardc.passes.plan.attention import ALLGATHER, ULYSSES, Attention, heads_problem
 from shardc.passes.plan.column_row import Cut
 from shardc.passes.plan.plan import ATTENTION, Argument, DimNames, Entry, Plan
@@ -53,6 +53,9 @@ def read_preset(text: str, setting: Setting) -> Plan:
     # of a part go to its devices alone.
     for name, axis in sorted(terms, key=lambda t: (t[0] == "expert", plan.attention.get(t[1]) == ULYSSES)):
         APPLY[name](plan, setting, axis)
+    if is_searched(text):
+        for axis in batch_axes([a.name for a in setting.mesh.space if a.name != plan.pipeline]):
+            data(plan, setting, axis)
     close_inputs(plan, setting)
     return plan
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TypeVar
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes
+from shardc.options.presets import batch_axes
 from shardc.passes.search.layout import WHOLE, Layout
 
 _Mark = TypeVar("_Mark")
@@ -17,16 +18,18 @@ _Mark = TypeVar("_Mark")
 @dataclass(frozen=True)
 class SearchAxes:
     """Axes of devices and of time, in the order in which they cut one dim; ``time``: the numbers of those
-    along which micro-batches run.
+    along which micro-batches run; ``batch``: of those of devices that cut samples in forward and backward.
 
     ``stages``: how many stages of a pipeline share out the calls; the axis of stages cuts none of them.
 
-    Time stands behind the first axis. So a device holds the samples of all of its micro-batches, if that axis
-    cuts the batch, and in a micro-batch the other axes may cut its samples in one call and not in another.
+    Time stands behind the axes of the batch, and behind the first axis at least. So a device holds the
+    samples of all of its micro-batches, if that axis cuts the batch, and in a micro-batch the other axes may
+    cut its samples in one call and not in another.
     """
 
     axes: Axes
     time: tuple[int, ...] = ()
+    batch: tuple[int, ...] = ()
     stages: int = 1
 
     @staticmethod
@@ -34,11 +37,11 @@ class SearchAxes:
         """Those of a mesh; ``pipeline``: its axis of stages."""
         space = tuple(mesh.whole(axis.name) for axis in mesh.space if axis.name != pipeline)
         times = tuple(mesh.whole(axis.name) for axis in mesh.axes if axis.kind == "time")
-        first = len(space[:1])
-        axes = (*space[:1], *times, *space[1:])
-        return SearchAxes(
-            axes, tuple(range(first, first + len(times))), mesh.size(pipeline) if pipeline else 1
-        )
+        names = batch_axes([axis.name for axis in space])
+        first = max(len(names), len(space[:1]))
+        axes = (*space[:first], *times, *space[first:])
+        stages = mesh.size(pipeline) if pipeline else 1
+        return SearchAxes(axes, tuple(range(first, first + len(times))), tuple(range(len(names))), stages)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -49,10 +52,15 @@ class SearchAxes:
         """The numbers of the axes of devices."""
         return [number for number in range(len(self.axes)) if number not in self.time]
 
-    def joined(self, space: Iterable[_Mark], time: Iterable[_Mark]) -> tuple[_Mark, ...]:
-        """Something of each axis, from that of each axis of devices and that of each of time."""
-        spaces, times = iter(space), iter(time)
-        return tuple(next(times if number in self.time else spaces) for number in range(len(self.axes)))
+    @property
+    def decided(self) -> list[int]:
+        """The numbers of the axes that do in a call of forward and backward what propagation says."""
+        return [number for number in range(len(self.axes)) if number in self.time or number in self.batch]
+
+    def joined(self, fixed: Mapping[int, _Mark], free: Iterable[_Mark]) -> tuple[_Mark, ...]:
+        """Something of each axis: of those in ``fixed`` what that says, of others the next of ``free``."""
+        others = iter(free)
+        return tuple(fixed[n] if n in fixed else next(others) for n in range(len(self.axes)))
 
     @property
     def trips(self) -> int:

@@ -38,8 +38,8 @@ class DistSearch(ReadingPass):
     more: int = 0
 
     def apply(self, reading: Reading) -> bool:
-        mesh, program = reading.sharded(level=1)
         found = self.find(reading)
+        mesh, program = reading.sharded(level=1)
         if isinstance(found, Unfit):
             memory = size_text(self._capacity(mesh))
             raise NoPlanFound(devices=mesh.world_size, memory=memory)

@@ -22,11 +22,11 @@ _SLICE_S = 1e-9
 
 @dataclass(frozen=True)
 class _Kind:
-    """A value, and what axes of time are in its layouts."""
+    """A value, and what axes that were decided may be in its layouts."""
 
     shape: tuple[int, ...]
     element_bytes: int
-    times: tuple[tuple[int, ...], ...]
+    marks: tuple[tuple[int, ...], ...]
 
 
 class Distances:
@@ -39,25 +39,38 @@ class Distances:
     def __init__(self, axes: SearchAxes, links: LinkModel, stream_bytes_s: float) -> None:
         self._axes, self._links, self._stream_bytes_s = axes, links, stream_bytes_s
         self._tables: dict[_Kind, _Table] = {}
+        self._known: dict[tuple[str, int, float], float] = {}
 
     def between(
         self, shape: tuple[int, ...], element_bytes: int, made: Sequence[Layout], needed: Sequence[Layout]
     ) -> Matrix:
         """The matrix of seconds, a row for each of ``made`` and a column for each of ``needed``."""
-        layouts = (*made, *needed)
-        times = tuple(tuple(sorted({layout[axis] for layout in layouts})) for axis in self._axes.time)
-        kind = _Kind(shape, element_bytes, times)
+        kind = _Kind(shape, element_bytes, tuple(self._marks(shape, (*made, *needed))))
         if kind not in self._tables:
             self._tables[kind] = _Table(kind, self._axes, self._seconds)
         table = self._tables[kind]
         rows, columns = ([table.number[layout] for layout in side] for side in (made, needed))
         return table.seconds[np.ix_(rows, columns)]
 
+    def _marks(self, shape: tuple[int, ...], layouts: Sequence[Layout]) -> Iterator[tuple[int, ...]]:
+        """What each axis that was decided may be: one of devices anything, unless it is always the same."""
+        for axis in self._axes.decided:
+            found = sorted({layout[axis] for layout in layouts})
+            is_free = len(found) > 1 and axis not in self._axes.time
+            yield _every_mark(shape) if is_free else tuple(found)
+
     def _seconds(self, kind: str, axis: int, local_bytes: float) -> float:
         if axis in self._axes.time:
             return _PASSES * local_bytes / self._stream_bytes_s
-        over = self._axes.axes[axis]
-        return self._links.seconds(kind, (over,), over.size, local_bytes)
+        key = kind, axis, local_bytes
+        if key not in self._known:
+            over = self._axes.axes[axis]
+            self._known[key] = self._links.seconds(kind, (over,), over.size, local_bytes)
+        return self._known[key]
+
+
+def _every_mark(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (WHOLE, *range(len(shape)), *TERMS.values())
 
 
 class _Table:
@@ -65,10 +78,10 @@ class _Table:
 
     def __init__(self, kind: _Kind, axes: SearchAxes, step_s: Callable[[str, int, float], float]) -> None:
         self._kind, self._axes, self._sizes, self._step_s = kind, axes, axes.sizes, step_s
-        dims, space = (WHOLE, *range(len(kind.shape))), axes.space
-        self._marks = axes.joined([dims] * len(space), kind.times)
+        decided = dict(zip(axes.decided, kind.marks, strict=True))
+        marks = axes.joined(decided, [_every_mark(kind.shape)] * len(axes.axes))
+        self._marks = [tuple(m for m in of if m >= WHOLE or n in axes.time) for n, of in enumerate(marks)]
         """What a step may make of each axis."""
-        marks = axes.joined([(*dims, *TERMS.values())] * len(space), kind.times)
         self.layouts = layouts_of(kind.shape, self._sizes, marks)
         self.number = {layout: number for number, layout in enumerate(self.layouts)}
 

@@ -29,8 +29,8 @@ class Folded:
 def folded(program: Program, more: int = 0) -> Folded:
     """The equal layers of a step. ``more``: how many more there are than the program has.
 
-    Layers are the longest repetition of calls, by their specifications, in each phase, recomputation as part of
-    backward. Where it begins in the middle of a layer its ends are left alone.
+    Layers are the longest repetition of calls, by their specifications, in each phase, recomputation as part
+    of backward. Where it begins in the middle of a layer its ends are left alone.
     """
     found: list[Hashable] = []
     weights: list[float] = []

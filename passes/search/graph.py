@@ -23,9 +23,9 @@ from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.axes import SearchAxes
+from shardc.passes.search.decided import decided_choices
 from shardc.passes.search.distances import Distances, Matrix
 from shardc.passes.search.fold import Folded
-from shardc.passes.search.in_time import choices_in_time
 from shardc.passes.search.layout import WHOLE, Layout, layouts_of, sharding_of
 from shardc.passes.search.ways import Shapes, Way, WaysOf
 from shardc.passes.search.work import Work
@@ -125,7 +125,7 @@ class StepGraph:
     ) -> None:
         self._program, self._distances, self._work, self._alive = program, distances, work, alive
         self._mesh, self._axes, self._sizes = mesh, axes, axes.sizes
-        self._in_time = choices_in_time(program, mesh, axes)
+        self._decided = decided_choices(program, mesh, axes)
         self.graph = Graph(len(alive.points))
         self.call_node: list[int] = []
         self.ways: list[Sequence[Way]] = []
@@ -167,12 +167,12 @@ class StepGraph:
         return min((self._folded.weights[call] for call in calls), default=1.0)
 
     def _layouts_of(
-        self, shape: tuple[int, ...], times: Sequence[tuple[int, ...]] | None = None
+        self, shape: tuple[int, ...], marks: Mapping[int, tuple[int, ...]] | None = None
     ) -> tuple[Layout, ...]:
-        """Layouts without terms over devices; ``times``: the marks of axes of time, if they cut."""
+        """Layouts without terms over devices. ``marks``: what some axes may be; else time cuts nothing."""
         dims, axes = (WHOLE, *range(len(shape))), self._axes
-        marks = axes.joined([dims] * len(axes.space), times or [(WHOLE,)] * len(axes.time))
-        return layouts_of(shape, self._sizes, marks)
+        fixed = {axis: (WHOLE,) for axis in axes.time} | dict(marks or {})
+        return layouts_of(shape, self._sizes, axes.joined(fixed, [dims] * len(axes.axes)))
 
     def _argument_layouts(self, role: str, shape: tuple[int, ...]) -> Sequence[Layout]:
         """State may be cut in any way; a batch's samples may, and nothing else of it."""
@@ -187,7 +187,7 @@ class StepGraph:
         for number, call in enumerate(self._program.nodes):
             operands, results = (tuple(types[v].shape for v in vs) for vs in (call.operands, call.results))
             shapes = Shapes(operands, results)
-            ways = self._wanted(call, ways_of.of(call.rule, shapes, self._in_time[number]))
+            ways = self._wanted(call, ways_of.of(call.rule, shapes, self._decided[number]))
             node = self._node(("call", self._folded.colours[number]), ways)
             weight = self._folded.weights[number]
             seconds = self._work.seconds(number, ways) * weight
@@ -246,13 +246,16 @@ class StepGraph:
 
     def _copied(self, value: int, made: _Made, uses: list[tuple[int, int]], is_late: bool) -> _Made:
         """A copy of the value in a layout of its own, for all that read it."""
-        needed = [self.ways[node][0].operands[place] for node, place in uses]
-        times = [tuple(sorted({layout[axis] for layout in needed})) for axis in self._axes.time]
-        layouts = [*self._layouts_of(self._program.types[value].shape, times)]
-        terms = {tuple(layout[axis] for axis in self._axes.space) for layout in made.layouts}
-        for layout in sorted(terms):
-            if min(layout, default=0) < WHOLE:
-                layouts += [self._axes.joined(layout, marks) for marks in itertools.product(*times)]
+        needed = {way.operands[place] for node, place in uses for way in self.ways[node]}
+        marks = {axis: tuple(sorted({layout[axis] for layout in needed})) for axis in self._axes.time}
+        for axis in self._axes.batch:
+            found = {layout[axis] for layout in (*needed, *made.layouts)}
+            marks |= {axis: tuple(found)} if len(found) == 1 else {}
+        layouts = [*self._layouts_of(self._program.types[value].shape, marks)]
+        terms = [layout for layout in made.layouts if any(layout[axis] < WHOLE for axis in self._axes.space)]
+        for times in itertools.product(*(marks[axis] for axis in self._axes.time)):
+            at = dict(zip(self._axes.time, times, strict=True))
+            layouts += sorted({tuple(at.get(n, m) for n, m in enumerate(layout)) for layout in terms})
         readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
         weight = max(self._folded.weights[node] for node, _ in uses)
         copy = _Made(self._node(("copy", made.node, readers), layouts), layouts, min(made.weight, weight))

@@ -16,6 +16,17 @@ from shardc.passes.search.graph import Graph
 
 _TIE = 1e-15
 """Seconds that are none."""
+_AT_ONCE = 1 << 20
+"""Numbers of all pairs of states that are compared at once, at most."""
+_FEW = 4
+"""States of a neighbour by which most pairs of states are told apart."""
+
+
+def _gaps(costs: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """By how much costs are above others; where neither can be nothing is said."""
+    with np.errstate(invalid="ignore"):
+        found = costs - others
+    return np.where(np.isnan(found), -np.inf, found)
 
 
 @dataclass(frozen=True)
@@ -96,9 +107,7 @@ class Reduced:
             self._keep(node, possible)
             self._leave_out_states(node)
             return True
-        more = self._most_saved(node)
-        beats = more <= _TIE
-        np.fill_diagonal(beats, False)
+        beats = self._beats(node)
         keep = np.ones(len(costs), bool)
         for state in range(len(costs)):
             keep[state] = not (beats[:, state] & keep).any()
@@ -107,19 +116,39 @@ class Reduced:
         self._keep(node, keep)
         return True
 
-    def _most_saved(self, node: int) -> Matrix:
-        """[s, t]: the most that state ``s`` costs above state ``t``, over all choices of the neighbours."""
-        costs = self.costs[node]
-        more = costs[:, None] - costs[None, :]
-        with np.errstate(invalid="ignore"):
-            for seconds in self.near[node].values():
-                gap = seconds[:, None, :] - seconds[None, :, :]
-                gap[np.isnan(gap)] = -np.inf  # neither can be
-                more = more + gap.max(axis=2)
-        more[np.isnan(more)] = np.inf
+    def _beats(self, node: int) -> np.ndarray:
+        """[s, t]: whether state ``s`` never costs more than another state ``t``, whatever neighbours do."""
+        costs, edges = self.costs[node], self.near[node].values()
+        are_few = sum(seconds.size for seconds in edges) * len(costs) <= _AT_ONCE
+        gaps = self._gaps(node) if are_few else self._few_gaps(node)
+        beats = costs[:, None] - costs[None, :] + gaps <= _TIE
         for held in self.memory[node]:
-            more = np.where(held[:, None] > held[None, :] * (1 + 1e-12), np.inf, more)
-        return more
+            beats &= held[:, None] <= held[None, :] * (1 + 1e-12)
+        np.fill_diagonal(beats, False)
+        if are_few:
+            return beats
+        for state in np.flatnonzero(beats.any(axis=1)):
+            others = np.flatnonzero(beats[state])
+            more = costs[state] - costs[others]
+            for seconds in edges:
+                more = more + _gaps(seconds[state], seconds[others]).max(axis=1)
+            beats[state, others] = more <= _TIE
+        return beats
+
+    def _gaps(self, node: int) -> Matrix:
+        """[s, t]: what state ``s`` can cost above ``t`` on edges at most."""
+        found = np.zeros((len(self.costs[node]),) * 2)
+        for seconds in self.near[node].values():
+            found = found + _gaps(seconds[:, None, :], seconds[None, :, :]).max(axis=2)
+        return found
+
+    def _few_gaps(self, node: int) -> Matrix:
+        """[s, t]: at most what state ``s`` can cost above ``t`` on edges, by few states of the neighbours."""
+        found = np.zeros((len(self.costs[node]),) * 2)
+        for seconds in self.near[node].values():
+            few = seconds[:, :: max(1, seconds.shape[1] // _FEW)]
+            found = found + np.max([_gaps(column[:, None], column[None, :]) for column in few.T], axis=0)
+        return found
 
     def _keep(self, node: int, keep: np.ndarray) -> None:
         self.costs[node], self.kept[node] = self.costs[node][keep], self.kept[node][keep]

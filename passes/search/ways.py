@@ -16,6 +16,9 @@ from shardc.passes.search.layout import SUM, TERMS, WHOLE, Layout, divides, in_o
 Choice = str | int | None
 """What an axis does: the factor that it cuts, the number of the rule's linear set that passes, or nothing."""
 
+Decided = tuple[tuple[int, Choice], ...]
+"""What some axes do, by their numbers."""
+
 
 @dataclass(frozen=True)
 class Way:
@@ -55,33 +58,33 @@ class WaysOf:
 
     def __init__(self, axes: SearchAxes) -> None:
         self._searched, self._axes, self._sizes = axes, axes.axes, axes.sizes
-        self._known: dict[tuple[int, Shapes, tuple[Choice, ...]], tuple[Way, ...]] = {}
+        self._known: dict[tuple[int, Shapes, Decided], tuple[Way, ...]] = {}
         self._rules: list[Rule] = []
 
-    def of(self, rule: Rule, shapes: Shapes, in_time: tuple[Choice, ...] = ()) -> tuple[Way, ...]:
+    def of(self, rule: Rule, shapes: Shapes, decided: Decided = ()) -> tuple[Way, ...]:
         """The ways, the one that cuts nothing first. Of those with equal layouts the one of least work.
 
-        ``in_time``: what axes of time do in each of them.
+        ``decided``: axes of which it is known what they do.
         """
-        key = id(rule), shapes, in_time
+        key = id(rule), shapes, decided
         if key not in self._known:
             self._rules.append(rule)  # keeps its id
-            self._known[key] = tuple(self._found(rule, shapes, in_time))
+            self._known[key] = tuple(self._found(rule, shapes, decided))
         return self._known[key]
 
-    def _found(self, rule: Rule, shapes: Shapes, in_time: tuple[Choice, ...]) -> list[Way]:
+    def _found(self, rule: Rule, shapes: Shapes, decided: Decided) -> list[Way]:
         best: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], Way] = {}
-        for way in self._every(rule, shapes, in_time):
+        for way in self._every(rule, shapes, decided):
             key = way.operands, way.results
             if key not in best or way.share < best[key].share:
                 best[key] = way
         return list(best.values())
 
-    def _every(self, rule: Rule, shapes: Shapes, in_time: tuple[Choice, ...]) -> Iterator[Way]:
+    def _every(self, rule: Rule, shapes: Shapes, decided: Decided) -> Iterator[Way]:
         factors = [f for f in rule.factors if f not in rule.traded and rule.sizes[f] > 1]
         options: list[Choice] = [None, *factors, *range(len(rule.linear))]
-        for in_space in itertools.product(options, repeat=len(self._searched.space)):
-            choices = self._searched.joined(in_space, in_time)
+        for free in itertools.product(options, repeat=len(self._axes) - len(decided)):
+            choices = self._searched.joined(dict(decided), free)
             if len({c for c in choices if isinstance(c, int)}) > 1 or not self._fits(rule, choices):
                 continue
             way = self._way(rule, shapes, choices)

@@ -14,7 +14,7 @@ from shardc.diagnostics.passes.accumulate import OneMicroBatch
 from shardc.diagnostics.passes.pipeline import RerunOfParts, ReshardOfStages
 from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.diagnostics.passes.recompute import BudgetAndRecompute, BudgetOfStages
-from shardc.diagnostics.passes.search import MeshNotSearched, NotSearched
+from shardc.diagnostics.passes.search import NotSearched
 from shardc.diagnostics.passes.shares import SharesUnsupported
 from shardc.options.constraints import parse_constraints
 from shardc.options.field import Group, Hint, option, required
@@ -32,8 +32,6 @@ MICRO = "micro"
 """The time axis of micro-batches."""
 MOST_DEVICES = 2**31 - 1
 """Ranks are C integers of 32 bits in PyTorch's process groups."""
-SEARCHED_AXES = 2
-"""Axes of a mesh that a plan is searched for, at most."""
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -45,10 +43,6 @@ def parse_mesh(text: str) -> dict[str, int]:
             raise BadMesh(mesh=text, problem=problem, where="--mesh")
         mesh[name] = int(size)
     return mesh
-
-
-SEARCHED_AXES = 2
-"""Axes of a mesh that a plan is searched for, at most."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +187,7 @@ class Parallelism(Group):
             Placement.of(find_cluster(self.cluster), self.mesh)
 
     def _check_searched(self) -> None:
-        """Raises NotSearched for options that a search does not know, MeshNotSearched."""
+        """Raises NotSearched for options that a search does not know."""
         chosen = {
             "memory_budget": self.memory_budget is not None,
             "shares": self.shares is not None,
@@ -201,9 +195,6 @@ class Parallelism(Group):
         }
         for option_name in (name for name, is_given in chosen.items() if is_given):
             raise NotSearched(option=option_name)
-        cut = [name for name, size in self.mesh.items() if size > 1 and name != self.pipeline_axis()]
-        if len(cut) > SEARCHED_AXES:
-            raise MeshNotSearched(most=SEARCHED_AXES, axes=", ".join(cut))
 
     def _settle_shares(self, shares: Shares) -> None:
         """Keep the shares that differ, in lowest terms. Raises BadShares, SharesUnsupported."""

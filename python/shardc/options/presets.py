@@ -1,7 +1,7 @@
 """The names of presets, the axes that each looks for, and the text of a product of them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from shardc.diagnostics.passes.plan import AxisOfTwoPresets, UnknownAxis, UnknownPreset
 from shardc.diagnostics.passes.search import AutoInProduct
@@ -57,6 +57,17 @@ def product_of(plan: Mapping[str, object]) -> str | None:
 def is_searched(plan: object) -> bool:
     """Whether a plan is ``auto``, or a product with it."""
     return isinstance(plan, str) and AUTO in (word.strip() for word in plan.split("*"))
+
+
+def batch_axes(axes: Sequence[str]) -> list[str]:
+    """Of a searched plan the axes that cut the batch in forward and backward: all but the innermost two, of
+    which a search says for each call what they do. ``axes``: those of devices, without a pipeline's.
+    """
+    return list(axes[:-SEARCHED_AXES])
+
+
+SEARCHED_AXES = 2
+"""Axes of a mesh for which a search decides call by call, at most."""
 
 
 def plan_terms(text: str, axes: Mapping[str, int]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from shardc.cost.cluster.cluster import Cluster
-from shardc.options.parallelism import SEARCHED_AXES
+from shardc.options.presets import SEARCHED_AXES
 
 DATA, TENSOR, CONTEXT, PIPE = "data", "tensor", "context", "pipe"
 DATA_PRESETS = ("data", "zero1", "zero2", "zero3")

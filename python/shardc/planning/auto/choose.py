@@ -1,9 +1,9 @@
 """The cheapest choices of mesh, stages, micro-batches and recomputation, by branch and bound.
 
 No choice takes less than its kernels alone: those of the step, cut in the fastest ways, times the waiting of
-its pipeline. Choices are looked at in this order, until the next one's kernels alone take longer than the best
-that was found. What computes again or has more micro-batches is looked at only where memory made the same choice
-without it dearer.
+its pipeline. Choices are looked at in this order, until these kernels take longer than the best choice found.
+What computes again or has more micro-batches is looked at only where memory made the same choice without it
+dearer.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import gcd
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.options.presets import AUTO
@@ -53,19 +54,24 @@ def choices(
     ``asked``, ``parts``: the recomputation and the micro-batches that a user wants.
     """
     kinds = RECOMPUTED if asked is None else (asked,)
-    for stages, mesh in _meshes(cluster, layers):
-        counts = _micro_batches(stages, samples) if parts is None else (parts,)
-        for count, recompute in itertools.product(counts, kinds):
-            yield Choice(stages, count, mesh, recompute)
-
-
-def _meshes(cluster: Cluster, layers: int) -> Iterator[tuple[int, Mapping[str, int]]]:
-    """Stages along the outermost links, and an axis for each level of what is left for a stage."""
     levels = mesh_of_levels(cluster)
     for stages in range(1, min(layers, cluster.size) + 1):
         inside = _without(levels, stages)
-        if inside is not None:
-            yield stages, {PIPE: stages, **inside} if stages > 1 else inside
+        if inside is None:
+            continue
+        counts = _micro_batches(stages, samples) if parts is None else (parts,)
+        for count, recompute in itertools.product(counts, kinds):
+            mesh = _for_batch(inside, samples // count)
+            yield Choice(stages, count, {PIPE: stages, **mesh} if stages > 1 else mesh, recompute)
+
+
+def _for_batch(levels: Mapping[str, int], samples: int) -> Mapping[str, int]:
+    """A mesh on which a micro-batch can be cut along the outermost links: where these have more ways than
+    ``samples`` divide into, an axis of as many as do, and one for the rest.
+    """
+    (outer, ways), *inner = levels.items()
+    cut = gcd(ways, samples)
+    return levels if cut in (1, ways) else {DATA: cut, outer: ways // cut, **dict(inner)}
 
 
 def _without(levels: Mapping[str, int], stages: int) -> Mapping[str, int] | None:

@@ -1,4 +1,4 @@
-"""What the loop of micro-batches does in each call: what propagation says, whichever devices cut it."""
+"""What some axes do in each call by propagation: the loop of micro-batches, and what cuts the batch."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from collections.abc import Sequence
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.demand import DemandAnalysis, Demands
 from shardc.passes.propagate.dist_propagate import propagate, write_shardings
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import TERMS, WHOLE
-from shardc.passes.search.ways import Choice, made_mark, needed_mark
-
-_NOTHING: tuple[Choice, ...] = ()
+from shardc.passes.search.ways import Choice, Decided, made_mark, needed_mark
 
 
-def choices_in_time(program: Program, mesh: Mesh, axes: SearchAxes) -> list[tuple[Choice, ...]]:
-    """For each call what each axis of time does in it, from how the plan cuts inputs over time.
+def decided_choices(program: Program, mesh: Mesh, axes: SearchAxes) -> list[Decided]:
+    """For each call what each axis does in it of which that follows from how the plan cuts inputs.
 
-    It is decided alone: what a micro-batch computes does not depend on how devices cut it. Changes what the
-    program says of shardings.
+    It is decided alone: what a sample computes does not depend on how other axes cut it. In the update axes
+    of the batch are free, to cut state. Changes what the program says of shardings.
     """
-    if not axes.time:
-        return [_NOTHING] * len(program.nodes)
+    if not axes.decided:
+        return [()] * len(program.nodes)
     codec = ShardingCodec(program.module.context, mesh)
     write_shardings(program, propagate(program, codec, mesh), codec)
     demands = DemandAnalysis(program, codec, mesh).run()
     needs = _needs(demands)
-    times = [axes.axes[number] for number in axes.time]
     return [
-        tuple(_choice(node, needs.get(number, {}), demands, axis) for axis in times)
+        tuple(
+            (axis, _choice(node, needs.get(number, {}), demands, axes.axes[axis]))
+            for axis in (axes.time if phase_of(node.op) == "optimizer" else axes.decided)
+        )
         for number, node in enumerate(program.nodes)
     ]
 
