@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from torch_mlir import ir
 
@@ -33,10 +34,13 @@ from shardc.passes.search.work import Work
 EXACT = "exact"
 
 
-def _by(searcher: Searcher) -> Callable[[Graph, float], Solution | None]:
+_Solve = Callable[[Graph, float, float], Solution | None]
+
+
+def _by(searcher: Searcher) -> _Solve:
     """What a searcher without a bound finds in its time."""
 
-    def found(graph: Graph, capacity: float) -> Solution | None:
+    def found(graph: Graph, capacity: float, cutoff_s: float) -> Solution | None:
         best = searcher(graph, Budget(capacity))
         if best.chosen is None:
             return None
@@ -45,7 +49,7 @@ def _by(searcher: Searcher) -> Callable[[Graph, float], Solution | None]:
     return found
 
 
-SEARCHERS: Mapping[str, Callable[[Graph, float], Solution | None]] = {
+SEARCHERS: Mapping[str, _Solve] = {
     EXACT: solve_overlapped,
     "annealing": _by(annealing),
     "greedy": _by(greedy),
@@ -85,24 +89,28 @@ def step_graph(
 
 @dataclass(frozen=True)
 class Unfit:
-    """No plan was found that fits. ``least_bytes``: what a device holds however calls are cut, of what was
-    counted. ``floor_s``: as of :class:`Found`.
+    """No plan was found that fits, or none that is fast enough: all that fit take at least ``bound_s``.
+
+    ``least_bytes``: what a device holds however calls are cut, of what was counted. ``floor_s``: as of
+    :class:`Found`.
     """
 
     least_bytes: float
     floor_s: float
+    bound_s: float = inf
 
 
-def search(step: StepGraph, capacity: float, searcher: str = EXACT) -> Found | Unfit:
+def search(step: StepGraph, capacity: float, searcher: str = EXACT, cutoff_s: float = inf) -> Found | Unfit:
     """The cheapest cuts of a step's calls with which a device holds at most ``capacity`` bytes.
 
-    ``searcher``: one of ``SEARCHERS``.
+    ``searcher``: one of ``SEARCHERS``. It ends when no cuts take less than ``cutoff_s``: that is Unfit, too.
 
     They cost the seconds of calls, and of collectives that none of them hides.
     """
-    solution = SEARCHERS[searcher](step.graph, capacity)
-    if solution is None:
-        return Unfit(step.graph.least_bytes, step.floor_s)
+    solution = SEARCHERS[searcher](step.graph, capacity, cutoff_s)
+    if solution is None or solution.bound_s >= cutoff_s:
+        bound_s = inf if solution is None else solution.bound_s
+        return Unfit(step.graph.least_bytes, step.floor_s, bound_s)
     chosen = solution.chosen
     ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]
     arguments = [ls[chosen[node]] for node, ls in zip(step.argument_node, step.layouts, strict=True)]

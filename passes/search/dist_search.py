@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar
 
 from shardc.cost.cluster.cluster import Cluster
@@ -47,8 +48,8 @@ class DistSearch(ReadingPass):
         remark("Searched", certificate(found))
         return False
 
-    def find(self, reading: Reading) -> Found | Unfit:
-        """What the search finds. Raises BadPassOption."""
+    def find(self, reading: Reading, cutoff_s: float = inf) -> Found | Unfit:
+        """What the search finds below ``cutoff_s`` a step. Raises BadPassOption."""
         if self.searcher not in SEARCHERS:
             expected = f"one of {', '.join(SEARCHERS)}"
             raise BadPassOption(pass_name=self.name, option="searcher", text=self.searcher, expected=expected)
@@ -58,7 +59,7 @@ class DistSearch(ReadingPass):
         rates = costs_on(cluster, sizes, self.pipeline).rates
         links = LinkModel(Placement.of(cluster, sizes))
         step = step_graph(program, mesh, links, rates, self.pipeline, self.more)
-        return search(step, capacity, self.searcher)
+        return search(step, capacity, self.searcher, cutoff_s)
 
     @property
     def _cluster(self) -> Cluster:

@@ -24,23 +24,24 @@ LIMIT_S = 15.0
 """Seconds after which no other weight is tried."""
 
 
-def solve_overlapped(graph: Graph, capacity: float = inf) -> Solution | None:
+def solve_overlapped(graph: Graph, capacity: float = inf, cutoff_s: float = inf) -> Solution | None:
     """The cheapest states with which a device holds at most ``capacity`` bytes; None where none are found.
 
-    ``seconds`` of the solution are those that nothing covers.
+    The search ends when no choice takes less than ``cutoff_s``: what it found may not fit then. ``seconds``
+    of the solution are those that nothing covers.
     """
     if graph.least_bytes > capacity:
         return None
     best: Solution | None = None
     bound_s, start_s = -inf, perf_counter()
     for weight in _WEIGHTS:
-        found = solve(graph.weighted(weight), capacity)
+        found = solve(graph.weighted(weight), capacity, cutoff_s)
         if found is None:
             continue
         bound_s = max(bound_s, found.bound_s)
         seconds = graph.seconds(found.chosen) + max(0.0, graph.uncovered(found.chosen))
         if best is None or seconds < best.seconds:
             best = replace(found, seconds=seconds)
-        if bound_s >= best.seconds * (1 - ENOUGH) or perf_counter() - start_s > LIMIT_S:
+        if bound_s >= min(best.seconds * (1 - ENOUGH), cutoff_s) or perf_counter() - start_s > LIMIT_S:
             break
     return None if best is None else replace(best, bound_s=min(bound_s, best.seconds))

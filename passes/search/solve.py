@@ -10,7 +10,7 @@ at multiples of those prices until one holds the bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf
 
@@ -55,16 +55,18 @@ class Solution:
         return max(0.0, 1 - self.bound_s / self.seconds) if self.seconds else 0.0
 
 
-def solve(graph: Graph, capacity: float = inf) -> Solution | None:
+def solve(graph: Graph, capacity: float = inf, cutoff_s: float = inf) -> Solution | None:
     """The cheapest states with which a device holds at most ``capacity`` bytes at each point; None where none
     are found.
 
-    A solution without the bound is taken if it keeps it: it is found sooner.
+    A solution without the bound is taken if it keeps it, since it is found sooner, or if no choice takes less
+    than ``cutoff_s``.
     """
     found = _unbounded(graph)
-    if found is None or (graph.bytes_at(found.chosen) <= capacity).all():
+    if found is None or found.bound_s >= cutoff_s or (graph.bytes_at(found.chosen) <= capacity).all():
         return found
-    return _bounded(graph, capacity)
+    bounded = _bounded(graph, capacity, cutoff_s)
+    return replace(found, bound_s=cutoff_s) if isinstance(bounded, _Beaten) else bounded
 
 
 def _unbounded(graph: Graph) -> Solution | None:
@@ -76,13 +78,17 @@ def _unbounded(graph: Graph) -> Solution | None:
     return Solution(chosen, seconds, program.bound_s, program.why, len(reduced.alive))
 
 
-def _bounded(graph: Graph, capacity: float) -> Solution | None:
+class _Beaten:
+    """No choice that fits takes less than what was asked for."""
+
+
+def _bounded(graph: Graph, capacity: float, cutoff_s: float) -> Solution | _Beaten | None:
     """Choices at multiples of what the relaxation says that memory is worth."""
     reduced = Reduced.of(graph, bounded=True)
     program = _Program(reduced, capacity)
-    prices = program.prices()
-    if prices is None:
-        return None
+    prices = program.prices(cutoff_s)
+    if prices is None or isinstance(prices, _Beaten):
+        return prices
     best: list[int] | None = None
     low, times, high = 0.0, 1.0, inf
     for _ in range(_TRIES):
@@ -90,7 +96,8 @@ def _bounded(graph: Graph, capacity: float) -> Solution | None:
         fits = chosen is not None and bool((graph.bytes_at(chosen) <= capacity).all())
         if chosen is not None and fits and (best is None or graph.seconds(chosen) < graph.seconds(best)):
             best = chosen
-        if best is not None and graph.seconds(best) * (1 - GAP) <= program.bound_s:
+        is_near = best is not None and graph.seconds(best) * (1 - GAP) <= program.bound_s
+        if is_near or program.bound_s >= cutoff_s:
             break
         low, high = (low, times) if fits else (times, high)
         times = times * 2 if high == inf else (low + high) / 2
@@ -131,11 +138,16 @@ class _Program:
         """The least that any choice costs, once something was solved."""
         self.why = "Optimal"
 
-    def prices(self) -> np.ndarray | None:
+    def prices(self, cutoff_s: float) -> np.ndarray | _Beaten | None:
         """What memory is worth at each point, scaled as costs and memory are; None if nothing fits."""
         if (self._reduced.held > self._capacity).any():
             return None
+        bound = (cutoff_s - self._reduced.base) * self._scale
+        self._highs.setOptionValue("objective_bound", bound)
         self._highs.run()
+        self._highs.setOptionValue("objective_bound", inf)
+        if self._highs.getModelStatus() == highspy.HighsModelStatus.kObjectiveBound:
+            return _Beaten()
         if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
         self.bound_s = self._highs.getInfo().objective_function_value / self._scale + self._reduced.base

@@ -17,18 +17,22 @@ CUTS = ("tensor", "sequence")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A mesh, a plan for it, and how many micro-batches a rank's batch is cut into."""
+    """A mesh, a plan for it, and how many micro-batches a rank's batch is cut into. ``recompute``: what this
+    plan computes again; empty where that is no part of it.
+    """
 
     mesh: Mapping[str, int]
     plan: str
     micro_batches: int = 1
+    recompute: str = ""
 
     @property
     def text(self) -> str:
         """``zero3*tensor on data 8 x tensor 8, 4 micro-batches``."""
         axes = " x ".join(f"{name} {size}" for name, size in self.mesh.items())
         parts = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
-        return f"{self.plan} on {axes}{parts}"
+        again = f", recompute {self.recompute}" if self.recompute not in ("", "none") else ""
+        return f"{self.plan} on {axes}{parts}{again}"
 
 
 def plans_of(mesh: Mapping[str, int], batch: int) -> Iterator[Candidate]:

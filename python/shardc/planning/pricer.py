@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 import torch
 
@@ -149,9 +150,11 @@ class Pricer:
             found.step.remarks.append(found.remark)
         return found.step
 
-    def found(self, candidate: Candidate, recompute: Recompute = "none") -> Found | Unfit:
-        """What a search finds for a mesh, from a few layers where others are equal to them. Stages that
-        compute again are taken for layers that do.
+    def found(
+        self, candidate: Candidate, recompute: Recompute = "none", cutoff_s: float = inf
+    ) -> Found | Unfit:
+        """What a search finds for a mesh below ``cutoff_s`` a step, from a few layers where others are equal
+        to them. Stages that compute again are taken for layers that do.
 
         Raises what a capture raises.
         """
@@ -167,6 +170,7 @@ class Pricer:
                 self._cluster,
                 recompute=recompute,
                 more=more,
+                cutoff_s=cutoff_s,
             )
 
     def _stood_for(self) -> tuple[Periods, int]:
@@ -234,7 +238,8 @@ def _counts(periods: Periods) -> tuple[tuple[int, ...], ...]:
 
 def _chosen(candidate: Candidate, options: dict[str, object]) -> StepOptions:
     given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
-    return StepOptions.of({**given, **options})
+    again = {"recompute": candidate.recompute} if candidate.recompute else {}
+    return StepOptions.of({**given, **options, **again})
 
 
 def _with_offload(priced: Priced, options: dict[str, object]) -> Priced:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
 
 from torch import nn
@@ -320,8 +321,9 @@ def search_capture(
     recompute: Recompute = "none",
     reduce_dtype: str | None = None,
     more: int = 0,
+    cutoff_s: float = inf,
 ) -> Found | Unfit:
-    """What a search finds for a captured step, whose module this changes.
+    """What a search finds for a captured step, whose module this changes, below ``cutoff_s`` a step.
 
     ``plan``: ``auto``, or a product of it with a pipeline. ``more``: how many more equal layers there are
     than were captured.
@@ -336,7 +338,7 @@ def search_capture(
         steps = _to_level_2(True, None)
         before = steps[: next(n for n, step in enumerate(steps) if isinstance(step, DistPropagate))]
         run(module, before, verify_each=False, reading=reading)
-        return DistSearch(on=cluster, pipeline=chosen.pipeline, more=more).find(reading)
+        return DistSearch(on=cluster, pipeline=chosen.pipeline, more=more).find(reading, cutoff_s)
 
 
 @progress.phase("what a budget keeps")

@@ -9,10 +9,9 @@ from math import gcd
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.options.presets import AUTO
-from shardc.options.recompute import Recompute
 from shardc.planning.candidates import DATA, PIPE, Candidate, mesh_of_levels
 
-RECOMPUTED: tuple[Recompute, ...] = ("none", "selective", "full")
+RECOMPUTED = ("none", "selective", "full")
 """From what computes nothing again to what keeps least."""
 FEWEST_PER_STAGE, MOST_PER_STAGE = 1, 8
 """Micro-batches for each stage."""
@@ -26,19 +25,17 @@ class Choice:
 
     stages: int
     micro_batches: int
-    mesh: Mapping[str, int]
-    recompute: Recompute = "none"
+    axes: tuple[tuple[str, int], ...]
+    recompute: str = "none"
+
+    @property
+    def mesh(self) -> Mapping[str, int]:
+        return dict(self.axes)
 
     @property
     def candidate(self) -> Candidate:
         plan = f"pipeline*{AUTO}" if self.stages > 1 else AUTO
-        return Candidate(self.mesh, plan, self.micro_batches)
-
-    @property
-    def text(self) -> str:
-        """``pipeline*auto on pipe 2 x node 4 x gpu 8, 8 micro-batches, recompute full``."""
-        again = "" if self.recompute == "none" else f", recompute {self.recompute}"
-        return self.candidate.text + again
+        return Candidate(self.mesh, plan, self.micro_batches, self.recompute)
 
     @property
     def waiting(self) -> float:
@@ -47,7 +44,7 @@ class Choice:
 
 
 def choices(
-    cluster: Cluster, samples: int, layers: int, asked: Recompute | None = None, parts: int | None = None
+    cluster: Cluster, samples: int, layers: int, asked: str | None = None, parts: int | None = None
 ) -> Iterator[Choice]:
     """Every choice for a batch of ``samples``; with ``layers``, at most a stage for each.
 
@@ -62,7 +59,8 @@ def choices(
         counts = _micro_batches(stages, samples) if parts is None else (parts,)
         for count, recompute in itertools.product(counts, kinds):
             mesh = _for_batch(inside, samples // count)
-            yield Choice(stages, count, {PIPE: stages, **mesh} if stages > 1 else mesh, recompute)
+            axes = {PIPE: stages, **mesh} if stages > 1 else mesh
+            yield Choice(stages, count, tuple(axes.items()), recompute)
 
 
 def _for_batch(levels: Mapping[str, int], samples: int) -> Mapping[str, int]:

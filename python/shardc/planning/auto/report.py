@@ -1,0 +1,25 @@
+"""What was searched around the cuts of calls, in words."""
+
+from __future__ import annotations
+
+from shardc.diagnostics.text import size_text, table
+from shardc.planning.auto.choose import Around
+from shardc.planning.verdict import time_text
+
+MOST = 8
+"""Choices that are listed."""
+
+
+def searched(around: Around) -> list[str]:
+    """The choices that a search found, and how much better another one could be."""
+    rows = [("plan", "estimated step", "at least", "held")]
+    for estimate in around.found[:MOST]:
+        text = estimate.choice.candidate.text
+        seconds, bound = time_text(estimate.seconds), time_text(estimate.bound_s)
+        rows.append((text, seconds, bound, size_text(estimate.held_bytes)))
+    return [
+        f"searched: {around.looked_at} of {around.choices} choices of stages, mesh, micro-batches and "
+        f"recomputation; no choice takes less than {time_text(around.bound_s)} (gap {around.gap:.1%}); the "
+        f"search ended: {around.why}",
+        *table(rows, right=(1, 2, 3)),
+    ]
