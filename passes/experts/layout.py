@@ -19,6 +19,8 @@ class Layout:
     batch_axes: Axes
     capacity: float | None = None
     """Room for rows of a block at each way, as a multiple of an equal share; None: for all of them."""
+    chunks: int = 1
+    """In how many exchanges a buffer is moved; the room is rounded up to a multiple."""
 
     @cached_property
     def ways(self) -> int:
@@ -37,7 +39,9 @@ class Layout:
     def room(self) -> int:
         """For how many rows of a block each way has room."""
         rows = self.rows // self.blocks
-        return rows if self.capacity is None else min(rows, ceil(self.capacity * rows / self.ways))
+        if self.capacity is not None:
+            rows = min(rows, ceil(self.capacity * rows / self.ways))
+        return ceil(rows / self.chunks) * self.chunks
 
     @cached_property
     def share(self) -> float:

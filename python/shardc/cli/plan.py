@@ -26,6 +26,7 @@ OPTIONS = (
     "constraints",
     "shares",
     "on_overflow",
+    "expert_chunks",
 )
 """Options of compile_step that a price depends on."""
 
