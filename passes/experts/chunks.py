@@ -52,7 +52,7 @@ def order_chunks(block: ir.Block) -> None:
 
 def _sort(ops: Sequence[ir.Operation], numbers: Sequence[int]) -> None:
     """Move ops that stand one after the other: each behind what it reads, else by number, then as before."""
-    places = {result: place for place, op in enumerate(ops) for result in op.results}
+    places: dict[ir.Value, int] = {result: place for place, op in enumerate(ops) for result in op.results}
     readers: list[list[int]] = [[] for _ in ops]
     waits = [0] * len(ops)
     for place, op in enumerate(ops):
