@@ -27,6 +27,7 @@ OPTIONS = (
     "shares",
     "on_overflow",
     "expert_chunks",
+    "expert_group",
 )
 """Options of compile_step that a price depends on."""
 

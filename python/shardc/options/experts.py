@@ -11,11 +11,12 @@ Overflow = Literal["stop", "rerun"]
 
 @dataclass(frozen=True)
 class Experts:
-    """What ``expert_capacity``, ``on_overflow`` and ``expert_chunks`` of a step say."""
+    """What ``expert_capacity``, ``on_overflow``, ``expert_chunks`` and ``expert_group`` of a step say."""
 
     capacity: float | None = None
     on_overflow: Overflow = "stop"
     chunks: int = 1
+    group: int | None = None
 
     @property
     def is_guarded(self) -> bool:

@@ -177,6 +177,14 @@ class Parallelism(Group):
         at_least=1,
         at_most=MOST_DEVICES,
     )
+    expert_group: int | None = option(
+        None,
+        "Under expert, the devices of a node: rows travel within groups of so many neighbours along the axis "
+        "first, and then between groups. A device sends one message to each other node, and not one to each "
+        "of its devices.",
+        at_least=1,
+        at_most=MOST_DEVICES,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -205,6 +213,7 @@ class Parallelism(Group):
             "shares": self.shares is not None,
             "expert_capacity": self.expert_capacity is not None,
             "expert_chunks": self.expert_chunks > 1,
+            "expert_group": self.expert_group is not None,
         }
         for option_name in (name for name, is_given in chosen.items() if is_given):
             raise NotSearched(option=option_name)
@@ -231,7 +240,7 @@ class Parallelism(Group):
     @property
     def experts(self) -> Experts:
         """How rows go to the experts of other devices."""
-        return Experts(self.expert_capacity, self.on_overflow, self.expert_chunks)
+        return Experts(self.expert_capacity, self.on_overflow, self.expert_chunks, self.expert_group)
 
     @property
     def planned_cluster(self) -> ClusterLike | None:

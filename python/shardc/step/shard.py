@@ -102,7 +102,7 @@ def _passes(
 
 def _to_level_2(reshard_after_forward: bool, experts: Experts) -> list[Pass]:
     """The passes from a plan's shardings to level 2."""
-    dispatch = DistDispatch(experts.capacity or 0.0, experts.chunks)
+    dispatch = DistDispatch(experts.capacity or 0.0, experts.chunks, experts.group or 0)
     return [DistConstrain(), dispatch, *build(_PROPAGATE), DistInsertReshards(reshard_after_forward)]
 
 
