@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardc.diagnostics.base import remark
+from shardc.diagnostics.passes.plan import ExpertGroups
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.passes.experts.buffers import Buffers
 from shardc.passes.experts.chosen_matrix import table_sum
+from shardc.passes.experts.chunks import order_chunks
 from shardc.passes.experts.expert_weights import OUTER, PRODUCT, weight_argument
 from shardc.passes.experts.layout import Layout
 from shardc.passes.experts.torch_guard_experts import BEYOND, count_beyond
@@ -32,6 +34,10 @@ class DistDispatch(ReadingPass):
     name: ClassVar[str] = "dist-dispatch"
     capacity: float = 0.0
     """Room for rows at each way's experts, as a multiple of an equal share; 0: for all."""
+    chunks: int = 1
+    """In how many exchanges rows travel: experts compute one chunk while the next is on its way."""
+    group: int = 0
+    """How many devices next to each other trade rows first, before groups trade them; 0: all do at once."""
 
     def apply(self, reading: Reading) -> bool:
         mesh, program = reading.sharded(level=1)
@@ -45,7 +51,7 @@ class DistDispatch(ReadingPass):
         changed = False
         counts = {node.operands[0]: node for node in program.nodes if node.spec.target == BEYOND}
         for routing, nodes in groups.items():
-            layout = _layout(program, codec, nodes, self.capacity or None)
+            layout = self._layout(program, codec, nodes)
             if layout is not None:
                 Buffers(program, codec, layout, nodes, drops=bool(counts)).write()
                 if routing in counts:
@@ -53,25 +59,39 @@ class DistDispatch(ReadingPass):
                 changed = True
         if changed:
             drop_unread(program.block)
+            order_chunks(program.block)
         return changed
 
-
-def _layout(
-    program: Program, codec: ShardingCodec, nodes: list[Node], capacity: float | None
-) -> Layout | None:
-    """How rows of one routing are dispatched; None if no plan cuts the experts, or blocks do not divide."""
-    axes = _expert_axes(program, codec, nodes)
-    if not axes:
+    def _layout(self, program: Program, codec: ShardingCodec, nodes: list[Node]) -> Layout | None:
+        """How rows of one routing are dispatched; None if no plan cuts experts, or blocks do not divide."""
+        axes = _expert_axes(program, codec, nodes)
+        if not axes:
+            return None
+        batch = _batch_axes(program, codec)
+        (rows,), experts = program.types[nodes[0].operands[2]].shape, _experts(nodes[0])
+        layout = Layout(rows, experts, axes, batch, self.capacity or None, self.chunks, self.group)
+        if experts % layout.ways == 0 and rows % layout.blocks == 0:
+            _check_group(layout, source_line(nodes[0].op.location))
+            return layout
+        problem = f"{rows} rows of {experts} experts in {layout.blocks} blocks, for {layout.ways} ways"
+        where = source_line(nodes[0].op.location)
+        remark(
+            "NotDispatched", f"{problem}, stay where they are: each device computes its experts' part", where
+        )
         return None
-    batch = _batch_axes(program, codec)
-    (rows,), experts = program.types[nodes[0].operands[2]].shape, _experts(nodes[0])
-    layout = Layout(rows, experts, axes, batch, capacity)
-    if experts % layout.ways == 0 and rows % layout.blocks == 0:
-        return layout
-    problem = f"{rows} rows of {experts} experts in {layout.blocks} blocks, for {layout.ways} ways"
-    where = source_line(nodes[0].op.location)
-    remark("NotDispatched", f"{problem}, stay where they are: each device computes its experts' part", where)
-    return None
+
+
+def _check_group(layout: Layout, where: str | None) -> None:
+    """Raises ExpertGroups."""
+    group, ways = layout.group, layout.ways
+    if not group or group % ways == 0 or layout.is_grouped:
+        return
+    if ways % group:
+        axis = "*".join(axis.name for axis in layout.expert_axes)
+        nearest = min((n for n in range(1, ways) if ways % n == 0), key=lambda n: abs(n - group))
+        raise ExpertGroups(group=group, axis=axis, ways=ways, nearest=nearest, where=where)
+    problem = "rows travel in one exchange: groups need one axis that cuts the batch and the experts alike"
+    remark("NotGrouped", problem, where)
 
 
 def _experts(node: Node) -> int:

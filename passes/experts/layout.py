@@ -19,14 +19,18 @@ class Layout:
     batch_axes: Axes
     capacity: float | None = None
     """Room for rows of a block at each way, as a multiple of an equal share; None: for all of them."""
+    chunks: int = 1
+    """In how many exchanges a buffer is moved; the room is rounded up to a multiple."""
+    group: int = 0
+    """How many devices next to each other trade rows first, before groups trade them; 0: all do at once."""
 
     @cached_property
     def ways(self) -> int:
-        return prod(a.size for a in self.expert_axes)
+        return _ways(self.expert_axes)
 
     @cached_property
     def blocks(self) -> int:
-        return prod(a.size for a in self.batch_axes)
+        return _ways(self.batch_axes)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -37,7 +41,9 @@ class Layout:
     def room(self) -> int:
         """For how many rows of a block each way has room."""
         rows = self.rows // self.blocks
-        return rows if self.capacity is None else min(rows, ceil(self.capacity * rows / self.ways))
+        if self.capacity is not None:
+            rows = min(rows, ceil(self.capacity * rows / self.ways))
+        return ceil(rows / self.chunks) * self.chunks
 
     @cached_property
     def share(self) -> float:
@@ -52,25 +58,55 @@ class Layout:
         end = first + sum(is_expert)
         return self.batch_axes[:first], self.batch_axes[first:end], self.batch_axes[end:]
 
+    @cached_property
+    def levels(self) -> tuple[tuple[Axes, Axes], ...]:
+        """The axes of the experts that an exchange brings rows to, and those of the batch that it takes them
+        from, of each exchange on the way back: between groups of devices, and then within them.
+        """
+        own = self.block_axes[1]
+        if not self.is_grouped:
+            return ((self.expert_axes, own),)
+        (axis,) = own
+        outer, inner = axis.split(axis.size // self.group)
+        return (((outer,), (outer,)), ((inner,), (inner,)))
+
     @property
-    def parts(self) -> tuple[int, int, int, int, int]:
-        """A buffer's :attr:`shape`, with its blocks by :attr:`block_axes`."""
-        ways, _, room = self.shape
-        before, own, after = (prod(a.size for a in axes) for axes in self.block_axes)
-        return ways, before, own, after, room
+    def is_grouped(self) -> bool:
+        """Whether rows travel within groups of devices first: one axis cuts both rows and experts."""
+        one_axis = len(self.expert_axes) == 1 and self.block_axes[1] == self.expert_axes
+        return one_axis and 1 < self.group < self.ways and self.ways % self.group == 0
 
-    def at_experts(self, rank: int) -> Sharding:
-        """The layout of turned parts where the experts are: blocks of the batch stay cut over other axes."""
+    @property
+    def spread(self) -> tuple[int, ...]:
+        """A buffer's :attr:`shape`, with its ways by level, and its blocks by :attr:`block_axes`, its own by
+        level: [*ways, before, *own, after, room].
+        """
+        before, _, after = map(_ways, self.block_axes)
+        ways, own = zip(*((_ways(to), _ways(of)) for to, of in self.levels), strict=True)
+        return (*ways, before, *own, after, self.room)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The dims of :attr:`spread` in a turned buffer, [*ways, before, after, *own, room]."""
+        n = len(self.levels)
+        return (*range(n + 1), 2 * n + 1, *range(n + 1, 2 * n + 1), 2 * n + 2)
+
+    def stops(self, rank: int) -> list[Sharding]:
+        """The layouts of a turned buffer on its way from the rows to the experts: of the levels, the last
+        moves first. Blocks of the batch stay cut over other axes.
+        """
         before, _, after = self.block_axes
-        return _with_width((self.expert_axes, before, after, (), ()), rank)
+        return [self._stop(moved, before, after, rank) for moved in range(len(self.levels) + 1)]
 
-    def at_rows(self, rank: int) -> Sharding:
-        """The layout of turned parts where the rows are."""
-        before, own, after = self.block_axes
-        return _with_width(((), before, after, own, ()), rank)
+    def _stop(self, moved: int, before: Axes, after: Axes, rank: int) -> Sharding:
+        """After ``moved`` exchanges. Propagation may cut the dims behind the rows further."""
+        still = len(self.levels) - moved
+        ways = [to if level >= still else () for level, (to, _) in enumerate(self.levels)]
+        own = [of if level < still else () for level, (_, of) in enumerate(self.levels)]
+        dims = (*ways, before, after, *own, ())
+        more = rank - len(dims)
+        return Sharding((*dims, *((),) * more), (), (*(False,) * len(dims), *(True,) * more))
 
 
-def _with_width(dims: tuple[Axes, ...], rank: int) -> Sharding:
-    """A layout of which propagation may cut the dims behind ``dims`` further."""
-    more = rank - len(dims)
-    return Sharding((*dims, *((),) * more), (), (*(False,) * len(dims), *(True,) * more))
+def _ways(axes: Axes) -> int:
+    return prod(axis.size for axis in axes)

@@ -92,4 +92,6 @@ def unread(block: ir.Block) -> set[ir.Value]:
 
 
 def _is_pure(op: ir.Operation) -> bool:
-    return is_constant(op) or (op.name.startswith("torch.") and target_name(op) in load_rules())
+    if is_constant(op) or op.name == "dist.constraint":
+        return True
+    return op.name.startswith("torch.") and target_name(op) in load_rules()

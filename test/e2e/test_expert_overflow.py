@@ -15,6 +15,7 @@ from training import Captured, Ranks, Values, capture, check_trained, train_eage
 import shardc
 from shardc.diagnostics.passes.pipeline import RerunOfParts
 from shardc.dialects.aten.types import read_type
+from shardc.options.experts import Experts
 from shardc.passes.manager.program import program_blocks
 from shardc.step.shard import Compiled
 
@@ -70,7 +71,7 @@ def _captured() -> Captured:
 @cache
 def _compiled(plan: str) -> Compiled:
     mesh, micro_batches = MESHES[plan]
-    return _captured().compile(mesh, plan, micro_batches, expert_capacity=1.0, on_overflow="rerun")
+    return _captured().compile(mesh, plan, micro_batches, experts=Experts(1.0, "rerun"))
 
 
 class _Counted(Ranks):

@@ -24,6 +24,7 @@ from shardc.cost.work import flops
 from shardc.diagnostics.passes.plan import ExpertsNotDivided, NoExperts
 from shardc.dialects.aten.call import CallReader, target_name
 from shardc.dialects.aten.types import read_type
+from shardc.options.experts import Experts
 from shardc.passes.manager.program import program_blocks
 from shardc.runtime.errors import ExpertOverflow
 from shardc.step.shard import Compiled
@@ -167,7 +168,7 @@ def test_rows_travel_once_each_way(ways: int) -> None:
 def test_a_capacity_sends_less() -> None:
     """Room for twice an equal share: of 4 devices, half of all rows; work is still that of all rows."""
     ways, capacity = 4, 2.0
-    compiled = _captured("mixtral of 4").compile({"expert": ways}, "expert", expert_capacity=capacity)
+    compiled = _captured("mixtral of 4").compile({"expert": ways}, "expert", experts=Experts(capacity))
     slots = capacity * BATCH * LENGTH * CHOSEN / ways
     assert _moved(compiled.rank_module)["dist.all_to_all", 8 * slots * WIDTH] == 4 * LAYERS
     assert _expert_flops(compiled.rank_module) == _expert_flops(compiled.global_module) / ways
@@ -175,7 +176,7 @@ def test_a_capacity_sends_less() -> None:
 
 
 def test_rows_beyond_the_capacity_stop_the_step() -> None:
-    compiled = _captured("mixtral of 4").compile({"expert": 4}, "expert", expert_capacity=1.0)
+    compiled = _captured("mixtral of 4").compile({"expert": 4}, "expert", experts=Experts(1.0))
     with pytest.raises(ExpertOverflow, match=r"have room for 16(?s:.)*raise expert_capacity"):
         _check("mixtral of 4", compiled)
 

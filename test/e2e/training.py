@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from models import TRAININGS, Batch, Training, default_f64
@@ -32,6 +32,7 @@ from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.spec import Capture
+from shardc.options.experts import ROOM_FOR_ALL, Experts
 from shardc.options.pipeline import Pipeline
 from shardc.options.recompute import Recompute
 from shardc.runtime.kernels.library import Library
@@ -103,9 +104,8 @@ class Captured:
         micro_batches: int = 1,
         pipeline: Pipeline | None = None,
         recompute: Recompute = "none",
-        expert_capacity: float | None = None,
+        experts: Experts = ROOM_FOR_ALL,
         cluster: Cluster | None = None,
-        on_overflow: Literal["stop", "rerun"] = "stop",
     ) -> Compiled:
         with new_context():
             capture = replace(self.capture, module=ir.Module.parse(self.text))
@@ -118,9 +118,8 @@ class Captured:
             model_plan=own,
             pipeline=pipeline,
             recompute=recompute,
-            expert_capacity=expert_capacity,
+            experts=experts,
             cluster=cluster,
-            on_overflow=on_overflow,
         )
 
 

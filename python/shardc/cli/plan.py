@@ -26,6 +26,8 @@ OPTIONS = (
     "constraints",
     "shares",
     "on_overflow",
+    "expert_chunks",
+    "expert_group",
 )
 """Options of compile_step that a price depends on."""
 

@@ -26,6 +26,7 @@ REMARKS = {
     "KeysGathered": "Under `ring` some calls of attention gather keys and values: they have masks, say.",
     "NotDispatched": "Rows of experts stay where they are, as blocks of the batch do not divide them.",
     "NotFolded": "Under `context` and a causal mask devices have unequal work: the sequence is not folded.",
+    "NotGrouped": "Rows travel to experts in one exchange: no one axis cuts the batch and the experts alike.",
     "Padded": "Dims that do not divide by the mesh are computed with padding.",
     "PatternUnused": "A pattern of the plan that the model ships with names none of its modules.",
     "Recomputed": "What backward computes again of the forward for a memory budget.",

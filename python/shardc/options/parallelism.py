@@ -17,6 +17,7 @@ from shardc.diagnostics.passes.recompute import BudgetAndRecompute, BudgetOfStag
 from shardc.diagnostics.passes.search import NotSearched
 from shardc.diagnostics.passes.shares import SharesUnsupported
 from shardc.options.constraints import parse_constraints
+from shardc.options.experts import Experts, Overflow
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
 from shardc.options.presets import PRESETS, PRODUCTS, is_searched, plan_terms, product_of
@@ -26,8 +27,6 @@ from shardc.options.sizes import size_of
 
 PlanLike = str | Path | Mapping[str, object]
 ClusterLike = str | Path | Cluster
-Overflow = Literal["stop", "rerun"]
-"""What a step does where more rows go to experts than there is room for."""
 MICRO = "micro"
 """The time axis of micro-batches."""
 MOST_DEVICES = 2**31 - 1
@@ -165,6 +164,21 @@ class Parallelism(Group):
         "room for all rows, by a program that is compiled at the first such step. All ranks agree by one "
         "all-reduce of a number, and the state is updated once.",
     )
+    expert_chunks: int = option(
+        1,
+        "Under expert, in how many chunks rows travel: experts compute one while the next is on its way. As "
+        "many bytes are sent.",
+        at_least=1,
+        at_most=MOST_DEVICES,
+    )
+    expert_group: int | None = option(
+        None,
+        "Under expert, the devices of a node: rows travel within groups of so many neighbours along the axis "
+        "first, and then between groups. A device sends one message to each other node, and not one to each "
+        "of its devices.",
+        at_least=1,
+        at_most=MOST_DEVICES,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -192,6 +206,8 @@ class Parallelism(Group):
             "memory_budget": self.memory_budget is not None,
             "shares": self.shares is not None,
             "expert_capacity": self.expert_capacity is not None,
+            "expert_chunks": self.expert_chunks > 1,
+            "expert_group": self.expert_group is not None,
         }
         for option_name in (name for name, is_given in chosen.items() if is_given):
             raise NotSearched(option=option_name)
@@ -211,6 +227,11 @@ class Parallelism(Group):
         if axis and (stages := self.pipeline_axis()):
             instead = "give the stages' ranks speeds=, which share out layers, and leave shares out"
             raise SharesUnsupported(axis=axis, other=f"a pipeline along {stages!r}", instead=instead)
+
+    @property
+    def experts(self) -> Experts:
+        """How rows go to the experts of other devices."""
+        return Experts(self.expert_capacity, self.on_overflow, self.expert_chunks, self.expert_group)
 
     @property
     def planned_cluster(self) -> ClusterLike | None:

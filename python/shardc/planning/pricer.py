@@ -131,8 +131,7 @@ class Pricer:
             model_plan=model_plan_of(model),
             reduce_dtype=chosen.numerics.reduce_dtype,
             reshard_after_forward=chosen.parallelism.reshard_after_forward,
-            expert_capacity=chosen.parallelism.expert_capacity,
-            on_overflow=chosen.parallelism.on_overflow,
+            experts=chosen.parallelism.experts,
         )
         make = partial(
             compile_capture, **read.keywords, pipeline=pipeline, cluster=self._cluster, verify=verify

@@ -116,8 +116,7 @@ class Request:
         step = self.mesh, chosen, content, model_plan, cut, self.pipeline, self.held, self.cluster
         parallelism = options.parallelism
         kept = parallelism.recompute, parallelism.memory_budget, parallelism.reshard_after_forward
-        kept = *kept, parallelism.expert_capacity, parallelism.on_overflow
-        return *step, options.kernels, options.numerics, *kept
+        return *step, options.kernels, options.numerics, *kept, parallelism.experts
 
     @cached_property
     def cluster(self) -> Cluster | None:
@@ -168,8 +167,7 @@ class Request:
             recompute=recompute,
             reduce_dtype=options.numerics.reduce_dtype,
             reshard_after_forward=options.parallelism.reshard_after_forward,
-            expert_capacity=options.parallelism.expert_capacity,
-            on_overflow=options.parallelism.on_overflow,
+            experts=options.parallelism.experts,
         )
         if not options.kernels.fuse or self.target is None:
             return found, True
@@ -188,8 +186,7 @@ class Request:
             micro_batches=self.micro_batches,
             reduce_dtype=self.options.numerics.reduce_dtype,
             reshard_after_forward=self.options.parallelism.reshard_after_forward,
-            expert_capacity=self.options.parallelism.expert_capacity,
-            on_overflow=self.options.parallelism.on_overflow,
+            experts=self.options.parallelism.experts,
         )
 
     def _copy(self) -> Capture:

@@ -27,7 +27,8 @@ from shardc.dialects.dist.axis import share_name
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.frontend.step.spec import Capture
-from shardc.options.parallelism import MICRO, Overflow, Parallelism, PlanLike, check_mesh
+from shardc.options.experts import ROOM_FOR_ALL, Experts
+from shardc.options.parallelism import MICRO, Parallelism, PlanLike, check_mesh
 from shardc.options.pipeline import Pipeline
 from shardc.options.presets import is_searched
 from shardc.options.recompute import Recompute
@@ -79,7 +80,7 @@ def _passes(
     micro_batches: MicroBatches | None,
     cluster: Cluster | None,
     reshard_after_forward: bool,
-    expert_capacity: float | None,
+    experts: Experts,
     verify: bool,
     searched: bool,
 ) -> list[Pass]:
@@ -88,7 +89,7 @@ def _passes(
     """
     if searched and cluster is None:
         raise SearchWithoutCluster()
-    steps = [*_to_level_2(reshard_after_forward, expert_capacity), VerifyLevel(2), DistPartition(cluster)]
+    steps = [*_to_level_2(reshard_after_forward, experts), VerifyLevel(2), DistPartition(cluster)]
     if searched:
         at = next(place for place, step in enumerate(steps) if isinstance(step, DistPropagate))
         steps[at] = DistSearch(on=cluster, pipeline=pipeline)
@@ -100,15 +101,15 @@ def _passes(
     return [step for step in steps if verify or not isinstance(step, VerifyLevel)]
 
 
-def _to_level_2(reshard_after_forward: bool, expert_capacity: float | None) -> list[Pass]:
+def _to_level_2(reshard_after_forward: bool, experts: Experts) -> list[Pass]:
     """The passes from a plan's shardings to level 2."""
-    dispatch = DistDispatch(expert_capacity or 0.0)
+    dispatch = DistDispatch(experts.capacity or 0.0, experts.chunks, experts.group or 0)
     return [DistConstrain(), dispatch, *build(_PROPAGATE), DistInsertReshards(reshard_after_forward)]
 
 
-def _ingest(expert_capacity: float | None, on_overflow: Overflow) -> list[Pass]:
+def _ingest(experts: Experts) -> list[Pass]:
     """The passes to level 1."""
-    guards = [TorchGuardExperts()] if expert_capacity is not None and on_overflow == "rerun" else []
+    guards = [TorchGuardExperts()] if experts.is_guarded else []
     return [*build(_INGEST), *guards]
 
 
@@ -351,8 +352,7 @@ def capture_choices(
     micro_batches: MicroBatches | None = None,
     reduce_dtype: str | None = None,
     reshard_after_forward: bool = True,
-    expert_capacity: float | None = None,
-    on_overflow: Overflow = "stop",
+    experts: Experts = ROOM_FOR_ALL,
 ) -> Choices:
     """What of a captured step can be computed again, with sizes and work of a device under a plan.
 
@@ -360,7 +360,7 @@ def capture_choices(
     """
     module = capture.module
     with collect_remarks(), collection_paused():
-        run(module, _ingest(expert_capacity, on_overflow))
+        run(module, _ingest(experts))
         calls = number_forward(module)
         if reduce_dtype is not None:
             run(module, [TorchReduceDtype()])
@@ -368,7 +368,7 @@ def capture_choices(
         chosen, reading = _lay_out(module, planned, plan, model_plan)
         assert reading.program is not None
         apply_plan(reading.program, planned, chosen)
-        passes = _to_level_2(reshard_after_forward, expert_capacity)
+        passes = _to_level_2(reshard_after_forward, experts)
         run(module, passes, verify_each=False, reading=reading)
         return read_choices(module, calls)
 
@@ -387,8 +387,7 @@ def compile_capture(
     recompute: Recompute | frozenset[int] = "none",
     reduce_dtype: str | None = None,
     reshard_after_forward: bool = True,
-    expert_capacity: float | None = None,
-    on_overflow: Overflow = "stop",
+    experts: Experts = ROOM_FOR_ALL,
     verify: bool = True,
 ) -> Compiled:
     """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
@@ -398,9 +397,8 @@ def compile_capture(
     reads. ``recompute``: what backward computes again, of modules that the capture noted or of stages, or the
     numbers of ops of the forward (:mod:`shardc.passes.budget.number_forward`).
     ``reduce_dtype``: ``float32`` for sums of 16-bit gradients in f32. ``reshard_after_forward``: gather
-    parameters in backward again. ``expert_capacity``: room for rows at experts, by an equal
-    share. ``on_overflow``: ``rerun`` counts the rows beyond it, and keeps the state where there are any.
-    ``verify``: check what each level promises.
+    parameters in backward again. ``experts``: how rows go to the experts of other devices. ``verify``: check
+    what each level promises.
 
     Raises NotAPipeline for such options where the plan has none.
     """
@@ -415,7 +413,7 @@ def compile_capture(
             levels.keep(ANNOTATED, module)
 
     with collect_remarks() as remarks, collection_paused():
-        run(module, _ingest(expert_capacity, on_overflow), after_pass=passed)
+        run(module, _ingest(experts), after_pass=passed)
         levels.keep(GLOBAL, _global(module, micro_batches))
         _change(capture, recompute, reduce_dtype, passed)
         planned = mesh if micro_batches is None else Mesh(mesh.space)
@@ -425,7 +423,7 @@ def compile_capture(
         arguments = arguments_of(program)
         apply_plan(program, planned, chosen)
         passed("dist-apply-plan", module)
-        kept = reshard_after_forward, expert_capacity
+        kept = reshard_after_forward, experts
         searched = is_searched(plan)
         passes = _passes(chosen.pipeline, micro_batches, cluster, *kept, verify, searched)
         run(module, passes, verify_each=False, after_pass=passed, reading=reading)

@@ -42,7 +42,7 @@ def main(fuse: bool) -> None:
     batches = [(torch.randn(ROWS, 6), torch.arange(ROWS) % EXPERTS) for _ in range(STEPS)]
     batches[2][1][ROWS // 2 :] = 1  # of the second rank's rows alone
     options = {"loss": lambda output, _: output, "fuse": fuse}
-    options |= {"expert_capacity": 1.25, "on_overflow": "rerun"}
+    options |= {"expert_capacity": 1.25, "on_overflow": "rerun", "expert_chunks": 2}
     step = shardc.compile_step(model, optimizer, batches[0], mesh={"expert": 2}, plan="expert", **options)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

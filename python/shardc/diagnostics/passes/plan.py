@@ -45,6 +45,17 @@ class ExpertsNotDivided(ShardcError):
     hint = "give the axis a size that divides them, the nearest is {nearest}: mesh={{{axis!r}: {nearest}}}"
 
 
+class ExpertGroups(ShardcError):
+    """``expert_group`` does not divide the devices that share out experts: groups of 3 of 4 devices.
+
+    Fails: ``mesh={"expert": 4}, plan="expert", expert_group=3``.
+    Works: the same with ``expert_group=2``.
+    """
+
+    template = "groups of {group} devices are no part of {axis}={ways}"
+    hint = "give expert_group a number that divides {ways}, the nearest is expert_group={nearest}"
+
+
 class AxisUsedTwice(ShardcError):
     """One mesh axis stands twice in one sharding: ``["tensor", "tensor"]``."""
 

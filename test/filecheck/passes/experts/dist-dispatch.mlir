@@ -10,10 +10,10 @@ func.func @step(
     %ids: !torch.vtensor<[16],si64> {dist.role = "input", dist.sharding = #dist.sharding<@mesh, [["expert"]], []>})
     -> !torch.vtensor<[16,8],f32> {
   // CHECK-LABEL: func.func @step
+  // CHECK: torch.operator "torch.shardc.dispatch_ids"(%arg3,
   // CHECK: %[[SENT:.*]] = torch.operator "torch.shardc.dispatch"(%arg0, %arg3, {{.*}}) {{.*}} -> !torch.vtensor<[2,2,8,8],f32>
   // CHECK: "dist.constraint"({{.*}}) {sharding = #dist.sharding<@mesh, [[], [], [], ["expert"], [], ["?"]], []>}
   // CHECK: "dist.constraint"({{.*}}) {sharding = #dist.sharding<@mesh, [["expert"], [], [], [], [], ["?"]], []>}
-  // CHECK: torch.operator "torch.shardc.dispatch_ids"(%arg3,
   // CHECK: %[[UP:.*]] = torch.operator "torch.shardc.expert_mm"({{.*}}, %arg1, {{.*}}, %int2{{.*}}) {{.*}} -> !torch.vtensor<[32,16],f32>
   // CHECK: %[[GATE:.*]] = torch.aten.relu %[[UP]]
   // CHECK: torch.operator "torch.shardc.expert_mm"(%[[GATE]], %arg2, {{.*}}, %int2{{.*}}) {{.*}} -> !torch.vtensor<[32,8],f32>
