@@ -44,9 +44,11 @@ from .memory import check_memory, told
 from .operators import (  # noqa: F401
     attention,
     causal_convolution,
+    circular_pad,
     dispatch,
     experts,
     folded_attention,
+    padded_convolution,
     random,
     ring_attention,
     sampling,
