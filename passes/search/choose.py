@@ -15,6 +15,9 @@ from shardc.passes.manager.attributes import edge_attributes, i64, set_edge_attr
 from shardc.passes.manager.program import Program
 from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
 from shardc.passes.search.alive import Alive
+from shardc.passes.search.answer.answer import Answer
+from shardc.passes.search.answer.explain import explained
+from shardc.passes.search.answer.runner_up import largest, products_of
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.distances import Distances
 from shardc.passes.search.fold import folded
@@ -61,6 +64,7 @@ class Found:
     many choices there were, and the most bytes that a device holds at one of the points looked at.
 
     ``floor_s``: what forward and backward take if each call is cut in its fastest way and nothing is sent.
+    ``answer``: what is said of the plan, if that was asked for.
     """
 
     ways: list[Way]
@@ -69,6 +73,7 @@ class Found:
     nodes: int
     held_bytes: float
     floor_s: float = 0.0
+    answer: Answer | None = None
 
 
 def step_graph(
@@ -93,21 +98,28 @@ class Unfit:
     floor_s: float
 
 
-def search(step: StepGraph, capacity: float, searcher: str = EXACT) -> Found | Unfit:
+def search(
+    step: StepGraph, capacity: float, searcher: str = EXACT, *, explain: bool = False
+) -> Found | Unfit:
     """The cheapest cuts of a step's calls with which a device holds at most ``capacity`` bytes.
 
-    ``searcher``: one of ``SEARCHERS``.
+    ``searcher``: one of ``SEARCHERS``. ``explain``: say what bounds them, and what others cost.
 
     They cost the seconds of calls, and of collectives that none of them hides.
     """
+    if explain:
+        step.graph.undecided = largest(products_of(step), step)
     solution = SEARCHERS[searcher](step.graph, capacity)
     if solution is None:
         return Unfit(step.graph.least_bytes, step.floor_s)
+    answer = None
+    if explain:
+        solution, answer = explained(step, solution, capacity)
     chosen = solution.chosen
     ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]
     arguments = [ls[chosen[node]] for node, ls in zip(step.argument_node, step.layouts, strict=True)]
     held = float(max(step.graph.bytes_at(chosen)))
-    return Found(ways, arguments, solution, len(step.graph.costs), held, step.floor_s)
+    return Found(ways, arguments, solution, len(step.graph.costs), held, step.floor_s, answer)
 
 
 def write(program: Program, mesh: Mesh, found: Found, pipeline: str = "") -> None:

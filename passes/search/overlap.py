@@ -38,7 +38,7 @@ def solve_overlapped(graph: Graph, capacity: float = inf) -> Solution | None:
         if found is None:
             continue
         bound_s = max(bound_s, found.bound_s)
-        seconds = graph.seconds(found.chosen) + max(0.0, graph.uncovered(found.chosen))
+        seconds = graph.total(found.chosen)
         if best is None or seconds < best.seconds:
             best = replace(found, seconds=seconds)
         if bound_s >= best.seconds * (1 - ENOUGH) or perf_counter() - start_s > LIMIT_S:
