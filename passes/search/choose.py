@@ -16,6 +16,9 @@ from shardc.passes.manager.attributes import edge_attributes, i64, set_edge_attr
 from shardc.passes.manager.program import Program
 from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
 from shardc.passes.search.alive import Alive
+from shardc.passes.search.answer.answer import Answer
+from shardc.passes.search.answer.explain import explained
+from shardc.passes.search.answer.runner_up import largest, products_of
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.distances import Distances
 from shardc.passes.search.fold import folded
@@ -65,6 +68,7 @@ class Found:
     many choices there were, and the most bytes that a device holds at one of the points looked at.
 
     ``floor_s``: what forward and backward take if each call is cut in its fastest way and nothing is sent.
+    ``answer``: what is said of the plan, if that was asked for.
     """
 
     ways: list[Way]
@@ -73,6 +77,7 @@ class Found:
     nodes: int
     held_bytes: float
     floor_s: float = 0.0
+    answer: Answer | None = None
 
 
 def step_graph(
@@ -100,22 +105,35 @@ class Unfit:
     bound_s: float = inf
 
 
-def search(step: StepGraph, capacity: float, searcher: str = EXACT, cutoff_s: float = inf) -> Found | Unfit:
+def search(
+    step: StepGraph,
+    capacity: float,
+    searcher: str = EXACT,
+    cutoff_s: float = inf,
+    *,
+    explain: bool = False,
+) -> Found | Unfit:
     """The cheapest cuts of a step's calls with which a device holds at most ``capacity`` bytes.
 
     ``searcher``: one of ``SEARCHERS``. It ends when no cuts take less than ``cutoff_s``: that is Unfit, too.
+    ``explain``: say what bounds them, and what others cost.
 
     They cost the seconds of calls, and of collectives that none of them hides.
     """
+    if explain:
+        step.graph.undecided = largest(products_of(step), step)
     solution = SEARCHERS[searcher](step.graph, capacity, cutoff_s)
     if solution is None or solution.bound_s >= cutoff_s:
         bound_s = inf if solution is None else solution.bound_s
         return Unfit(step.graph.least_bytes, step.floor_s, bound_s)
+    answer = None
+    if explain:
+        solution, answer = explained(step, solution, capacity)
     chosen = solution.chosen
     ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]
     arguments = [ls[chosen[node]] for node, ls in zip(step.argument_node, step.layouts, strict=True)]
     held = float(max(step.graph.bytes_at(chosen)))
-    return Found(ways, arguments, solution, len(step.graph.costs), held, step.floor_s)
+    return Found(ways, arguments, solution, len(step.graph.costs), held, step.floor_s, answer)
 
 
 def write(program: Program, mesh: Mesh, found: Found, pipeline: str = "") -> None:

@@ -39,17 +39,22 @@ class DistSearch(ReadingPass):
     more: int = 0
 
     def apply(self, reading: Reading) -> bool:
-        found = self.find(reading)
+        found = self.find(reading, explain=True)
         mesh, program = reading.sharded(level=1)
         if isinstance(found, Unfit):
             memory = size_text(self._capacity(mesh))
             raise NoPlanFound(devices=mesh.world_size, memory=memory)
         write(program, mesh, found, self.pipeline)
-        remark("Searched", certificate(found))
+        if found.answer is not None:
+            found.answer.write(program.module)
+            remark("Searched", found.answer.certificate())
         return False
 
-    def find(self, reading: Reading, cutoff_s: float = inf) -> Found | Unfit:
-        """What the search finds below ``cutoff_s`` a step. Raises BadPassOption."""
+    def find(self, reading: Reading, cutoff_s: float = inf, *, explain: bool = False) -> Found | Unfit:
+        """What the search finds below ``cutoff_s`` a step; ``explain``: with an answer.
+
+        Raises BadPassOption.
+        """
         if self.searcher not in SEARCHERS:
             expected = f"one of {', '.join(SEARCHERS)}"
             raise BadPassOption(pass_name=self.name, option="searcher", text=self.searcher, expected=expected)
@@ -59,7 +64,7 @@ class DistSearch(ReadingPass):
         rates = costs_on(cluster, sizes, self.pipeline).rates
         links = LinkModel(Placement.of(cluster, sizes))
         step = step_graph(program, mesh, links, rates, self.pipeline, self.more)
-        return search(step, capacity, self.searcher, cutoff_s)
+        return search(step, capacity, self.searcher, cutoff_s, explain=explain)
 
     @property
     def _cluster(self) -> Cluster:
@@ -68,13 +73,3 @@ class DistSearch(ReadingPass):
     def _capacity(self, mesh: Mesh) -> float:
         """Bytes of the smallest device."""
         return min(device.memory_bytes for device in self._cluster.used(mesh.world_size))
-
-
-def certificate(found: Found) -> str:
-    """What the search found, the bound on what any other choice costs, and why it stopped."""
-    s = found.solution
-    return (
-        f"{s.seconds * 1e3:.3f} ms of calls and of collectives that none of them hides; no choice takes less "
-        f"than {s.bound_s * 1e3:.3f} ms (gap {s.gap:.2%}); {found.nodes:,} choices, {s.left:,} of them left "
-        f"by reductions; it holds {size_text(found.held_bytes)} at the most; the search ended: {s.why}"
-    )

@@ -45,12 +45,27 @@ class Distances:
         self, shape: tuple[int, ...], element_bytes: int, made: Sequence[Layout], needed: Sequence[Layout]
     ) -> Matrix:
         """The matrix of seconds, a row for each of ``made`` and a column for each of ``needed``."""
-        kind = _Kind(shape, element_bytes, tuple(self._marks(shape, (*made, *needed))))
-        if kind not in self._tables:
-            self._tables[kind] = _Table(kind, self._axes, self._seconds)
-        table = self._tables[kind]
+        table = self._table(shape, element_bytes, (*made, *needed))
         rows, columns = ([table.number[layout] for layout in side] for side in (made, needed))
         return table.seconds[np.ix_(rows, columns)]
+
+    def steps(
+        self,
+        shape: tuple[int, ...],
+        element_bytes: int,
+        layouts: Sequence[Layout],
+        pair: tuple[Layout, Layout],
+    ) -> list[tuple[int, float]]:
+        """The cheapest chain between a pair of ``layouts``: the number of the axis of each step, and its
+        seconds.
+        """
+        return self._table(shape, element_bytes, layouts).chain(*pair)
+
+    def _table(self, shape: tuple[int, ...], element_bytes: int, layouts: Sequence[Layout]) -> _Table:
+        kind = _Kind(shape, element_bytes, tuple(self._marks(shape, layouts)))
+        if kind not in self._tables:
+            self._tables[kind] = _Table(kind, self._axes, self._seconds)
+        return self._tables[kind]
 
     def _marks(self, shape: tuple[int, ...], layouts: Sequence[Layout]) -> Iterator[tuple[int, ...]]:
         """What each axis that was decided may be: one of devices anything, unless it is always the same."""
@@ -98,6 +113,20 @@ class _Table:
             np.minimum(found, found[:, middle, None] + found[None, middle, :], out=found)
         return found
 
+    def chain(self, made: Layout, needed: Layout) -> list[tuple[int, float]]:
+        """The axis and the seconds of each step; of chains as cheap, one that moves no axis in vain."""
+        found, layout, end = [], made, self.number[needed]
+        while layout != needed:
+            rest = [
+                (seconds + self.seconds[self.number[to], end], _different(to, needed), to, seconds)
+                for to, seconds in self._steps(layout)
+            ]
+            _, _, to, seconds = min(rest)
+            pairs = enumerate(zip(layout, to, strict=True))
+            found.append((next(axis for axis, (old, new) in pairs if old != new), seconds))
+            layout = to
+        return found
+
     def _steps(self, layout: Layout) -> Iterator[tuple[Layout, float]]:
         """The layouts that one collective over one axis leads to, with its seconds."""
         for axis, mark in enumerate(layout):
@@ -139,3 +168,7 @@ class _Table:
         for size in self._kind.shape:
             total *= size
         return total / parts(layout, self._sizes)
+
+
+def _different(one: Layout, other: Layout) -> int:
+    return sum(a != b for a, b in zip(one, other, strict=True))

@@ -39,7 +39,8 @@ class Graph:
     [point, state], that a device holds for a node at ``points`` points of the step.
 
     Of what is paid ``late`` are the collectives of gradients: they run beside the kernels of the backward.
-    ``cover`` is what these take, of each node's states.
+    ``cover`` is what these take, of each node's states. ``undecided``: nodes of which no reduction leaves out
+    a state, as what another one costs is asked afterwards.
     """
 
     points: int = 0
@@ -48,6 +49,7 @@ class Graph:
     edges: dict[tuple[int, int], Matrix] = field(default_factory=dict)
     late: dict[tuple[int, int], Matrix] = field(default_factory=dict)
     cover: list[np.ndarray] = field(default_factory=list)
+    undecided: set[int] = field(default_factory=set)
 
     def add_node(self, states: int) -> int:
         self.costs.append(np.zeros(states))
@@ -80,7 +82,7 @@ class Graph:
         """The graph of which each choice costs ``seconds + weight * uncovered``."""
         costs = [c - weight * cover for c, cover in zip(self.costs, self.cover, strict=True)]
         nothing = [np.zeros(len(c)) for c in costs]
-        made = Graph(self.points, costs, self.memory, dict(self.edges), cover=nothing)
+        made = Graph(self.points, costs, self.memory, dict(self.edges), {}, nothing, self.undecided)
         for (first, second), seconds in self.late.items():
             impossible = np.isinf(seconds)
             made.add_edge(first, second, np.where(impossible, np.inf, weight * seconds))
@@ -90,6 +92,10 @@ class Graph:
     def least_bytes(self) -> float:
         """What a device holds at least, at the point where that is most."""
         return float(max(sum(memory.min(axis=1) for memory in self.memory), default=0.0))
+
+    def total(self, chosen: Sequence[int]) -> float:
+        """All that a choice costs: what is paid late counts where nothing covers it."""
+        return self.seconds(chosen) + max(0.0, self.uncovered(chosen))
 
     def bytes_at(self, chosen: Sequence[int]) -> np.ndarray:
         """What a device holds at each point."""
@@ -102,12 +108,28 @@ def _sum(edges: Mapping[tuple[int, int], Matrix], chosen: Sequence[int]) -> floa
 
 
 @dataclass
-class _Made:
+class Made:
     """The node that makes a value, the value's layout in each of its states, and how many values it is."""
 
     node: int
     layouts: Sequence[Layout]
     weight: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """A value that one node makes and another needs, maybe in another layout."""
+
+    shape: tuple[int, ...]
+    element_bytes: int
+    made: Made
+    needed: Made
+    is_late: bool
+
+    @property
+    def weight(self) -> float:
+        """How many values it is."""
+        return min(self.made.weight, self.needed.weight)
 
 
 class StepGraph:
@@ -123,10 +145,12 @@ class StepGraph:
         alive: Alive,
         folded: Folded,
     ) -> None:
-        self._program, self._distances, self._work, self._alive = program, distances, work, alive
-        self._mesh, self._axes, self._sizes = mesh, axes, axes.sizes
+        self.program, self.distances, self.work, self._alive = program, distances, work, alive
+        self._mesh, self.axes, self._sizes = mesh, axes, axes.sizes
         self._decided = decided_choices(program, mesh, axes)
         self.graph = Graph(len(alive.points))
+        self.changes: list[Change] = []
+        """All that may take a value from one layout to another."""
         self.call_node: list[int] = []
         self.ways: list[Sequence[Way]] = []
         """Of each call's node, by call."""
@@ -135,9 +159,9 @@ class StepGraph:
         """Of each argument's node, by argument."""
         self.floor_s = 0.0
         """Of forward and backward, with each call cut in its fastest way."""
-        self._made: dict[int, _Made] = {}
+        self._made: dict[int, Made] = {}
         self._nodes: dict[Hashable, int] = {}
-        self._folded = folded
+        self.folded = folded
         self._readers = _readers(program)
         self._add_arguments()
         self._add_calls()
@@ -152,25 +176,25 @@ class StepGraph:
         return self._nodes[whole]
 
     def _add_arguments(self) -> None:
-        for position, value in enumerate(self._program.arguments):
-            role, _ = self._program.argument_key(position)
-            layouts = self._argument_layouts(role, self._program.types[value].shape)
+        for position, value in enumerate(self.program.arguments):
+            role, _ = self.program.argument_key(position)
+            layouts = self._argument_layouts(role, self.program.types[value].shape)
             readers = [node for node, _ in self._readers[value]]
-            read_by = tuple(sorted({self._folded.colours[node] for node in readers}))
+            read_by = tuple(sorted({self.folded.colours[node] for node in readers}))
             node = self._node(("argument", role, read_by or position), layouts)
             self.argument_node.append(node)
             self.layouts.append(layouts)
-            self._make(value, _Made(node, layouts, self._least(readers)))
+            self._make(value, Made(node, layouts, self._least(readers)))
 
     def _least(self, calls: Sequence[int]) -> float:
         """How many values there are of one that all of ``calls`` read."""
-        return min((self._folded.weights[call] for call in calls), default=1.0)
+        return min((self.folded.weights[call] for call in calls), default=1.0)
 
     def _layouts_of(
         self, shape: tuple[int, ...], marks: Mapping[int, tuple[int, ...]] | None = None
     ) -> tuple[Layout, ...]:
         """Layouts without terms over devices. ``marks``: what some axes may be; else time cuts nothing."""
-        dims, axes = (WHOLE, *range(len(shape))), self._axes
+        dims, axes = (WHOLE, *range(len(shape))), self.axes
         fixed = {axis: (WHOLE,) for axis in axes.time} | dict(marks or {})
         return layouts_of(shape, self._sizes, axes.joined(fixed, [dims] * len(axes.axes)))
 
@@ -183,14 +207,14 @@ class StepGraph:
         return [layout for layout in layouts if all(dim in kept for dim in layout)]
 
     def _add_calls(self) -> None:
-        ways_of, types = WaysOf(self._axes), self._program.types
-        for number, call in enumerate(self._program.nodes):
+        ways_of, types = WaysOf(self.axes), self.program.types
+        for number, call in enumerate(self.program.nodes):
             operands, results = (tuple(types[v].shape for v in vs) for vs in (call.operands, call.results))
             shapes = Shapes(operands, results)
             ways = self._wanted(call, ways_of.of(call.rule, shapes, self._decided[number]))
-            node = self._node(("call", self._folded.colours[number]), ways)
-            weight = self._folded.weights[number]
-            seconds = self._work.seconds(number, ways) * weight
+            node = self._node(("call", self.folded.colours[number]), ways)
+            weight = self.folded.weights[number]
+            seconds = self.work.seconds(number, ways) * weight
             self.graph.costs[node] += seconds
             self.floor_s += float(seconds.min()) if phase_of(call.op) != OPTIMIZER else 0.0
             if phase_of(call.op) == BACKWARD:
@@ -198,7 +222,7 @@ class StepGraph:
             self.call_node.append(node)
             self.ways.append(ways)
             for place, value in enumerate(call.results):
-                self._make(value, _Made(node, [way.results[place] for way in ways], weight))
+                self._make(value, Made(node, [way.results[place] for way in ways], weight))
 
     def _wanted(self, call: Node, ways: Sequence[Way]) -> Sequence[Way]:
         """Of a constraint the ways that a user asked for; an open dim may be cut further.
@@ -207,7 +231,7 @@ class StepGraph:
         """
         if call.op.name != "dist.constraint":
             return ways
-        asked = ShardingCodec(self._program.module.context, self._mesh).read(call.op.attributes["sharding"])
+        asked = ShardingCodec(self.program.module.context, self._mesh).read(call.op.attributes["sharding"])
         found = [way for way in ways if self._allows(asked, way.results[0])]
         if not found:
             raise ConstraintNotSearched(layout=str(asked.closed()), where=source_line(call.op.location))
@@ -215,11 +239,11 @@ class StepGraph:
 
     def _allows(self, asked: Sharding, layout: Layout) -> bool:
         """Whether a layout is what was asked for over devices, with further axes in open dims alone."""
-        found = space_part(sharding_of(layout, len(asked.dims), self._axes.axes), self._mesh)
+        found = space_part(sharding_of(layout, len(asked.dims), self.axes.axes), self._mesh)
         pairs = zip(found.dims, space_part(asked, self._mesh).dims, asked.open, strict=True)
         return not found.partial and all(f[: len(a)] == a and (o or len(f) == len(a)) for f, a, o in pairs)
 
-    def _make(self, value: int, made: _Made) -> None:
+    def _make(self, value: int, made: Made) -> None:
         """Note what makes a value, and what it takes while it lives."""
         self._made[value] = made
         held = self._alive.bytes_of(value, made.layouts)
@@ -230,47 +254,49 @@ class StepGraph:
         for value, uses in self._readers.items():
             made = self._made[value]
             is_late = self._is_gradient(value, uses)
-            if len({self.call_node[node] for node, _ in uses}) > 1 and self._program.types[value].shape:
+            if len({self.call_node[node] for node, _ in uses}) > 1 and self.program.types[value].shape:
                 made = self._copied(value, made, uses, is_late)
             for node, place in uses:
                 needed = [way.operands[place] for way in self.ways[node]]
-                reader = _Made(self.call_node[node], needed, self._folded.weights[node])
+                reader = Made(self.call_node[node], needed, self.folded.weights[node])
                 self._reshard(value, made, reader, is_late)
 
     def _is_gradient(self, value: int, uses: list[tuple[int, int]]) -> bool:
         """Whether backward makes a value for the update alone."""
-        nodes, producer = self._program.nodes, self._program.producer[value]
-        if producer < 0 or phase_of(nodes[producer].op) != BACKWARD or self._axes.time:
+        nodes, producer = self.program.nodes, self.program.producer[value]
+        if producer < 0 or phase_of(nodes[producer].op) != BACKWARD or self.axes.time:
             return False  # micro-batches' gradients are summed up before devices' are
         return all(phase_of(nodes[node].op) == OPTIMIZER for node, _ in uses)
 
-    def _copied(self, value: int, made: _Made, uses: list[tuple[int, int]], is_late: bool) -> _Made:
+    def _copied(self, value: int, made: Made, uses: list[tuple[int, int]], is_late: bool) -> Made:
         """A copy of the value in a layout of its own, for all that read it."""
         needed = {way.operands[place] for node, place in uses for way in self.ways[node]}
-        marks = {axis: tuple(sorted({layout[axis] for layout in needed})) for axis in self._axes.time}
-        for axis in self._axes.batch:
+        marks = {axis: tuple(sorted({layout[axis] for layout in needed})) for axis in self.axes.time}
+        for axis in self.axes.batch:
             found = {layout[axis] for layout in (*needed, *made.layouts)}
             marks |= {axis: tuple(found)} if len(found) == 1 else {}
-        layouts = [*self._layouts_of(self._program.types[value].shape, marks)]
-        terms = [layout for layout in made.layouts if any(layout[axis] < WHOLE for axis in self._axes.space)]
-        for times in itertools.product(*(marks[axis] for axis in self._axes.time)):
-            at = dict(zip(self._axes.time, times, strict=True))
+        layouts = [*self._layouts_of(self.program.types[value].shape, marks)]
+        terms = [layout for layout in made.layouts if any(layout[axis] < WHOLE for axis in self.axes.space)]
+        for times in itertools.product(*(marks[axis] for axis in self.axes.time)):
+            at = dict(zip(self.axes.time, times, strict=True))
             layouts += sorted({tuple(at.get(n, m) for n, m in enumerate(layout)) for layout in terms})
         readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
-        weight = max(self._folded.weights[node] for node, _ in uses)
-        copy = _Made(self._node(("copy", made.node, readers), layouts), layouts, min(made.weight, weight))
+        weight = max(self.folded.weights[node] for node, _ in uses)
+        copy = Made(self._node(("copy", made.node, readers), layouts), layouts, min(made.weight, weight))
         self._reshard(value, made, copy, is_late)
         return copy
 
-    def _reshard(self, value: int, made: _Made, needed: _Made, is_late: bool = False) -> None:
-        type_ = self._program.types[value]
-        seconds = self._distances.between(type_.shape, type_.dtype.itemsize, made.layouts, needed.layouts)
+    def _reshard(self, value: int, made: Made, needed: Made, is_late: bool = False) -> None:
+        type_ = self.program.types[value]
+        change = Change(type_.shape, type_.dtype.itemsize, made, needed, is_late)
+        seconds = self.distances.between(change.shape, change.element_bytes, made.layouts, needed.layouts)
         if seconds.any():
-            self.graph.add_edge(made.node, needed.node, seconds * min(made.weight, needed.weight), is_late)
+            self.graph.add_edge(made.node, needed.node, seconds * change.weight, is_late)
+            self.changes.append(change)
 
     def _add_returns(self) -> None:
         """State goes back to the layout that it came in; anything else leaves without terms."""
-        program = self._program
+        program = self.program
         for value, argument in zip(program.returns, program.state_of_results(), strict=True):
             if argument is not None:
                 self._reshard(value, self._made[value], self._made[argument])
@@ -278,15 +304,11 @@ class StepGraph:
             layouts = self._layouts_of(program.types[value].shape)
             if program.types[value].shape:
                 self._reshard(
-                    value, self._made[value], _Made(self._node(("result", value), layouts), layouts, 1.0)
+                    value, self._made[value], Made(self._node(("result", value), layouts), layouts, 1.0)
                 )
             else:
-                made = self._made[value]
                 whole = [(WHOLE,) * len(self._sizes)]
-                seconds = self._distances.between(
-                    (), program.types[value].dtype.itemsize, made.layouts, whole
-                )
-                self.graph.costs[made.node] = self.graph.costs[made.node] + seconds[:, 0]
+                self._reshard(value, self._made[value], Made(self._node(("whole",), whole), whole, 1.0))
 
 
 def _readers(program: Program) -> dict[int, list[tuple[int, int]]]:

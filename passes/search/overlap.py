@@ -39,7 +39,7 @@ def solve_overlapped(graph: Graph, capacity: float = inf, cutoff_s: float = inf)
         if found is None:
             continue
         bound_s = max(bound_s, found.bound_s)
-        seconds = graph.seconds(found.chosen) + max(0.0, graph.uncovered(found.chosen))
+        seconds = graph.total(found.chosen)
         if best is None or seconds < best.seconds:
             best = replace(found, seconds=seconds)
         if bound_s >= min(best.seconds * (1 - ENOUGH), cutoff_s) or perf_counter() - start_s > LIMIT_S:

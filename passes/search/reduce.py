@@ -45,7 +45,8 @@ class Reduced:
     """A graph and what is left of it: ``costs`` and ``near`` of the nodes ``alive``, and ``base`` seconds
     that are paid in any case. ``kept``: the numbers of the states that are left of each node.
 
-    Where memory is bounded, ``memory`` is that of the states left, and ``held`` bytes are in any case.
+    Where memory is bounded, ``memory`` is that of the states left, and ``held`` bytes are in any case. Nodes
+    that are ``undecided`` keep all states.
     """
 
     costs: list[np.ndarray]
@@ -55,6 +56,7 @@ class Reduced:
     memory: list[np.ndarray]
     held: np.ndarray
     base: float = 0.0
+    undecided: set[int] = field(default_factory=set)
     _settled: list[_Settled] = field(default_factory=list)
 
     @staticmethod
@@ -67,7 +69,8 @@ class Reduced:
         points = graph.points if bounded else 0
         memory = [held[:points] for held in graph.memory]
         costs = [c.copy() for c in graph.costs]
-        found = Reduced(costs, near, kept, set(range(len(kept))), memory, np.zeros(points))
+        alive, held = set(range(len(kept))), np.zeros(points)
+        found = Reduced(costs, near, kept, alive, memory, held, undecided=graph.undecided)
         found._run()
         return found
 
@@ -83,7 +86,7 @@ class Reduced:
         return [found[node] for node in range(len(self.costs))]
 
     def _run(self) -> None:
-        waiting = set(self.alive)
+        waiting = self.alive - self.undecided
         while waiting:
             node = min(waiting, key=lambda n: (len(self.near[n]), n))
             waiting.discard(node)
@@ -91,7 +94,7 @@ class Reduced:
             changed = self._leave_out_states(node)
             changed |= self._settle(node)
             if changed:
-                waiting |= near
+                waiting |= near - self.undecided
 
     def _leave_out_states(self, node: int) -> bool:
         """Leave out states that another is never worse than."""

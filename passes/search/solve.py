@@ -10,7 +10,7 @@ at multiples of those prices until one holds the bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import inf
 
@@ -39,7 +39,8 @@ class Solution:
     """A state for each node of a graph, what they cost and the least that any choice can, in seconds.
 
     ``why``: why the search stopped. ``left``: nodes that no reduction settled. ``is_tight``: whether a
-    cheaper choice was given up for memory.
+    cheaper choice was given up for memory. ``prices``: what memory is worth at each point, in the terms of
+    ``program``, which found the choice; None where memory is enough.
     """
 
     chosen: list[int]
@@ -48,6 +49,13 @@ class Solution:
     why: str
     left: int
     is_tight: bool = False
+    prices: np.ndarray | None = field(default=None, repr=False, compare=False)
+    program: ChoiceProgram | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def byte_s(self) -> float:
+        """Seconds that one byte more on a device is worth at most."""
+        return 0.0 if self.program is None or self.prices is None else self.program.byte_s(self.prices)
 
     @property
     def gap(self) -> float:
@@ -71,11 +79,11 @@ def solve(graph: Graph, capacity: float = inf, cutoff_s: float = inf) -> Solutio
 
 def _unbounded(graph: Graph) -> Solution | None:
     reduced = Reduced.of(graph)
-    program = _Program(reduced, inf)
+    program = ChoiceProgram(reduced, inf)
     chosen = program.choose()
     if chosen is None or not np.isfinite(seconds := graph.seconds(chosen)):
         return None
-    return Solution(chosen, seconds, program.bound_s, program.why, len(reduced.alive))
+    return Solution(chosen, seconds, program.bound_s, program.why, len(reduced.alive), program=program)
 
 
 class _Beaten:
@@ -85,17 +93,17 @@ class _Beaten:
 def _bounded(graph: Graph, capacity: float, cutoff_s: float) -> Solution | _Beaten | None:
     """Choices at multiples of what the relaxation says that memory is worth."""
     reduced = Reduced.of(graph, bounded=True)
-    program = _Program(reduced, capacity)
+    program = ChoiceProgram(reduced, capacity)
     prices = program.prices(cutoff_s)
     if prices is None or isinstance(prices, _Beaten):
         return prices
-    best: list[int] | None = None
+    best, at = None, prices
     low, times, high = 0.0, 1.0, inf
     for _ in range(_TRIES):
         chosen = program.choose(prices * times)
         fits = chosen is not None and bool((graph.bytes_at(chosen) <= capacity).all())
         if chosen is not None and fits and (best is None or graph.seconds(chosen) < graph.seconds(best)):
-            best = chosen
+            best, at = chosen, prices * times
         is_near = best is not None and graph.seconds(best) * (1 - GAP) <= program.bound_s
         if is_near or program.bound_s >= cutoff_s:
             break
@@ -104,10 +112,11 @@ def _bounded(graph: Graph, capacity: float, cutoff_s: float) -> Solution | _Beat
     if best is None or not np.isfinite(graph.seconds(best)):
         return None
     why = "no multiple of memory's prices gave a cheaper plan that fits"
-    return Solution(best, graph.seconds(best), program.bound_s, why, len(reduced.alive), is_tight=True)
+    seconds, left = graph.seconds(best), len(reduced.alive)
+    return Solution(best, seconds, program.bound_s, why, left, is_tight=True, prices=at, program=program)
 
 
-class _Program:
+class ChoiceProgram:
     """The integer program of what is left of a graph, relaxed unless that leaves states divided."""
 
     def __init__(self, reduced: Reduced, capacity: float) -> None:
@@ -133,6 +142,8 @@ class _Program:
             self._rows.at_most(range(self._states), list(factors), (capacity - held) * self._part)
         largest = max((float(c[np.isfinite(c)].max(initial=0.0)) for c in self._costs), default=0.0)
         self._scale = _LARGEST / largest if largest else 1.0
+        self._forbidden: int | None = None
+        """The variable of a state that must not be chosen."""
         self._highs = self._loaded()
         self.bound_s = -inf
         """The least that any choice costs, once something was solved."""
@@ -177,6 +188,8 @@ class _Program:
         if prices is None or self._is_whole():
             return self._reduced.complete(self._read(values))
         by_state = self._own_costs() / self._scale + prices @ self._memory / self._scale
+        if self._forbidden is not None:
+            by_state[self._forbidden] = inf
         costs = {node: by_state[self._variables(node)] for node in self._nodes}
         shares = {node: values[self._variables(node)] for node in self._nodes}
         found = rounded(costs, shares, self._reduced.near)
@@ -184,6 +197,30 @@ class _Program:
         return (
             None if found is None else self._reduced.complete({n: int(kept[n][s]) for n, s in found.items()})
         )
+
+    def choose_without(
+        self, node: int, state: int, prices: np.ndarray | None
+    ) -> tuple[list[int] | None, float]:
+        """The same where one of the graph's ``undecided`` nodes has another state, after something was
+        solved; and the least seconds that such a choice costs.
+        """
+        column = self._forbidden = self._first[node] + state
+        prices = np.zeros(len(self._memory)) if prices is None else prices
+        self._highs.changeColBounds(column, 0.0, 0.0)
+        found = self.choose(prices)
+        is_solved = self._highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        least = self._highs.getInfo().objective_function_value
+        self._highs.changeColBounds(column, 0.0, 1.0)
+        self._forbidden = None
+        if not is_solved:
+            return None, inf
+        if len(prices):
+            least -= float(prices @ (self._capacity - self._reduced.held)) * self._part
+        return found, least / self._scale + self._reduced.base
+
+    def byte_s(self, prices: np.ndarray) -> float:
+        """Seconds that one byte more at all points is worth."""
+        return float(prices.sum()) * self._part / self._scale
 
     def _least(self) -> float:
         info = self._highs.getInfo()

@@ -135,3 +135,15 @@ def test_a_saved_plan_has_the_layouts(tmp_path: Path) -> None:
     again = compiled(slow(), plan=str(tmp_path / "plan.json"))
     assert again.compiled.plan.entries == step.compiled.plan.entries
     assert again.check().passed
+
+
+def test_the_report_says_what_other_cuts_cost() -> None:
+    step = compiled(slow())
+    found = step.compiled.searched
+    assert found is not None
+    assert sum(seconds for _, seconds in found.causes) == pytest.approx(found.seconds)
+    assert [runner.module for runner in found.runners_up] == [f"layers.{n}" for n in range(4)]
+    assert all(runner.more_s >= -1e-12 for runner in found.runners_up)
+    text = str(step.plan)
+    assert "products cut otherwise" in text
+    assert "matrix products bound the plan" in text

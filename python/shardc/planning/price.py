@@ -14,6 +14,7 @@ from shardc.cost.step.work import StepWork
 from shardc.diagnostics.base import Remark
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
+from shardc.passes.search.answer.answer import Answer
 from shardc.planning.candidates import Candidate
 from shardc.planning.depth.blend import Blend
 from shardc.planning.memory import RankMemory, memory_of
@@ -35,6 +36,7 @@ class Priced:
     ``tokens``: of the global batch. ``pipe``: the axis of stages. ``placement``: where each argument lies.
     ``deeper``: where layers stand for equal ones that were not compiled, the steps of one layer more of each
     kind, and how many more there are (``blend``); ``placement`` is that of the compiled layers then.
+    ``searched``: what the search of the plan found.
     """
 
     candidate: Candidate
@@ -50,6 +52,7 @@ class Priced:
     seconds: Mapping[str, float] = field(default_factory=dict)
     deeper: Sequence[StepWork] = ()
     blend: Blend = field(default_factory=lambda: Blend(()))
+    searched: Answer | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -172,4 +175,5 @@ def price_of(candidate: Candidate, tokens: int, compiled: Compiled, single: list
         "" if written is None else written.attributes["axis"].value,
         tuple(compiled.remarks),
         compiled.seconds,
+        searched=compiled.searched,
     )

@@ -29,6 +29,7 @@ def verdict(question: Question, price: Price) -> str:
         _modules(question, price),
         _time(price),
         price.priced.work.render(),
+        price.priced.searched.render() if price.priced.searched is not None else [],
         _remarks(price),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from shardc.diagnostics.passes.memory import PeakUnknown
+from shardc.passes.search.answer.answer import Answer
 from shardc.planning.memory import RankMemory
 from shardc.planning.modules import module_memory
 from shardc.planning.price import Price
@@ -45,7 +46,12 @@ def _price(question: Question, price: Price) -> Json:
         "sent": sent,
         "work_share": price.priced.work.share,
         "remarks": [remark.render() for remark in price.priced.remarks],
+        "searched": _searched(price.priced.searched),
     }
+
+
+def _searched(answer: Answer | None) -> Json | None:
+    return None if answer is None else {**asdict(answer), "bound": answer.bound()}
 
 
 def _memory(rank: RankMemory, question: Question) -> Json:

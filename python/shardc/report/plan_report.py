@@ -17,6 +17,7 @@ from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.base import Remark
 from shardc.diagnostics.text import size_text, table
 from shardc.passes.manager.program import micro_batches_apart
+from shardc.passes.search.answer.answer import Answer
 from shardc.report.device_work import DeviceWork
 from shardc.report.pipeline_report import PipelineReport
 from shardc.report.source_lines import shown_in
@@ -39,6 +40,7 @@ class Report:
     there is one; ``kernels`` are the manifest's, ``peak`` says what a step needs at most, ``fusion`` what a
     user's edges change of it. ``micro_batches_apart``: how many run as programs of their own. ``work``: of
     a device, beside the single device's. ``time``: estimated, on the cluster that the step is for.
+    ``searched``: what the search of the plan found.
     """
 
     mesh: str
@@ -57,10 +59,11 @@ class Report:
     micro_batches_apart: int = 0
     work: DeviceWork | None = None
     time: StepTime | None = None
+    searched: Answer | None = None
 
     def render(self) -> str:
         parts = [[self.title()], self._pipeline(), self._memory(), self._time(), self._work()]
-        parts += [self._collectives(), self._kernels()]
+        parts += [self._searched(), self._collectives(), self._kernels()]
         parts += [self._layouts(), self._remarks(), self._end()]
         return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
@@ -112,6 +115,9 @@ class Report:
         if lines and self.pipeline is not None:
             lines[0] += ", before it was cut into stages"
         return lines
+
+    def _searched(self) -> list[str]:
+        return [] if self.searched is None else self.searched.render()
 
     def _collectives(self) -> list[str]:
         of = " before it was cut" if self.pipeline is not None else ""
@@ -185,7 +191,9 @@ def make_report(
     text = " x ".join(map(_axis, axes))
     told = [*remarks, *(() if work is None else work.remarks())]
     more = (mesh.world_size, None, kernels, peak, pipeline, fusion, micro_batches_apart(rank_module), work)
-    return Report(text, plan, shardings, sizes, traffic, told, seconds or {}, *more, time)
+    return Report(
+        text, plan, shardings, sizes, traffic, told, seconds or {}, *more, time, Answer.read(rank_module)
+    )
 
 
 def _axis(axis: Entry) -> str:

@@ -61,6 +61,7 @@ from shardc.passes.plan.style_plan import StylePlan, read_styles
 from shardc.passes.propagate.dist_propagate import DistPropagate
 from shardc.passes.recompute.torch_recompute import TorchRecompute
 from shardc.passes.reduce.torch_reduce_dtype import TorchReduceDtype
+from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.dist_search import DistSearch
 from shardc.report.device_work import DeviceWork, device_work
@@ -201,6 +202,11 @@ class Compiled:
         if is_local(self.cluster.name) and (self.target is None or self.target.runs_on_host):
             measured = predicted_time(self.program, self.mesh.world_size)
         return measured or step_time(self.unfused, self.cluster)
+
+    @cached_property
+    def searched(self) -> Answer | None:
+        """What the search of the plan found; None of a plan that was named."""
+        return Answer.read(self.rank_module)
 
     @cached_property
     def work(self) -> DeviceWork:

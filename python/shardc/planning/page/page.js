@@ -369,6 +369,19 @@
       h("div", { class: "wide" }, made), h("ul", { class: "legend" }, used.map((kind) => h("li", {}, h("span", { class: "swatch", style: { background: `var(--c-${kind})` } }), h("span", { class: "name" }, ACTIONS[kind] || kind)))));
   }
 
+  // ---- what the search found
+
+  const moreText = (seconds) => `${seconds < 0 ? "−" : "+"}${timeText(Math.abs(seconds))}`;
+  function searched() {
+    const found = best.searched;
+    if (!found) return;
+    const rows = found.runners_up.map((r) => h("tr", {}, h("td", { class: "mono" }, r.module), h("td", { class: "number" }, countText(r.calls)), h("td", {}, r.now), h("td", {}, r.other),
+      h("td", { class: "number" }, moreText(r.more_s)), h("td", { class: "number" }, changeText(found.seconds + r.more_s, found.seconds)), h("td", { class: r.fits ? "good" : "bad" }, r.fits ? "✓ fits" : "✗ too much")));
+    section("searched", "The search", h("p", {}, h("b", {}, timeText(found.seconds)), ` by the search's count; no choice takes less than ${timeText(found.bound_s)} (a gap of ${partText(Math.max(0, 1 - found.bound_s / found.seconds))})`),
+      h("p", { class: "quiet" }, found.bound),
+      rows.length ? h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, [["product", ""], ["times", "number"], ["cut now", ""], ["the best other cut", ""], ["the step then", "number"], ["", "number"], ["memory", ""]].map(([text, kind]) => h("th", { class: kind }, text)))), h("tbody", {}, rows))) : "");
+  }
+
   // ---- what if
 
   const SLIDERS = { links: "rate of the links", flops: "peak of products", "memory-rate": "rate of memory", memory: "memory of a device" };
@@ -438,6 +451,7 @@
   tree();
   collectives();
   timeline();
+  searched();
   whatIf();
   others();
   if (data.work.length) section("work", "Work of a device", h("pre", {}, data.work.join("\n")));

@@ -1,0 +1,1 @@
+"""What a search says of the plan that it found."""

@@ -1,0 +1,127 @@
+"""The answer of a search: its certificate, what bounds the plan, and what other cuts of products cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch_mlir import ir
+
+from shardc.diagnostics.text import size_text, table
+
+ATTRIBUTE = "dist.searched"
+"""On a module: the answer as JSON."""
+PRODUCTS, PASSES = "matmul", "memory"
+"""Causes that are no mesh axis, by the names that a step's time has for them."""
+WORDS = {PRODUCTS: "matrix products", PASSES: "passes over memory"}
+CLEAR = 1e-3
+"""Parts of a step that are not worth a word."""
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """The cheapest choice in which a product, or the equal ones of several layers, is cut otherwise.
+
+    ``module``: whose product it is, with ``*`` for what differs between layers. ``calls``: how many there
+    are. ``now`` and ``other``: what each mesh axis cuts. ``more_s``: by how much the whole step takes longer;
+    ``least_s``: the least that any other cut takes longer. ``fits``: whether a device holds it.
+    """
+
+    module: str
+    calls: int
+    now: str
+    other: str
+    more_s: float
+    least_s: float
+    fits: bool = True
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a search found. ``seconds``: of the step, and ``bound_s``: the least that any choice takes.
+
+    ``why``: why the search stopped. ``nodes``: choices that there were, ``left`` those that reductions left.
+    ``held_bytes``: the most that a device holds at the points looked at, of ``capacity_bytes``. ``causes``:
+    what the seconds are of: products, passes over memory, and what is waited for along each mesh axis.
+    ``percent_s``: what the step would save at most by 1% more memory; 0 where memory is enough. ``others``:
+    how many products have no runner-up among ``runners_up``, as they take less time.
+    """
+
+    seconds: float
+    bound_s: float
+    why: str
+    nodes: int
+    left: int
+    held_bytes: float
+    capacity_bytes: float
+    causes: tuple[tuple[str, float], ...]
+    percent_s: float = 0.0
+    runners_up: tuple[RunnerUp, ...] = ()
+    others: int = 0
+
+    @property
+    def gap(self) -> float:
+        """How much cheaper, of its own cost, another choice could be at most."""
+        return max(0.0, 1 - self.bound_s / self.seconds) if self.seconds else 0.0
+
+    def write(self, module: ir.Module) -> None:
+        """Put the answer on a module."""
+        text = json.dumps(asdict(self))
+        module.operation.attributes[ATTRIBUTE] = ir.StringAttr.get(text, module.context)
+
+    @staticmethod
+    def read(module: ir.Module) -> Answer | None:
+        """The answer that stands on a module; None of a plan that was not searched."""
+        attributes = module.operation.attributes
+        return Answer.of(json.loads(attributes[ATTRIBUTE].value)) if ATTRIBUTE in attributes else None
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Answer:
+        """The answer that :func:`dataclasses.asdict` made a mapping of."""
+        causes = tuple((str(name), float(seconds)) for name, seconds in data["causes"])
+        runners_up = tuple(RunnerUp(**row) for row in data["runners_up"])
+        return Answer(**{**data, "causes": causes, "runners_up": runners_up})
+
+    def certificate(self) -> str:
+        """What the search found, the bound on what any other choice costs, and why it stopped."""
+        return (
+            f"{_ms(self.seconds)} of calls and of collectives that none of them hides; no choice takes less "
+            f"than {_ms(self.bound_s)} (gap {self.gap:.2%}); {self.nodes:,} choices, {self.left:,} of them "
+            f"left by reductions; it holds {size_text(self.held_bytes)} at the most; the search ended: "
+            f"{self.why}"
+        )
+
+    def render(self) -> list[str]:
+        """What bounds the plan, and the runner-up of each product."""
+        return [self.bound(), *self._runners_up()]
+
+    def bound(self) -> str:
+        """What bounds the plan: memory where more of it would save time, else what takes the most time."""
+        if self.percent_s > 0:
+            held = f"{size_text(self.held_bytes)} of {size_text(self.capacity_bytes)}"
+            return f"memory bounds the plan: it holds {held}, and 1% more saves {_ms(self.percent_s)} at most"
+        name, seconds = max(self.causes, key=lambda cause: cause[1], default=("", 0.0))
+        if not seconds:
+            return "nothing bounds the plan: it takes no time"
+        what = WORDS.get(name, f"the links along {name!r}")
+        return f"{what} bound the plan: {seconds / self.seconds:.0%} of the step; memory is enough"
+
+    def _runners_up(self) -> list[str]:
+        if not self.runners_up:
+            return []
+        more = f"; {self.others} more take less time" if self.others else ""
+        title = f"products cut otherwise: what is cut now, the best other cut, and the step then{more}"
+        return [title, *table([self._row(runner) for runner in self.runners_up], right=(1, 4, 5))]
+
+    def _row(self, runner: RunnerUp) -> tuple[str, ...]:
+        part = f"{runner.more_s / self.seconds:+.1%}" if self.seconds else ""
+        is_open = runner.more_s - runner.least_s > CLEAR * self.seconds
+        notes = [f"{_ms(runner.least_s)} at the least"] * is_open + ["does not fit"] * (not runner.fits)
+        cuts = f"{runner.calls} x", runner.now, runner.other
+        return runner.module, *cuts, f"{runner.more_s * 1e3:+.3f} ms", part, ", ".join(notes)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms"

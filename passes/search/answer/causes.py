@@ -1,0 +1,42 @@
+"""What the seconds of a searched plan are of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardc.cost.work import flops
+from shardc.passes.search.answer.answer import PASSES, PRODUCTS
+from shardc.passes.search.graph import StepGraph
+
+
+def causes_of(step: StepGraph, chosen: Sequence[int]) -> dict[str, float]:
+    """Seconds of products and of passes over memory, and what is waited for along each mesh axis.
+
+    They add up to what the choice costs. Of gradients' collectives each axis waits for its part of what the
+    backward does not cover.
+    """
+    found = {PRODUCTS: 0.0, PASSES: 0.0}
+    for number, call in enumerate(step.program.nodes):
+        seconds = float(step.work.seconds(number, step.ways[number])[chosen[step.call_node[number]]])
+        is_product = not call.op.name.startswith("dist.") and bool(flops(call.spec))
+        found[PRODUCTS if is_product else PASSES] += seconds * step.folded.weights[number]
+    soon, late = _changed(step, chosen, is_late=False), _changed(step, chosen, is_late=True)
+    total_s = sum(late.values())
+    waited = max(0.0, step.graph.uncovered(chosen)) / total_s if total_s else 0.0
+    for name in soon:
+        found[name] = found.get(name, 0.0) + soon[name] + waited * late[name]
+    return found
+
+
+def _changed(step: StepGraph, chosen: Sequence[int], is_late: bool) -> dict[str, float]:
+    """Seconds of changes of layout along each mesh axis; over time they are passes over memory."""
+    names = [PASSES if n in step.axes.time else axis.name for n, axis in enumerate(step.axes.axes)]
+    found = dict.fromkeys(names, 0.0)
+    for change in step.changes:
+        if change.is_late == is_late:
+            made, needed = change.made, change.needed
+            pair = made.layouts[chosen[made.node]], needed.layouts[chosen[needed.node]]
+            layouts = (*made.layouts, *needed.layouts)
+            for axis, seconds in step.distances.steps(change.shape, change.element_bytes, layouts, pair):
+                found[names[axis]] += seconds * change.weight
+    return found

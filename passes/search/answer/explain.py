@@ -1,0 +1,32 @@
+"""What a search says of the plan that it found; a cheaper one that is met on the way is taken."""
+
+from __future__ import annotations
+
+from shardc.passes.search.answer.answer import Answer
+from shardc.passes.search.answer.causes import causes_of
+from shardc.passes.search.answer.runner_up import improved, products_of, runners_up
+from shardc.passes.search.graph import StepGraph
+from shardc.passes.search.solve import Solution
+
+
+def explained(step: StepGraph, solution: Solution, capacity: float) -> tuple[Solution, Answer]:
+    """The solution of a search in whose graph products are ``undecided``, or a cheaper one; and what is said
+    of it.
+    """
+    graph, products = step.graph, products_of(step)
+    solution, others = improved(graph, solution, capacity)
+    runners = runners_up(step, products, solution, others)
+    answer = Answer(
+        solution.seconds,
+        solution.bound_s,
+        solution.why,
+        len(graph.costs),
+        solution.left,
+        float(max(graph.bytes_at(solution.chosen))),
+        capacity,
+        tuple(causes_of(step, solution.chosen).items()),
+        solution.byte_s * capacity / 100,
+        tuple(runners),
+        len(products) - len(runners),
+    )
+    return solution, answer

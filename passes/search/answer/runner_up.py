@@ -1,0 +1,176 @@
+"""What a step costs at the least where one of its products is cut otherwise than in the plan that was found.
+
+The integer program of the search is solved again from where it ended, without the state that was chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+
+import numpy as np
+
+from shardc.cost.work import MATMULS, flops
+from shardc.dialects.location import source_line
+from shardc.passes.manager.attributes import phase_of
+from shardc.passes.manager.program import Node, Program
+from shardc.passes.search.answer.answer import CLEAR, RunnerUp
+from shardc.passes.search.graph import BACKWARD, OPTIMIZER, Graph, StepGraph
+from shardc.passes.search.searchers.walk import Walk
+from shardc.passes.search.solve import Solution
+from shardc.passes.search.ways import Choice, Way
+
+MOST = 9
+"""Products of which a runner-up is sought: those that take the most time. Each takes some 50 ms."""
+_SWEEPS = 3
+
+Products = Mapping[int, Sequence[int]]
+"""Nodes of the graph, and the numbers of the calls that each stands for."""
+
+
+def products_of(step: StepGraph) -> Products:
+    """The products of the forward: of matrices, convolutions, attention."""
+    found: dict[int, list[int]] = {}
+    for number, call in enumerate(step.program.nodes):
+        is_later = phase_of(call.op) in (BACKWARD, OPTIMIZER)
+        if not is_later and not call.op.name.startswith("dist.") and flops(call.spec):
+            found.setdefault(step.call_node[number], []).append(number)
+    return {node: calls for node, calls in found.items() if len(step.ways[calls[0]]) > 1}
+
+
+def largest(products: Products, step: StepGraph) -> set[int]:
+    """The nodes that take the most time where nothing is cut, at most MOST of them."""
+    return {*sorted(products, key=lambda node: -float(step.graph.costs[node][0]))[:MOST]}
+
+
+def improved(graph: Graph, solution: Solution, capacity: float) -> tuple[Solution, Mapping[int, Other]]:
+    """The cheapest choice in which each of the graph's ``undecided`` nodes has another state. The solution is
+    replaced by one of these as long as one is cheaper and fits.
+    """
+    others: dict[int, Other] = {}
+    for _ in range(_SWEEPS):
+        found = {node: cheapest_other(graph, solution, node, capacity) for node in sorted(graph.undecided)}
+        others = {node: other for node, other in found.items() if other is not None}
+        best = min((o for o in others.values() if o.fits), key=lambda o: o.seconds, default=None)
+        if best is None or best.seconds >= solution.seconds * (1 - CLEAR):
+            break
+        solution = replace(solution, chosen=best.chosen, seconds=best.seconds)
+    return solution, others
+
+
+def runners_up(
+    step: StepGraph, products: Products, solution: Solution, others: Mapping[int, Other]
+) -> list[RunnerUp]:
+    """The other choices in words, in the order of the program."""
+    found, names = [], _Names(step.program)
+    for node in sorted(others, key=lambda node: products[node][0]):
+        other, calls = others[node], products[node]
+        call, ways = step.program.nodes[calls[0]], step.ways[calls[0]]
+        states = solution.chosen[node], other.chosen[node]
+        now, then = (_cuts_text(call, ways[state], step) for state in states)
+        more_s = other.seconds - solution.seconds
+        least_s = min(max(other.bound_s - solution.seconds, 0.0), more_s)
+        count = round(sum(step.folded.weights[number] for number in calls))
+        found.append(RunnerUp(names.of(calls), count, now, then, more_s, least_s, other.fits))
+    return found
+
+
+@dataclass(frozen=True)
+class Other:
+    """A choice in which a node has another state, the least seconds that such choices take, and whether a
+    device holds it.
+    """
+
+    chosen: list[int]
+    seconds: float
+    bound_s: float
+    fits: bool
+
+
+def cheapest_other(graph: Graph, solution: Solution, node: int, capacity: float = inf) -> Other | None:
+    """The cheapest choice that is found in which an ``undecided`` node has another state than in a solution;
+    None where there is none. Where it is not clear that there is no cheaper one, nodes are changed one by one
+    as long as that helps.
+    """
+    if solution.program is None:
+        return None
+    chosen, bound_s = solution.program.choose_without(node, solution.chosen[node], solution.prices)
+    if chosen is None or not isfinite(seconds := graph.total(chosen)):
+        return None
+    if seconds - bound_s > CLEAR * solution.seconds or (graph.bytes_at(chosen) > capacity).any():
+        starts = [chosen, [*solution.chosen[:node], chosen[node], *solution.chosen[node + 1 :]]]
+        found = [_settled(Walk(graph, start, capacity), node) for start in starts]
+        best = min(found, key=lambda walk: (walk.excess > 0, walk.cost))
+        if isfinite(best.cost):
+            chosen, seconds = best.chosen, best.cost
+    return Other(chosen, seconds, bound_s, bool((graph.bytes_at(chosen) <= capacity).all()))
+
+
+def _settled(walk: Walk, fixed: int) -> Walk:
+    """Let each other node take the state that is cheapest and fits beside the others, some times over."""
+    for _ in range(_SWEEPS):
+        before = list(walk.chosen)
+        for node, old in enumerate(before):
+            costs, excess = walk.costs_of(node), walk.excess_of(node)
+            state = int(np.lexsort((costs, excess))[0])
+            if node != fixed and (excess[state], costs[state]) < (excess[old], costs[old]):
+                walk.move(node, state)
+        if walk.chosen == before:
+            break
+    return walk
+
+
+def _cuts_text(call: Node, way: Way, step: StepGraph) -> str:
+    """``data rows, tensor columns``; of what is no product of matrices, its result's dims by number."""
+    names = [step.axes.axes[number].name for number in step.axes.space]
+    choices = [way.choices[number] for number in step.axes.space]
+    return ", ".join(f"{name} {_cut_text(call, c)}" for name, c in zip(names, choices, strict=True))
+
+
+def _cut_text(call: Node, choice: Choice) -> str:
+    if choice is None:
+        return "nothing"
+    if isinstance(choice, int):
+        return "terms"
+    dims = call.rule.results[0]
+    at = next((dim for dim, factors in enumerate(dims) if choice in factors), None)
+    if at is None:
+        return "sums"
+    if call.spec.target not in MATMULS:
+        return f"dim {at}"
+    return "columns" if at == len(dims) - 1 else "rows" if at == len(dims) - 2 else "batch"
+
+
+class _Names:
+    """Names of products, by the modules of their weights."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._keys = dict(zip(program.arguments, program.argument_keys(), strict=True))
+
+    def of(self, calls: Sequence[int]) -> str:
+        """``layers.*.mlp.up_proj`` of products of several layers."""
+        names = [self._name(self._program.nodes[number]) for number in calls]
+        parts = [name.split(".") for name in names]
+        if len({len(part) for part in parts}) > 1:
+            return f"{names[0]} and others"
+        return ".".join(column[0] if len({*column}) == 1 else "*" for column in zip(*parts, strict=True))
+
+    def _name(self, call: Node) -> str:
+        """The module whose weight it reads; of what reads none, the operator and its source line."""
+        for operand in reversed(call.operands):
+            role, name = self._source(operand)
+            if role == "param":
+                return name.rpartition(".")[0] or name
+        where = (source_line(call.op.location) or "").rpartition("/")[2]
+        return f"{call.spec.target.partition('.')[2]}{f' at {where}' if where else ''}"
+
+    def _source(self, value: int) -> tuple[str, str]:
+        """The key of the argument that a value is a view or a copy of."""
+        while value not in self._keys:
+            maker = self._program.nodes[self._program.producer[value]]
+            if len(maker.operands) != 1:
+                return "", ""
+            value = maker.operands[0]
+        return self._keys[value]

@@ -1,0 +1,52 @@
+"""Runner-ups: the cheapest of all choices in which one node has another state, on random graphs."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+from choice_graphs import choices, drawn, total
+
+from shardc.passes.search.answer.runner_up import cheapest_other
+from shardc.passes.search.graph import Graph
+from shardc.passes.search.overlap import solve_overlapped
+
+
+@pytest.mark.parametrize("seeds", [range(n, n + 50) for n in range(0, 200, 50)], ids=str)
+def test_no_choice_is_below_the_bound_and_most_are_the_best(seeds: range) -> None:
+    best = []
+    for seed in seeds:
+        graph = drawn(seed)
+        graph.undecided = {0, len(graph.costs) - 1}
+        found = solve_overlapped(graph)
+        if found is None:
+            continue
+        for node in graph.undecided:
+            others = [chosen for chosen in choices(graph) if chosen[node] != found.chosen[node]]
+            least = min((total(graph, chosen) for chosen in others), default=inf)
+            other = cheapest_other(graph, found, node)
+            if other is None:
+                continue
+            assert other.chosen[node] != found.chosen[node]
+            assert other.seconds == pytest.approx(graph.total(other.chosen))
+            assert other.seconds >= least - 1e-9
+            assert other.bound_s <= least + 1e-6
+            best.append(other.seconds <= least + 1e-6)
+    assert len(best) > len(seeds)
+    assert sum(best) >= 0.85 * len(best)
+
+
+def test_what_does_not_fit_is_avoided() -> None:
+    """One node is to take another state; a second one has room for it in its dearer state alone."""
+    graph = Graph(points=1)
+    for costs in ([1.0, 2.0], [1.0, 1.5]):
+        graph.costs[graph.add_node(2)] = np.array(costs)
+    graph.memory[0][0], graph.memory[1][0] = [1.0, 2.0], [2.0, 1.0]
+    graph.undecided = {0}
+    found = solve_overlapped(graph, capacity=3.0)
+    assert found is not None
+    assert found.chosen == [0, 0]
+    other = cheapest_other(graph, found, 0, capacity=3.0)
+    assert other is not None
+    assert (other.chosen, other.seconds) == ([1, 1], 3.5)
