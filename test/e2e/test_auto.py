@@ -146,4 +146,4 @@ def test_the_report_says_what_other_cuts_cost() -> None:
     assert all(runner.more_s >= -1e-12 for runner in found.runners_up)
     text = str(step.plan)
     assert "products cut otherwise" in text
-    assert "matrix products bound the plan" in text
+    assert "products, attention among them, bound the plan" in text

@@ -87,6 +87,17 @@ def test_a_click_on_the_curve_says_what_is_alive(
     assert tab.problems == []
 
 
+def test_a_searched_plan_has_its_runner_ups(browser: Chromium, tmp_path: Path, question: Question) -> None:
+    price = Pricer(question, None, CLUSTER).price(Candidate(MESH, "auto")).on(CLUSTER)
+    tab = opened(browser, tmp_path, question, [price], VIEWS[0])
+    text = tab.value("document.getElementById('searched').textContent")
+    assert "no choice takes less than" in text
+    assert "bound the plan" in text
+    assert "mlp.gate_proj" in text
+    assert tab.value("document.documentElement.scrollWidth") == VIEWS[0][0]
+    assert tab.problems == []
+
+
 def test_layers_fold(browser: Chromium, tmp_path: Path, question: Question, prices: list[Price]) -> None:
     tab = opened(browser, tmp_path, question, only(prices, "zero3*tensor"), VIEWS[0])
     summary = (

@@ -13,9 +13,9 @@ from shardc.diagnostics.text import size_text, table
 
 ATTRIBUTE = "dist.searched"
 """On a module: the answer as JSON."""
-PRODUCTS, PASSES = "matmul", "memory"
-"""Causes that are no mesh axis, by the names that a step's time has for them."""
-WORDS = {PRODUCTS: "matrix products", PASSES: "passes over memory"}
+PRODUCTS, PASSES = "products", "memory"
+"""Causes that are no mesh axis."""
+WORDS = {PRODUCTS: "products, attention among them,", PASSES: "passes over memory"}
 CLEAR = 1e-3
 """Parts of a step that are not worth a word."""
 
