@@ -62,8 +62,9 @@ class PipeCut(Pass):
     (:mod:`shardc.passes.pipeline.stages.recompute`). ``gather``: what parameters that are cut over other axes
     are gathered for, each ``micro-batch`` or the ``step``. ``memory-limit-bytes``: what a device may hold of
     parameters, gradients, optimizer state and activations; the stages that cost the same within it, 0 for any
-    amount. Of a program without backward the forwards of the schedule run. ``speeds``: of each rank beside
-    the others; stages cost the same in proportion. None given: all are as fast.
+    amount. ``auto`` of ``schedule`` is for stages that cost the same; ``compile_step`` has those of a cluster
+    (:mod:`shardc.step.schedule`). Of a program without backward the forwards of the schedule run. ``speeds``:
+    of each rank beside the others; stages cost the same in proportion. None given: all are as fast.
     """
 
     name: ClassVar[str] = "pipe-cut"

@@ -46,7 +46,7 @@ def list_schedule(
 ) -> Schedule:
     """All actions of ``queues`` in an order for each rank, with a W for each I.
 
-    No forward starts that would let a rank hold more than ``memory_limit_bytes`` of activations, or leave no
+    No forward starts that would let a rank hold more than ``memory_limit_bytes``, state included, or leave no
     room for one micro-batch in its later stages; W's are run to make room. A W runs where a rank would wait
     for ``patience`` of its time or longer. ``costs``: of each stage. Raises ScheduleStuck if
     ``memory_limit_bytes`` are too few for any order that keeps those of ``queues``.
@@ -54,6 +54,14 @@ def list_schedule(
     given = [[deque(queue) for queue in queues_of_rank] for queues_of_rank in queues]
     whole = Schedule(name, orders([a for q in of_rank for a in q] for of_rank in given), routes, slices)
     return replace(whole, orders=_Player(whole, given, costs, memory_limit_bytes, patience).run())
+
+
+def state_of_ranks(schedule: Schedule, costs: Sequence[StageCost]) -> list[float]:
+    """The bytes that each rank holds all the time."""
+    found = [0.0] * schedule.ranks
+    for stage, rank in schedule.rank_of.items():
+        found[rank] += costs[stage].state_bytes
+    return found
 
 
 class _Player:
@@ -75,7 +83,8 @@ class _Player:
             for one, other in itertools.pairwise(route):
                 self._neighbours[one].add(other)
                 self._neighbours[other].add(one)
-        self._room = {stage: memory_limit_bytes for stage in self._rank_of}
+        state = state_of_ranks(schedule, costs)
+        self._room = {stage: memory_limit_bytes - state[rank] for stage, rank in self._rank_of.items()}
         for route in schedule.routes:
             for earlier, later in itertools.combinations(route, 2):
                 rank = self._rank_of[earlier]

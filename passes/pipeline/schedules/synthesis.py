@@ -19,7 +19,7 @@ from shardc.diagnostics.passes.pipeline import BadMicroBatches, BadStages, NoSch
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule, one_route
 from shardc.options.schedules import AUTO
-from shardc.passes.pipeline.schedules.list_scheduling import Queues, list_schedule
+from shardc.passes.pipeline.schedules.list_scheduling import Queues, list_schedule, state_of_ranks
 from shardc.passes.pipeline.schedules.one_f_one_b import furthest_first, one_stage
 from shardc.passes.pipeline.schedules.placement import round_robin, zigzag
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
@@ -80,7 +80,7 @@ def best_schedule(
     measure: Measure = "step",
     parameters_twice: bool = False,
 ) -> Choice:
-    """The schedule of the shortest step under a cap on each rank's activations, and how it plays.
+    """The schedule of the shortest step under a cap on what each rank holds, and how it plays.
 
     ``costs``: of the finest stages that the model may be cut into, in order, a multiple of ``ranks``. The
     schedule's own ``stages``, which the caller may fix, are these or neighbours of them together.
@@ -131,11 +131,11 @@ def named_choices(
     ranks: int, micro_batches: int, costs: Sequence[StageCost], parameters_twice: bool = False
 ) -> list[Choice]:
     """The named schedules for stages of these costs that do what one device does, on whole sequences."""
-    found = []
+    found, stateless = [], [replace(cost, state_bytes=0.0) for cost in costs]  # their caps are of activations
     for named in SCHEDULES.values():
         if not named.accepts(len(costs), ranks) or named.nearest(ranks, micro_batches) != micro_batches:
             continue
-        schedule = named.make_for(ranks, micro_batches, len(costs) // ranks, costs)
+        schedule = named.make_for(ranks, micro_batches, len(costs) // ranks, stateless)
         twice = len(schedule.routes) > 1
         if schedule.slices == 1 and not schedule.changes_mathematics and (parameters_twice or not twice):
             found.append(_play(schedule, [*costs, *costs] if twice else costs))
@@ -143,8 +143,9 @@ def named_choices(
 
 
 def _play(schedule: Schedule, costs: Sequence[StageCost]) -> Choice:
-    timeline = simulate(schedule, costs)
-    return Choice(schedule, costs, timeline, max(timeline.peak_bytes(costs)))
+    timeline, state = simulate(schedule, costs), state_of_ranks(schedule, costs)
+    peaks = [fixed + peak for fixed, peak in zip(state, timeline.peak_bytes(costs), strict=True)]
+    return Choice(schedule, costs, timeline, max(peaks))
 
 
 def _searched(

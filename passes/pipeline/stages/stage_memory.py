@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from torch_mlir import ir
 
@@ -29,15 +29,28 @@ def held_by_ranks(
     program: StepProgram, bodies: Stages, kept: Sequence[float], schedule: Schedule
 ) -> list[RankMemory]:
     """The memory of each rank of a pipeline; ``kept`` are bytes that each stage keeps of a micro-batch."""
-    state, peaks = _state_bytes(program), peak_activations(schedule, kept)
-    found = []
-    for rank, order in enumerate(schedule.orders):
-        places = {schedule.route(action.micro_batch).index(action.stage) for action in order}
-        own = [body for (index, _, _), body in bodies.bodies.items() if index in places]
+    peaks = peak_activations(schedule, kept)
+    places = [{schedule.route(a.micro_batch).index(a.stage) for a in order} for order in schedule.orders]
+    return [
+        RankMemory(rank, total, peaks[rank]) for rank, total in enumerate(_state(program, bodies, places))
+    ]
+
+
+def state_of_stages(program: StepProgram, bodies: Stages) -> list[int]:
+    """Bytes of parameters, gradients and optimizer state of each stage by itself."""
+    stages = sorted({index for index, _, _ in bodies.bodies})
+    return _state(program, bodies, [{index} for index in stages])
+
+
+def _state(program: StepProgram, bodies: Stages, holders: Iterable[set[int]]) -> list[int]:
+    """Of each device, by the stages that it holds."""
+    state, found = _state_bytes(program), []
+    for stages in holders:
+        own = [body for (index, _, _), body in bodies.bodies.items() if index in stages]
         names = {name for body in own for value in body.captures for name in program.roots.get(value, ())}
         sums = {number for body in own for number in body.numbers}
         total = sum(state.get(name, 0) for name in names) + sum(size_bytes(program.carried[n]) for n in sums)
-        found.append(RankMemory(rank, total, peaks[rank]))
+        found.append(total)
     return found
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 
 @dataclass(frozen=True)
 class StageCost:
     """What one micro-batch costs in one stage. ``transfer_s``: sending its activation on, or the gradient
     back. ``activation_bytes`` are held from forward on; of them ``weight_bytes`` from the input gradient
-    until the weight gradient, and the rest not.
+    until the weight gradient, and the rest not. ``state_bytes`` are held all the time. ``backward_s``: of a
+    backward that is run whole; that of both its parts if not given.
     """
 
     forward_s: float
@@ -19,17 +20,25 @@ class StageCost:
     transfer_s: float = 0.0
     activation_bytes: float = 1.0
     weight_bytes: float = 0.0
+    state_bytes: float = 0.0
+    backward_s: float | None = None
 
     def seconds(self, kind: str) -> float:
         """The time of one action."""
         inputs, weights = self.input_gradient_s, self.weight_gradient_s
-        return {"F": self.forward_s, "B": inputs + weights, "I": inputs, "W": weights}[kind]
+        whole = inputs + weights if self.backward_s is None else self.backward_s
+        return {"F": self.forward_s, "B": whole, "I": inputs, "W": weights}[kind]
 
     def held_bytes(self, kind: str) -> tuple[float, float]:
         """What an action adds when it starts, and when it ends."""
         held, weights = self.activation_bytes, self.weight_bytes
         ends = {"F": 0.0, "B": -held, "I": weights - held, "W": -weights}
         return held if kind == "F" else 0.0, ends[kind]
+
+    def faster(self, times: float) -> StageCost:
+        """The same on a device that computes so many times as fast."""
+        names = ("forward_s", "input_gradient_s", "weight_gradient_s", "backward_s")
+        return replace(self, **{n: s / times for n in names if (s := getattr(self, n)) is not None})
 
 
 def merge_stages(costs: Sequence[StageCost], stages: int) -> list[StageCost]:
@@ -41,5 +50,8 @@ def merge_stages(costs: Sequence[StageCost], stages: int) -> list[StageCost]:
 
 
 def _merged(costs: Sequence[StageCost]) -> StageCost:
-    added = {f.name: sum(getattr(cost, f.name) for cost in costs) for f in fields(StageCost)}
-    return StageCost(**{**added, "transfer_s": costs[-1].transfer_s})
+    names = [f.name for f in fields(StageCost) if f.name != "backward_s"]
+    added = {name: sum(getattr(cost, name) for cost in costs) for name in names}
+    is_split = all(cost.backward_s is None for cost in costs)
+    whole_s = None if is_split else sum(cost.seconds("B") for cost in costs)
+    return StageCost(**{**added, "transfer_s": costs[-1].transfer_s}, backward_s=whole_s)

@@ -53,7 +53,8 @@ class Pipeline(Group):
 
     schedule: str | Path | ScheduleLike = option(
         "1f1b",
-        "Order of the stages' actions: a schedule's name (shardc schedule lists them), or a CSV file.",
+        "Order of the stages' actions: a schedule's name (shardc schedule lists them), auto (the fastest on "
+        "the cluster within its memory), or a CSV file.",
         Hint("the name of a schedule, a CSV file, or a schedule", 'as in schedule="1f1b"'),
     )
     stages: int | tuple[str, ...] | None = option(

@@ -27,6 +27,7 @@ from shardc.cache.versions import code_versions
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import Remark, Remarks
+from shardc.diagnostics.passes.pipeline import ScheduleWithoutCluster
 from shardc.diagnostics.passes.search import SearchWithoutCluster
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.rules.rule import added
@@ -36,6 +37,7 @@ from shardc.options.parallelism import PlanLike
 from shardc.options.pipeline import Pipeline
 from shardc.options.presets import is_searched
 from shardc.options.recompute import Recompute
+from shardc.options.schedules import AUTO
 from shardc.options.step import StepOptions
 from shardc.passes.budget.read_graph import Choices
 from shardc.passes.manager.program import copy_module
@@ -122,12 +124,15 @@ class Request:
     def cluster(self) -> Cluster | None:
         """The cluster that the step is for, this machine measured. Raises what finding it does.
 
-        A plan that is searched has one: this machine's CPU, unless it has GPUs; SearchWithoutCluster then.
+        A plan that is searched has one, and a schedule that is: this machine's CPU, unless it has GPUs;
+        SearchWithoutCluster and ScheduleWithoutCluster then.
         """
         given = self.options.parallelism.planned_cluster
-        if given is None and is_searched(self.options.parallelism.plan):
+        is_plan = is_searched(self.options.parallelism.plan)
+        is_schedule = self.pipeline is not None and self.pipeline.schedule == AUTO
+        if given is None and (is_plan or is_schedule):
             if torch.cuda.is_available():
-                raise SearchWithoutCluster()
+                raise SearchWithoutCluster() if is_plan else ScheduleWithoutCluster()
             given = f"local-{self.mesh.world_size}"
         return None if given is None else cluster_of(given)
 

@@ -69,6 +69,7 @@ from shardc.runtime.check import Json
 from shardc.runtime.report import progress
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 from shardc.step.micro_batches import MicroBatches
+from shardc.step.schedule.choose import with_schedule
 
 _SHARE = "torch-share{creations=false}"
 _INGEST = f"torch-lift-bmm,torch-lift-convolutions,torch-lift-experts,{_SHARE}"
@@ -435,7 +436,10 @@ def compile_capture(
         if chosen.pipeline:
             cut = copy_module(module)
             policies = "none" if capture.noted or isinstance(recompute, frozenset) else recompute
-            cut_pipeline(cut, chosen.pipeline, pipeline or Pipeline(), held, policies)
+            stages = pipeline or Pipeline()
+            if held is None:
+                stages = with_schedule(cut, chosen.pipeline, stages, policies, cluster)
+            cut_pipeline(cut, chosen.pipeline, stages, held, policies)
             passed("pipe-cut", cut)
             run(cut, build("dist-combine"), after_pass=passed)
             levels.keep(PIPELINE, cut)

@@ -6,7 +6,7 @@ Devices of one stage do the same; of several stages the rank counts that is done
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from shardc.cost.ops import DeviceRates
@@ -72,6 +72,16 @@ def timeline_of_step(work: StepWork, costs: Costs, schedule: Schedule) -> Timeli
     """When each rank of a pipeline does what; what runs once a step is not in it."""
     actions = [_played_actions(stage, costs, schedule.slices) for stage in work.stages]
     return _timeline(actions, work, costs, schedule)
+
+
+def stage_cost(stage: StageWork, costs: Costs) -> StageCost:
+    """The seconds of a stage that has bodies for whole backwards, and for split ones."""
+    split, whole = (
+        replace(stage, actions={k: items for k, items in stage.actions.items() if k in kinds})
+        for kinds in ("FIW", "FB")
+    )
+    backward = _played_actions(whole, costs, 1).get("B", Played())
+    return replace(_cost(_played_actions(split, costs, 1), stage, costs), backward_s=backward.seconds)
 
 
 def stage_places(schedule: Schedule) -> list[int]:

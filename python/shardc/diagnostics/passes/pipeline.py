@@ -97,10 +97,17 @@ class NoScheduleFits(PipelineError):
     """No schedule keeps every rank within a cap on memory."""
 
     template = (
-        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps activations within {cap:,.0f} "
-        "bytes a rank; the least is {least:,.0f}, of {schedule}"
+        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps each rank within {cap:,.0f} "
+        "bytes; of those with a name {schedule} needs the least, {least:,.0f}"
     )
     hint = "allow more memory, recompute activations, or take smaller micro-batches"
+
+
+class ScheduleWithoutCluster(PipelineError):
+    """``schedule="auto"`` without a cluster whose devices and links its costs are of."""
+
+    template = "schedule 'auto' needs to know the cluster that the step is for"
+    hint = "name it, as in cluster='h100-8x8' (8 nodes of 8), or give its file; 'local' is this machine's CPU"
 
 
 class WrongStages(PipelineError):

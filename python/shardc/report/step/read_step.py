@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from torch_mlir import ir
 
@@ -33,15 +34,20 @@ def read_step(module: ir.Module) -> StepWork:
         codecs = [ShardingCodec(module.context, seen) for seen in mesh.by_place()]
         shared = next((shared_axis(name) for name in mesh.shares), "")
         return StepWork((), () if body is None else tuple(_sections(body, c) for c in codecs), shared)
+    stages = read_stages(module, _sent_bytes(functions))
+    return StepWork(stages, tuple(_sections(_body(function), codec) for function in functions))
+
+
+def read_stages(module: ir.Module, sent: Mapping[int, float]) -> tuple[StageWork, ...]:
+    """The work of each ``pipe.stage``; ``sent``: bytes that a stage sends on for each micro-batch."""
+    codec = ShardingCodec(module.context, read_mesh(module) or Mesh(()))
     bodies: dict[int, dict[str, tuple[Item, ...]]] = {}
     for op in (op.operation for op in module.body.operations):
         if op.name == StageOp.OPERATION_NAME:
             index, kind = op.attributes["index"].value, op.attributes["kind"].value
             of_stage = bodies.setdefault(index, {})
             of_stage[kind] = of_stage.get(kind, ()) + _items(_body(op), codec)
-    sent = _sent_bytes(functions)
-    stages = tuple(StageWork(bodies[index], sent.get(index, 0.0)) for index in sorted(bodies))
-    return StepWork(stages, tuple(_sections(_body(function), codec) for function in functions))
+    return tuple(StageWork(bodies[index], sent.get(index, 0.0)) for index in sorted(bodies))
 
 
 def _body(op: ir.Operation) -> ir.Block:

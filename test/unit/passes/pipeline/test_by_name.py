@@ -95,7 +95,7 @@ def test_options() -> None:
         BadScheduleOption, match=r"every=2: it must be at least 4, .* divide 16 micro-batches\n.*every=4"
     ):
         by_name("pipedream-2bw", 4, 16, every=2)
-    with pytest.raises(NoScheduleFits, match="within 0 bytes a rank; the least is 4, of 1f1b"):
+    with pytest.raises(NoScheduleFits, match="within 0 bytes; of those with a name 1f1b needs the least, 4"):
         by_name("auto", 4, 8, memory_limit_bytes=0.5)
 
 

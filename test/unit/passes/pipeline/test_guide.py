@@ -56,7 +56,7 @@ def test_the_example_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_example_of_auto() -> None:
-    code = re.search(r"(?:^    .*\n|^\n)+", GUIDE.split("## auto\n")[1], re.MULTILINE)
+    code = re.search(r"(?:^    .*\n|^\n)+", GUIDE.split("For costs of your own:\n")[1], re.MULTILINE)
     assert code is not None
     scope: dict[str, object] = {}
     exec(textwrap.dedent(code[0]), scope)

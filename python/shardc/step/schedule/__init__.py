@@ -1,0 +1,1 @@
+"""``schedule="auto"``: what stages cost on the step's cluster, and the schedule that is chosen by it."""
