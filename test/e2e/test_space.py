@@ -58,7 +58,7 @@ class Framed(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         x = self.first(image)
-        for mode in ("constant", "reflect", "replicate"):
+        for mode in ("constant", "reflect", "replicate", "circular"):
             framed = F.gelu(F.pad(x, (2, 1, 1, 1), mode))
             x = F.pad(framed, (-2, -1, -1, -1)) + F.pad(x, (0, 0, 3, -3))
         # A pad of a part is gathered: its rows do not divide.

@@ -62,13 +62,16 @@ def rolled(local: Local, x: Any, dim: int, factor: str, by: int) -> Any:
 
 @dataclass(frozen=True)
 class Halo:
-    """How far windows reach beyond the edges of blocks of ``size`` elements along a dim."""
+    """How far windows reach beyond the edges of blocks of ``size`` elements along a dim; ``ring``: beyond the
+    outer edge stands the other end.
+    """
 
     factor: str
     dim: int
     size: int
     before: int
     after: int
+    ring: bool = False
 
     def extended(self, local: Local, x: Any, outside: float = 0.0) -> Any:
         """The block between its neighbours' edges: ``before + size + after`` elements.
@@ -92,7 +95,8 @@ class Halo:
         return local.emit("aten.where.ScalarOther", inside, edge, outside)
 
     def _edge(self, local: Local, x: Any, by: int, start: int, end: int) -> Any:
-        return shift_in(local, part(local, x, self.dim, start, end), self.factor, by)
+        shifted = shift if self.ring else shift_in
+        return shifted(local, part(local, x, self.dim, start, end), self.factor, by)
 
     def returned(self, local: Local, x: Any) -> Any:
         """The block of ``x``, which is extended, with what neighbours have of it added: a halo's gradient."""

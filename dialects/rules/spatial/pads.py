@@ -1,4 +1,4 @@
-"""Rules of padding: constants, reflections and repetitions beyond the edges, and their gradients.
+"""Rules of padding: constants, reflections, repetitions and the other end beyond the edges; their gradients.
 
 A padded dim of ``(b s)`` elements becomes ``(b t)``, where b is the largest number of equal blocks on both
 sides: ranks that share b trade the rows by which their blocks moved. Sizes without a common divisor stay
@@ -19,6 +19,7 @@ from shardc.dialects.rules.rule import Dim, Local, Rule, emit_with, rule_for
 from shardc.dialects.rules.spatial.rows import Rows
 
 _EDGES = tuple(f"aten.{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))
+_EDGES += ("shardc.circular_pad",)
 CONSTANT = "aten.constant_pad_nd"
 PADS = (CONSTANT, *_EDGES, *(f"{name}_backward" for name in _EDGES))
 
@@ -99,5 +100,5 @@ def _traded(local: Local, p: _Pad, x: Any, backward: bool) -> Any:
     rows = Rows(factor, p.dim, local.ways(factor), small, large, large, p.before)
     if spec.target == CONSTANT:
         return rows.moved(local, x, spec["value"])
-    kind = spec.target.removeprefix("aten.").split("_")[0]
+    kind = spec.target.partition(".")[2].split("_")[0]
     return rows.added(local, x, kind) if backward else rows.repeated(local, x, kind)

@@ -53,6 +53,15 @@ class Rows:
                 after = max(after, max(inside) + 1 - (place + 1) * self.given)
         return Halo(self.factor, self.dim, self.given, before, after)
 
+    def _halo(self, kind: str) -> Halo:
+        """What ranks read of others' blocks; of a ring also beyond the edges of the whole."""
+        if kind != "circular":
+            return self.halo(self._source(kind))
+        reads = [(self._reads(place), place * self.given) for place in range(self.ways)]
+        before = max(0, *(first - rows[0] for rows, first in reads))
+        after = max(0, *(rows[-1] + 1 - first - self.given for rows, first in reads))
+        return Halo(self.factor, self.dim, self.given, before, after, ring=True)
+
     def moved(self, local: Local, x: Any, outside: float) -> Any:
         """The rows, with ``outside`` for those before the first and behind the last of the whole."""
         halo = self.halo()
@@ -70,14 +79,14 @@ class Rows:
         return (*(0, 0) * behind, low, high)
 
     def repeated(self, local: Local, x: Any, kind: str) -> Any:
-        """The rows, with ``kind`` ("reflection" or "replication") beyond the edges of the whole."""
-        halo = self.halo(self._source(kind))
+        """The rows, with ``kind`` ("reflection", "replication", "circular") beyond the edges of the whole."""
+        halo = self._halo(kind)
         x = halo.extended(local, x)
         return local.emit("aten.index_select", x, self.dim, self._numbers(local, kind, halo))
 
     def added(self, local: Local, grad: Any, kind: str) -> Any:
         """The gradient of :meth:`repeated`: each row is added to the one that it repeats."""
-        halo = self.halo(self._source(kind))
+        halo = self._halo(kind)
         size, numbers = halo.before + halo.size + halo.after, self._numbers(local, kind, halo)
         zeros = local.emit("aten.constant_pad_nd", grad, self._pads(local, -self.made, size), 0)
         return halo.returned(local, local.emit("aten.index_add", zeros, self.dim, numbers, grad, 1))
@@ -96,7 +105,7 @@ class Rows:
         row = local.emit("aten.add.Scalar", row, first, 1)
         if kind == "replication":
             row = local.emit("aten.clamp", row, 0, last)
-        else:
+        elif kind == "reflection":
             row = local.emit("aten.abs", row)
             row = local.emit("aten.abs", local.emit("aten.rsub.Scalar", row, last, 1))
             row = local.emit("aten.rsub.Scalar", row, last, 1)

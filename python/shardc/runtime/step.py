@@ -44,6 +44,7 @@ from .memory import check_memory, told
 from .operators import (  # noqa: F401
     attention,
     causal_convolution,
+    circular_pad,
     dispatch,
     experts,
     folded_attention,

@@ -64,6 +64,8 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], int, int]] = {
     "every other row": (lambda x: x[:, :, 1::2], 0, 0),
     "reflected": (lambda x: functional.pad(x, (0, 0, 1, 1), "reflect"), 6, 6),
     "repeated": (lambda x: functional.pad(x, (0, 0, 1, 1), "replicate"), 6, 6),
+    # the rows that fill 66 up to 72 are traded, too
+    "the other end": (lambda x: functional.pad(x, (0, 0, 1, 1), "circular"), 8, 8),
 }
 
 

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from shardc.frontend.nodes import listed
 from shardc.frontend.operators.attention import scaled_dot_product_attention
+from shardc.frontend.operators.circular_pad import circular_pad
 from shardc.frontend.operators.multi_head_attention import multi_head_attention
 from shardc.frontend.operators.random import refuse_generators
 from shardc.frontend.step.constant_value import ask
@@ -131,6 +132,7 @@ def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor
 
 _LAYERS: dict[Callable[..., object], Callable[..., object]] = {
     F.embedding_bag: _embedding_bag,
+    F.pad: circular_pad,
     F.multi_head_attention_forward: multi_head_attention,
     torch_private.weight_norm: _weight_norm,
     **UNCHECKED,

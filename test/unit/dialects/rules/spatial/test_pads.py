@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from shardc.dialects.rules.proving.execution import call_of, sample
 from shardc.dialects.rules.proving.proof import prove
@@ -67,6 +68,25 @@ def test_edges(kind: str, case: str) -> None:
 def test_edges_of_other_ranks(kind: str, dims: int) -> None:
     image: Any = sample(2, 2, 8) if dims == 1 else sample(1, 2, 4, 8, 2)
     _pad(kind, (1, 3) if dims == 1 else (0, 0, 1, 3, 1, 1), image)
+
+
+@pytest.mark.parametrize("amounts", [(0, 0, 1, 7), (1, 3, 1, 7), (0, 0, 0, 8), (2, 2, 3, 5), (0, 0, 16, 16)])
+def test_the_other_end(amounts: tuple[int, ...]) -> None:
+    proof = prove("shardc.circular_pad", (ROWS, amounts), ways=(2, 4, 8))
+    made = functional.pad(ROWS, amounts, "circular")
+    assert torch.equal(torch.ops.shardc.circular_pad(ROWS, amounts), made)
+    back = prove("shardc.circular_pad_backward", (sample(*made.shape, seed=3), ROWS, amounts), ways=(2, 4, 8))
+    for each in (proof, back):
+        assert each.rule.traded and each.unreached == ()
+        assert list(each.rule.linear) == [{0}]
+
+
+def test_the_gradient_of_the_other_end() -> None:
+    image = ROWS.double().requires_grad_()
+    grad = sample(*functional.pad(ROWS, (1, 3, 2, 5), "circular").shape, seed=3).double()
+    (wanted,) = torch.autograd.grad(functional.pad(image, (1, 3, 2, 5), "circular"), image, grad)
+    (found,) = torch.autograd.grad(torch.ops.shardc.circular_pad(image, (1, 3, 2, 5)), image, grad)
+    torch.testing.assert_close(found, wanted)
 
 
 def test_every_operator_has_a_case() -> None:
