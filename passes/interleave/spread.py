@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shardc.dialects.dist.interleaving import Parts
 from shardc.passes.interleave.moves import PartsMove, read_move
-from shardc.passes.interleave.rows import Rows, read_rows
+from shardc.passes.interleave.rows import RESHAPES, Rows, read_rows
 from shardc.passes.manager.attributes import observed
 from shardc.passes.manager.program import Node, Program, carried_values
 from shardc.passes.pad.call import placed_factors
+from shardc.passes.pad.image_pads import IMAGE_DIMS
 from shardc.runtime.check import STATE_ROLES
 
 Layout = dict[int, Parts]
@@ -31,6 +32,13 @@ def is_causal(node: Node) -> bool:
         return False
     square = spec["q"].shape[2] == spec["k"].shape[2] and spec["q_offset"] == 0
     return bool(square and spec["causal"] and spec["mask"] is None)
+
+
+def is_image(node: Node) -> bool:
+    """Whether a node takes or makes images of pixels, as convolutions, pools and pads do."""
+    spec = node.spec
+    is_operator = spec.target.startswith("aten.") and spec.target not in RESHAPES
+    return is_operator and node.known and any(len(t.shape) >= IMAGE_DIMS for t in spec.tensors)
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,8 @@ class LayoutSpread:
         if is_causal(node):
             ways = self._fold(node, operands, results)
             return CallLayouts(operands, results, folded=ways)
+        if is_image(node):
+            self._blocks(node, (*operands, *results))
         rows = self._rows(node, operands, results)
         move = read_move(node)
         if move is None:
@@ -116,6 +126,20 @@ class LayoutSpread:
         for layout in (*operands, *results):
             layout[2] = parts
         return parts.ways
+
+    def _blocks(self, node: Node, layouts: Iterable[Layout]) -> None:
+        """Write layouts of images that a call makes larger or smaller: blocks of pixels stay blocks."""
+        ways: dict[str, int] = {}
+        tensors = (*node.rule.operands, *node.rule.results)
+        for dims, value in zip(tensors, node.values, strict=True):
+            for d, parts in self._now[value].items():
+                if parts.in_order and dims[d] and node.rule.sizes[dims[d][0]] % parts.ways == 0:
+                    ways.setdefault(dims[d][0], parts.ways)
+        for dims, value, layout in zip(tensors, node.values, layouts, strict=True):
+            for d, factors in enumerate(dims):
+                if factors and factors[0] in ways.keys() - node.rule.replicate:
+                    parts = Parts(ways[factors[0]], (self._program.types[value].shape[d],))
+                    layout.setdefault(d, parts)
 
     def _rows(self, node: Node, operands: list[Layout], results: list[Layout]) -> tuple[Rows, ...]:
         """The merged dims of a reshape of which one behind the first is cut; writes their layouts."""

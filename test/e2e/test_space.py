@@ -85,6 +85,31 @@ class Resampled(nn.Module):
         return self.mixed(columns.abs().mean(2)) + seen.mean((2, 3))
 
 
+class Tokens(nn.Module):
+    """Linear layers on pixels behind convolutions, and in windows of them, as in ConvNeXt and Swin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 8, 2, 2)
+        self.near = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.grow, self.shrink, self.norm = nn.Linear(8, 16), nn.Linear(16, 8), nn.LayerNorm(8)
+        self.down = nn.Conv2d(8, 8, 2, 2)
+        self.mixed = nn.Linear(8, 8)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.patches(image)
+        x = x + self.shrink(F.gelu(self.grow(self.norm(self.near(x).permute(0, 2, 3, 1))))).permute(
+            0, 3, 1, 2
+        )
+        x = self.down(x).permute(0, 2, 3, 1)
+        n, height, width, channels = x.shape
+        windows = x.reshape(n, height // 2, 2, width // 2, 2, channels).transpose(2, 3)
+        windows = self.mixed(windows.reshape(-1, 4, channels))
+        scores = torch.softmax(windows @ windows.transpose(1, 2), -1) @ windows
+        x = scores.view(n, height // 2, width // 2, 2, 2, channels).transpose(2, 3)
+        return x.reshape(n, height, width, channels).mean((1, 2))
+
+
 def loss(output: Tensor, batch: tuple[Tensor]) -> Tensor:
     return (output - torch.arange(output.shape[1])).square().mean()
 
@@ -104,6 +129,23 @@ def test_images_of_other_sizes(kind: type[nn.Module], cut: str) -> None:
     assert "exchange" in {t.kind for t in transfers(step.compiled.rank_module)}
     assert step.compiled.work is not None
     assert step.compiled.work.share < 1.05 / 4
+
+
+@pytest.mark.parametrize("cut", ["rows 4", "data x rows"])
+def test_pixels_as_rows_of_matrices(cut: str) -> None:
+    """Rows of images that are cut stay so where they are merged with batches and columns."""
+    plan, mesh = CUTS[cut]
+    torch.manual_seed(0)
+    model = Tokens()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    step = shardc.compile_step(
+        model, optimizer, (torch.randn(4, 3, 32, 32),), loss=loss, mesh=mesh, plan=plan
+    )
+    proof = step.check()
+    assert proof.passed, proof.render()
+    assert {t.kind for t in transfers(step.compiled.rank_module)} == {"exchange", "all_reduce"}
+    assert step.compiled.work is not None
+    assert step.compiled.work.share < 1.02 / 4
 
 
 @pytest.mark.parametrize("cut", CUTS)

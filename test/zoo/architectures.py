@@ -36,11 +36,14 @@ class Architecture:
     def model_class(self) -> Any:
         return getattr(transformers, self.name)
 
-    def config(self, layers: int = LAYERS) -> Any:
-        """Its tiny random configuration."""
+    def config(self, layers: int = LAYERS, pixels: int | None = None) -> Any:
+        """Its tiny random configuration; ``pixels``: of a row and of a column of images."""
         config = tiny_config(self.model_class.config_class or CONFIG_MAPPING[self.model_type], layers)
         for name, value in {"use_cache": False, **OVERRIDES.get(self.name, {})}.items():
             setattr(config, name, value)
+        if pixels is not None:
+            sides = isinstance(getattr(config, "image_size", None), (tuple, list))
+            config.image_size = (pixels, pixels) if sides else pixels
         return config
 
 

@@ -1,4 +1,4 @@
-"""The zoo under cuts of the sequence and of experts: what equals eager training, and what part of the work a
+"""The zoo under cuts of the sequence, of experts and of images: what equals eager training, and what part of the work a
 device has.
 
     python test/zoo/cuts.py [-o results.jsonl] [--sample N] [--mesh MESH ...] [NAME ...]

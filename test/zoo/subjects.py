@@ -35,11 +35,11 @@ class Subject:
         return [self.batch(model) for _ in range(count)]
 
 
-def of_architecture(a: Architecture, layers: int = LAYERS) -> Subject:
-    """A class of ``transformers`` with so many layers."""
+def of_architecture(a: Architecture, layers: int = LAYERS, pixels: int | None = None) -> Subject:
+    """A class of ``transformers`` with so many layers, for images of so many rows and columns."""
 
     def build() -> nn.Module:
-        model = a.model_class(a.config(layers))
+        model = a.model_class(a.config(layers, pixels))
         if any("experts" in name for name, _ in model.named_modules()):
             model.set_experts_implementation("batched_mm")  # grouped matmuls have no f64
         return model
@@ -55,3 +55,12 @@ SUBJECTS: dict[str, Subject] = {
     **{name: of_architecture(a) for name, a in ARCHITECTURES.items()},
 }
 """Hand-written nets first, then the classes of ``transformers``."""
+PIXELS = 128
+"""Of images that are cut by rows: five halvings leave a row for each of four devices."""
+
+
+def subject_on(name: str, mesh: str) -> Subject:
+    """The model as it is tried on one of ``trial.CUTS``."""
+    if mesh.startswith("rows") and name in ARCHITECTURES:
+        return of_architecture(ARCHITECTURES[name], pixels=PIXELS)
+    return SUBJECTS[name]

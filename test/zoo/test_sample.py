@@ -10,7 +10,7 @@ from datetime import date
 
 import pytest
 from cuts import is_cut, merged
-from subjects import SUBJECTS
+from subjects import SUBJECTS, subject_on
 from table import FAILING, TABLE, cause_of, grown, merge, read_failing, read_passing, read_table, render
 from trial import CUTS, MESHES, try_model
 from walk import sample
@@ -33,7 +33,7 @@ def test_a_cut_is_equal_and_saves(zoo_cut: tuple[str, str]) -> None:
     model, mesh = zoo_cut
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        (outcome,) = try_model(SUBJECTS[model], {mesh: CUTS[mesh]})
+        (outcome,) = try_model(subject_on(model, mesh), {mesh: CUTS[mesh]})
     assert outcome.stage == "equal", f"{outcome.stage}: {outcome.reason} {outcome.where}"
     assert is_cut(mesh, outcome.work), f"a device does {outcome.work:.3f}: {outcome.repeated}"
 

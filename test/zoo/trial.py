@@ -20,6 +20,7 @@ from training import Captured, Ranks, Values, Wide, errors, state_of
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
+from shardc.options.parallelism import PlanLike
 from shardc.step.shard import model_plan_of
 
 STEPS = 2
@@ -29,11 +30,15 @@ MESHES: dict[str, tuple[dict[str, int], str]] = {
     "data2-tensor2": ({"data": 2, "tensor": 2}, "data*tensor"),
     "zero3-4": ({"data": 4}, "zero3"),
 }
+ROWS = "rows"
+"""In place of a plan: the rows of the first input, which is images, are cut."""
 CUTS: dict[str, tuple[dict[str, int], str]] = {
     "context2": ({"context": 2}, "context"),
     "context4": ({"context": 4}, "context"),
     "expert2": ({"expert": 2}, "expert"),
     "data2-expert2": ({"data": 2, "expert": 2}, "zero2*expert"),
+    "rows2": ({"rows": 2}, ROWS),
+    "rows4": ({"rows": 4}, ROWS),
 }
 """Meshes on which also counts what part of the work a device has (``cuts.py``)."""
 NARROW_MESH = "data2-tensor2"
@@ -115,7 +120,7 @@ def try_model(
         outcome.f32_bound = bounds[torch.float32] if name == NARROW_MESH else 0.0
         try:
             started = time.process_time()
-            compiled = step.compile(mesh, plan)
+            compiled = step.compile(mesh, plan_of(plan, batches[0]))
             outcome.compile_s = time.process_time() - started
             outcome.replicated = sorted(
                 {r.message.split()[0] for r in compiled.remarks if r.name == "ReplicatedOp"}
@@ -129,7 +134,7 @@ def try_model(
                 if outcome.reason and dtype is torch.float64:
                     # A trace in f32 may hold numbers that were rounded to f32, such as the root of a width.
                     wide = wide or _capture(subject, copy.deepcopy(model).to(dtype), _cast(batches[0], dtype))
-                    ranks = Ranks(wide, wide.compile(mesh, plan).rank_module)
+                    ranks = Ranks(wide, wide.compile(mesh, plan_of(plan, batches[0])).rank_module)
                     outcome.reason = compare(ranks, batches, wanted[dtype], bounds[dtype])
                 if outcome.reason:
                     outcome.reason = f"{dtype}: {outcome.reason}"
@@ -139,6 +144,12 @@ def try_model(
         except Exception as error:
             _ended(outcome, error)
         yield outcome
+
+
+def plan_of(plan: str, batch: Any) -> PlanLike:
+    """The plan that a name of ``CUTS`` stands for, on a model of these inputs."""
+    first = next(iter(batch)) if isinstance(batch, Mapping) else "0"
+    return {first: [None, None, "rows"]} if plan == ROWS else plan
 
 
 def train(subject: Subject, model: torch.nn.Module, batches: list[Any], dtype: torch.dtype) -> list[Values]:

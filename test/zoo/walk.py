@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -97,11 +98,13 @@ def _work(pipe: int, outcomes: Callable[[], Iterable[Row]]) -> None:
 
 
 def outcomes_on(name: str, meshes: Sequence[str]) -> Iterator[Row]:
-    from subjects import SUBJECTS
+    from subjects import subject_on
     from trial import CUTS, MESHES, try_model
 
-    for outcome in try_model(SUBJECTS[name], {mesh: (MESHES | CUTS)[mesh] for mesh in meshes}):
-        yield outcome.as_json()
+    for _, alike in groupby(meshes, key=lambda mesh: mesh.startswith("rows")):
+        among = list(alike)
+        for outcome in try_model(subject_on(name, among[0]), {mesh: (MESHES | CUTS)[mesh] for mesh in among}):
+            yield outcome.as_json()
 
 
 def _read_until(pipe: int, deadline: float) -> tuple[bytes, bool]:
