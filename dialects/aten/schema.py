@@ -14,7 +14,14 @@ class UnknownOperator(KeyError):
 
 
 _OPERATORS = ["random", "sampling", "attention", "folded_attention", "ring_attention"]
-_OPERATORS += ["linear_cross_entropy", "experts", "dispatch", "causal_convolution", "circular_pad"]
+_OPERATORS += [
+    "linear_cross_entropy",
+    "experts",
+    "dispatch",
+    "causal_convolution",
+    "circular_pad",
+    "padded_convolution",
+]
 
 
 @cache

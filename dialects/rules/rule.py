@@ -242,8 +242,8 @@ _RULES: dict[str, RuleFunction] = {}
 # One module per family of operators; importing it registers its rules.
 FAMILIES = """
     attention creation embedding experts fourier indexing linear_algebra matmul normalization pointwise
-    random reduction ring_attention scan_sort spatial.causal spatial.convolution spatial.pads
-    spatial.patches spatial.pooling spatial.resampling spatial.slices views
+    random reduction ring_attention scan_sort spatial.causal spatial.convolution spatial.padded
+    spatial.pads spatial.patches spatial.pooling spatial.resampling spatial.slices views
 """
 
 

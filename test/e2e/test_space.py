@@ -6,6 +6,8 @@ device computes its share.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -85,6 +87,22 @@ class Resampled(nn.Module):
         return self.mixed(columns.abs().mean(2)) + seen.mean((2, 3))
 
 
+class Around(nn.Module):
+    """Convolutions behind pads: less before the image than behind it, and its other end."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.mode = mode
+        self.first = nn.Conv2d(3, 8, 3, 2)
+        self.middle = nn.Conv2d(8, 8, 3, groups=8)
+        self.last = nn.Conv2d(8, 16, 5, 2, bias=False)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = F.gelu(self.first(F.pad(image, (0, 1, 0, 1), self.mode)))
+        x = x + self.middle(F.pad(x, (1, 1, 1, 1), self.mode))
+        return self.last(F.pad(x, (1, 2, 1, 2), self.mode)).mean((2, 3))
+
+
 class Tokens(nn.Module):
     """Linear layers on pixels behind convolutions, and in windows of them, as in ConvNeXt and Swin."""
 
@@ -131,16 +149,24 @@ def test_images_of_other_sizes(kind: type[nn.Module], cut: str) -> None:
     assert step.compiled.work.share < 1.05 / 4
 
 
+def circular() -> nn.Module:
+    return Around("circular")
+
+
+def uneven() -> nn.Module:
+    return Around("constant")
+
+
 @pytest.mark.parametrize("cut", ["rows 4", "data x rows"])
-def test_pixels_as_rows_of_matrices(cut: str) -> None:
-    """Rows of images that are cut stay so where they are merged with batches and columns."""
+@pytest.mark.parametrize("kind", [Tokens, uneven, circular])
+def test_pixels_stay_cut(kind: Callable[[], nn.Module], cut: str) -> None:
+    """Where rows are merged with batches and columns, and behind pads: nothing is gathered."""
     plan, mesh = CUTS[cut]
     torch.manual_seed(0)
-    model = Tokens()
+    model = kind()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    step = shardc.compile_step(
-        model, optimizer, (torch.randn(4, 3, 32, 32),), loss=loss, mesh=mesh, plan=plan
-    )
+    image = torch.randn(4, 3, 32, 32)
+    step = shardc.compile_step(model, optimizer, (image,), loss=loss, mesh=mesh, plan=plan)
     proof = step.check()
     assert proof.passed, proof.render()
     assert {t.kind for t in transfers(step.compiled.rank_module)} == {"exchange", "all_reduce"}

@@ -1,5 +1,5 @@
-"""The zoo under cuts of the sequence, of experts and of images: what equals eager training, and what part of the work a
-device has.
+"""The zoo under cuts of the sequence, of experts and of images: what equals eager training, and what part of
+the work a device has.
 
     python test/zoo/cuts.py [-o results.jsonl] [--sample N] [--mesh MESH ...] [NAME ...]
     python test/zoo/cuts.py --write results.jsonl ...

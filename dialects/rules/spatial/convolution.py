@@ -10,7 +10,7 @@ leave gaps (patch embeddings, 1x1 convolutions) need none: an input dim is ``(y 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
 
@@ -27,7 +27,7 @@ FIRST_PIXELS = 2
 
 
 @dataclass
-class _Factors:
+class ConvolutionFactors:
     """The factors of one convolution of ``image`` [N, C, pixels...] to ``made`` [N, C', pixels...]."""
 
     sizes: dict[str, int]
@@ -35,8 +35,8 @@ class _Factors:
     transposed: bool
 
     @staticmethod
-    def of(call: OpCall, image: TensorType, weight: TensorType, made: TensorType) -> _Factors:
-        groups, transposed = call["groups"], call["transposed"]
+    def of(call: OpCall, image: TensorType, weight: TensorType, made: TensorType) -> ConvolutionFactors:
+        groups, transposed = call["groups"], call.target.startswith("aten.") and call["transposed"]
         o = made.shape[1] // groups
         sizes = {"n": image.shape[0], "g": groups, "o": o, "i": image.shape[1] // groups}
         windows = []
@@ -49,7 +49,7 @@ class _Factors:
                 sizes[f"s{d}"] = found.step
             elif not found.patch or transposed:
                 sizes[f"x{d}"] = found.x
-        return _Factors({f: n for f, n in sizes.items() if n > 1}, tuple(windows), transposed)
+        return ConvolutionFactors({f: n for f, n in sizes.items() if n > 1}, tuple(windows), transposed)
 
     def dim(self, *factors: str) -> Dim:
         return tuple(f for f in factors if f in self.sizes)
@@ -112,7 +112,7 @@ def _setting(local: Local, name: str, changed: dict[int, int]) -> tuple[int, ...
     return tuple(changed.get(d, setting_at(local.spec[name], d)) for d in range(count))
 
 
-def _groups_and_bias(local: Local) -> dict[str, object]:
+def groups_and_bias(local: Local) -> dict[str, object]:
     """This rank's groups; of ranks that share input channels the first add the bias."""
     changed: dict[str, object] = {"groups": local.size("g")} if local.spec["groups"] > 1 else {}
     if local.spec["bias"] is not None and local.ways("i") > 1:
@@ -120,8 +120,8 @@ def _groups_and_bias(local: Local) -> dict[str, object]:
     return changed
 
 
-def _local_convolution(factors: _Factors, local: Local) -> Sequence[object]:
-    changed, near = _groups_and_bias(local), factors.near(local)
+def _local_convolution(factors: ConvolutionFactors, local: Local) -> Sequence[object]:
+    changed, near = groups_and_bias(local), factors.near(local)
     if factors.transposed:
         return [_local_transposed(local, near, changed)]
     if near:
@@ -154,10 +154,16 @@ def _local_transposed(local: Local, near: list[tuple[int, Windows, int]], change
 @rule_for("aten.convolution")
 def convolution(call: OpCall) -> Rule:
     """``(input, weight, bias) -> output``, a sum over input channels."""
-    image, weight, bias = call["input"], call["weight"], call["bias"]
-    factors = _Factors.of(call, image, weight, call.result)
-    operands = (factors.image, factors.weight)
-    special = bool(factors.traded) or "g" in factors.sizes or bias is not None
+    factors = ConvolutionFactors.of(call, call["input"], call["weight"], call.result)
+    special = bool(factors.traded) or "g" in factors.sizes or call["bias"] is not None
+    return replace(
+        forward_rule(call, factors), lower=partial(_local_convolution, factors) if special else None
+    )
+
+
+def forward_rule(call: OpCall, factors: ConvolutionFactors) -> Rule:
+    """The rule of a convolution, without what a rank does."""
+    bias, operands = call["bias"], (factors.image, factors.weight)
     return Rule(
         operands if bias is None else (*operands, (factors.dim("g", "o"),)),
         (factors.made,),
@@ -165,12 +171,11 @@ def convolution(call: OpCall) -> Rule:
         reduce=factors.kinds("i"),
         replicate=factors.whole(),
         linear=LINEAR_WITHOUT_BIAS if bias is None else LINEAR_WITH_BIAS,
-        lower=partial(_local_convolution, factors) if special else None,
         traded=factors.traded,
     )
 
 
-def _local_backward(factors: _Factors, local: Local) -> Sequence[object]:
+def _local_backward(factors: ConvolutionFactors, local: Local) -> Sequence[object]:
     """What the large side lacks of its windows comes from the neighbours, whose gradients go back."""
     changed: dict[str, object] = {"groups": local.size("g")} if local.spec["groups"] > 1 else {}
     if local.results[2] is not None:
@@ -213,8 +218,12 @@ def convolution_backward(call: OpCall) -> Rule:
 
     The gradient of the bias does not depend on ``i``: ranks that share ``i`` out all make it.
     """
-    image, weight = call["input"], call["weight"]
-    factors = _Factors.of(call, image, weight, call["grad_output"])
+    factors = ConvolutionFactors.of(call, call["input"], call["weight"], call["grad_output"])
+    return replace(backward_rule(call, factors), lower=partial(_local_backward, factors))
+
+
+def backward_rule(call: OpCall, factors: ConvolutionFactors) -> Rule:
+    """The rule of a convolution's gradients, without what a rank does."""
     asked = zip((factors.image, factors.weight, (factors.dim("g", "o"),)), call.results, strict=True)
     return Rule(
         (factors.made, factors.image, factors.weight),
@@ -223,6 +232,5 @@ def convolution_backward(call: OpCall) -> Rule:
         reduce=factors.kinds(("n", "o", *factors.cut)),
         replicate=factors.whole(),
         linear=(frozenset({0}),),
-        lower=partial(_local_backward, factors),
         traded=factors.traded,
     )

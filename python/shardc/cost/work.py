@@ -69,7 +69,7 @@ def flops(call: OpCall) -> float:
     if call.target.startswith(("shardc.attention", "shardc.folded_attention", "shardc.ring_attention")):
         keys = call["k"].shape[-2]
         return float(attention_flops(call["q"].numel, keys, call.target.endswith("_backward")))
-    if call.target in ("shardc.causal_convolution", "shardc.causal_convolution_backward"):
+    if call.target.startswith(("shardc.causal_convolution", "shardc.padded_convolution")):
         return _causal_flops(call)
     if call.target in ("shardc.expert_mm", "shardc.expert_outer"):
         return _expert_flops(call)

@@ -48,6 +48,7 @@ from .operators import (  # noqa: F401
     dispatch,
     experts,
     folded_attention,
+    padded_convolution,
     random,
     ring_attention,
     sampling,

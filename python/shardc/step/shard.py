@@ -73,7 +73,7 @@ from shardc.step.schedule.choose import with_schedule
 
 _SHARE = "torch-share{creations=false}"
 _INGEST = f"torch-lift-bmm,torch-lift-convolutions,torch-lift-experts,{_SHARE}"
-_PROPAGATE = "torch-round-pads,dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
+_PROPAGATE = "torch-lift-pads,torch-round-pads,dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
 
 
 def _passes(

@@ -36,6 +36,12 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], int, int]] = {
     "convolution": (nn.Conv2d(8, 8, 3, padding=1), 2, 4),
     "convolution, stride 2": (nn.Conv2d(8, 8, 3, 2, padding=1), 1, 2),
     "convolution, dilated": (nn.Conv2d(8, 8, 3, padding=2, dilation=2), 4, 8),
+    "convolution, stride 2, padded behind": (
+        nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(8, 8, 3, 2)),
+        1,
+        2,
+    ),
+    "convolution, around": (nn.Conv2d(8, 8, 3, padding=1, padding_mode="circular"), 2, 4),
     "patches": (nn.Conv2d(8, 8, 4, 4), 0, 0),
     "transposed": (nn.ConvTranspose2d(8, 8, 2, 2), 0, 0),
     "max pool 2x2": (nn.MaxPool2d(2), 0, 0),
