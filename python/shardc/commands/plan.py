@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Literal
@@ -15,14 +16,13 @@ from shardc.commands.script import read_script
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.passes.search import NoPlanFound, SearchWithoutCluster
+from shardc.diagnostics.passes.search import SearchWithoutCluster
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
-from shardc.diagnostics.text import size_text
 from shardc.options.presets import AUTO
 from shardc.passes.search.choose import Found, Unfit
-from shardc.planning.auto.choose import Around, search_around
+from shardc.planning.auto.fit import Picked, search_to_fit
 from shardc.planning.auto.report import searched
-from shardc.planning.auto.space import Choice, choices
+from shardc.planning.auto.space import choices
 from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
 from shardc.planning.largest import largest
 from shardc.planning.page.page import page
@@ -40,8 +40,6 @@ from shardc.text_files import write_text
 
 LENGTHS = 128
 """Lengths that are tried are multiples of this."""
-MOST_COMPILED = 3
-"""Choices of a search that are compiled until one fits, at most."""
 MOST_BATCHES = 1 << 16
 """Batches are sought up to so many times the least one."""
 REMEDIES = ("recompute=selective", "recompute=full", "batch=0.5x", "batch=0.25x", "batch=0.125x")
@@ -92,11 +90,11 @@ def plan(request: PlanRequest) -> str:
     clusters = [cluster_of(name) for name in request.clusters]
     what_if = [read_what_if(text) for text in request.what_if]
     asked = _Asked(request, clusters[0])
-    around = asked.around()
+    picked = asked.picked()
     candidates = list(asked.candidates())
     priced, refused = asked.prices(candidates) if candidates else ([], [])
-    if around is not None:
-        priced.append(asked.first_that_fits(around))
+    if picked is not None:
+        priced.append(picked.priced)
     prices = [price.on(cluster) for cluster in clusters for price in priced]
     best = min(prices, key=lambda price: price.order)
     if request.shows_layers and not best.priced.is_whole:
@@ -104,8 +102,8 @@ def plan(request: PlanRequest) -> str:
         prices, best = [found if price is best else price for price in prices], found
     lines = [asked.largest(best)] if request.largest else []
     lines.append(verdict(asked.question, best))
-    if around is not None:
-        lines.append("\n".join(searched(around)))
+    if picked is not None:
+        lines.append("\n".join(searched(picked.around)))
     if len(prices) > 1:
         lines.append("\n".join(ranking(prices, clusters=len(clusters) > 1)))
     if refused:
@@ -166,7 +164,7 @@ class _Asked:
         self.batch = made.samples
         return made, None
 
-    def around(self) -> Around | None:
+    def picked(self) -> Picked | None:
         """What a search finds of meshes, where ``auto`` has none.
 
         Raises NoPlanFound, SearchWithoutCluster.
@@ -180,27 +178,11 @@ class _Asked:
         kind = recompute if isinstance(recompute, str) else None
         given = choices(self._cluster, self.batch, self.question.layers, kind, request.micro_batches)
 
-        def find(choice: Choice, cutoff_s: float) -> Found | Unfit:
-            progress.step(choice.candidate.text)
-            return self._pricer.found(choice.candidate, choice.recompute, cutoff_s)
+        def find(candidate: Candidate, cutoff_s: float) -> Found | Unfit:
+            progress.step(candidate.text)
+            return self._pricer.found(candidate, cutoff_s)
 
-        found = search_around(given, find)
-        if not found.found:
-            smallest = min(device.memory_bytes for device in self._cluster.used(self._cluster.size))
-            raise NoPlanFound(devices=self._cluster.size, memory=size_text(smallest))
-        return found
-
-    def first_that_fits(self, around: Around) -> Priced:
-        """The price of the first of what was found that fits; of the first where none does."""
-        tried = [e.choice.candidate for e in around.found[:MOST_COMPILED]]
-        first: Priced | None = None
-        for candidate in tried:
-            priced = self._priced(self._pricer, candidate)
-            if priced.on(self._cluster).fits:
-                return priced
-            first = first or priced
-        assert first is not None, "something was found"
-        return first
+        return search_to_fit(list(given), find, partial(self._priced, self._pricer), self._cluster)
 
     def candidates(self) -> Iterator[Candidate]:
         """The plans that are asked about. Raises BatchDoesNotDivide where there are none."""

@@ -18,13 +18,15 @@ CUTS = ("tensor", "sequence")
 @dataclass(frozen=True)
 class Candidate:
     """A mesh, a plan for it, and how many micro-batches a rank's batch is cut into. ``recompute``: what this
-    plan computes again; empty where that is no part of it.
+    plan computes again; empty where that is no part of it. ``room``: the part of a device's memory that a
+    search may count on.
     """
 
     mesh: Mapping[str, int]
     plan: str
     micro_batches: int = 1
     recompute: str = ""
+    room: float = 1.0
 
     @property
     def text(self) -> str:

@@ -18,7 +18,6 @@ from shardc.frontend.step.constrained import Wanted
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import Parallelism
 from shardc.options.presets import AUTO, is_searched
-from shardc.options.recompute import Recompute
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
 from shardc.passes.search.choose import Found, Unfit
@@ -117,9 +116,8 @@ class Pricer:
         self, candidate: Candidate, periods: Periods | None = None, *, verify: bool = True, **options: object
     ) -> Compiled:
         """The rank program of one plan, at level 3; of ``periods`` equal layers where they are given."""
-        chosen = _chosen(
-            candidate, options if self._cluster is None else {"cluster": self._cluster, **options}
-        )
+        cluster = self._cluster_of(candidate)
+        chosen = _chosen(candidate, options if cluster is None else {"cluster": cluster, **options})
         model = self.question.model
         plan, pipeline = resolve_plan(chosen.parallelism, model, chosen.pipeline)
         capture = partial(self._captured, self._whole() if periods is None else periods, chosen.parallelism)
@@ -133,9 +131,7 @@ class Pricer:
             reshard_after_forward=chosen.parallelism.reshard_after_forward,
             experts=chosen.parallelism.experts,
         )
-        make = partial(
-            compile_capture, **read.keywords, pipeline=pipeline, cluster=self._cluster, verify=verify
-        )
+        make = partial(compile_capture, **read.keywords, pipeline=pipeline, cluster=cluster, verify=verify)
         budget = chosen.parallelism.memory_budget
         if budget is None:
             return make(capture(), recompute=chosen.parallelism.recompute)
@@ -149,15 +145,14 @@ class Pricer:
             found.step.remarks.append(found.remark)
         return found.step
 
-    def found(
-        self, candidate: Candidate, recompute: Recompute = "none", cutoff_s: float = inf
-    ) -> Found | Unfit:
+    def found(self, candidate: Candidate, cutoff_s: float = inf) -> Found | Unfit:
         """What a search finds for a mesh below ``cutoff_s`` a step, from a few layers where others are equal
         to them. Stages that compute again are taken for layers that do.
 
         Raises what a capture raises.
         """
-        assert self._cluster is not None, "searches are for a cluster"
+        cluster, recompute = self._cluster_of(candidate), candidate.recompute or "none"
+        assert cluster is not None, "searches are for a cluster"
         inside = {name: size for name, size in candidate.mesh.items() if name != PIPE} or {DATA: 1}
         options = StepOptions.of({"mesh": inside, "plan": AUTO, "recompute": recompute}).parallelism
         periods, more = self._stood_for()
@@ -166,11 +161,19 @@ class Pricer:
                 self._captured(periods, options),
                 make_mesh(candidate.mesh, candidate.micro_batches),
                 candidate.plan,
-                self._cluster,
+                cluster,
                 recompute=recompute,
                 more=more,
                 cutoff_s=cutoff_s,
             )
+
+    def _cluster_of(self, candidate: Candidate) -> Cluster | None:
+        """The cluster with as much memory as a search for a candidate may count on."""
+        if self._cluster is None or candidate.room == 1:
+            return self._cluster
+        sizes = [device.memory_bytes * candidate.room for device in self._cluster.devices]
+        pairs = zip(self._cluster.devices, sizes, strict=True)
+        return replace(self._cluster, devices=tuple(replace(d, memory_bytes=size) for d, size in pairs))
 
     def _stood_for(self) -> tuple[Periods, int]:
         """Layers that a search looks at, and how many more equal ones these stand for: of one stretch. Of

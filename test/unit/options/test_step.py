@@ -96,13 +96,7 @@ PLAN = {"schema": "shardc-plan", "version": 2}
         ({"mesh": MESH, "plan": "tensor"}, UnknownAxis, "the mesh has data"),
         ({"mesh": MESH, "plan": "data*zero1"}, AxisOfTwoPresets, "both use mesh axis 'data'"),
         ({"mesh": MESH, "plan": "data*auto"}, search.AutoInProduct, "'auto' stands alone"),
-        ({"mesh": MESH, "plan": "auto", "micro_batches": 2}, search.NotSearched, "micro_batches yet"),
         ({"mesh": MESH, "plan": "auto", "memory_budget": "1GB"}, search.NotSearched, "memory_budget yet"),
-        (
-            {"mesh": {"a": 2, "b": 2, "c": 2}, "plan": "auto"},
-            search.MeshNotSearched,
-            "up to 2 axes; this one has a, b, c",
-        ),
         ({"mesh": MESH, "plan": "nowhere.json"}, BadPlanFile, "there is no such file"),
         ({"mesh": MESH, "plan": "FILE"}, BadPlanFile, "it is of version 2; this shardc reads version 1"),
         ({"mesh": MESH, "schedule": "1f1b"}, pipelines.NotAPipeline, "plan 'data' has no pipeline"),

@@ -23,7 +23,7 @@ class ConstraintNotSearched(ShardcError):
 class NotSearched(ShardcError):
     """``plan="auto"`` beside an option that the search does not know yet.
 
-    Fails: ``plan="auto", micro_batches=4``. Works: ``plan="data*tensor", micro_batches=4``.
+    Fails: ``plan="auto", memory_budget="8GB"``. Works: ``plan="data*tensor", memory_budget="8GB"``.
     """
 
     template = "plan 'auto' does not go together with {option} yet"
@@ -38,14 +38,10 @@ class SearchWithoutCluster(ShardcError):
 
 
 class AutoInProduct(ShardcError):
-    """A product of presets has ``auto`` as a factor. The search decides about all axes."""
+    """A product has ``auto`` beside another preset than ``pipeline``: the search decides about other axes.
 
-    template = "plan {plan!r}: 'auto' stands alone, it decides about every axis of the mesh"
-    hint = "write plan='auto', or name a preset for each axis"
+    Fails: ``plan="data*auto"``. Works: ``plan="auto"``, ``plan="pipeline*auto"``.
+    """
 
-
-class MeshNotSearched(ShardcError):
-    """``plan="auto"`` on a mesh of three axes and more: there are too many ways to cut a call."""
-
-    template = "the search for a plan looks at meshes of up to {most} axes; this one has {axes}"
-    hint = "give it fewer and larger axes, as in mesh={{'data': 8, 'tensor': 8}}, or name a plan"
+    template = "plan {plan!r}: 'auto' stands alone or beside 'pipeline', it decides about all other axes"
+    hint = "write plan='auto' or plan='pipeline*auto', or name a preset for each axis"

@@ -1,0 +1,68 @@
+"""Searches until what they found fits: a compiled plan needs more memory than a search counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from shardc.cost.cluster.cluster import Cluster
+from shardc.diagnostics.passes.search import NoPlanFound
+from shardc.diagnostics.text import size_text
+from shardc.passes.search.choose import Found, Unfit
+from shardc.planning.auto.choose import Around, search_around
+from shardc.planning.auto.space import Choice
+from shardc.planning.candidates import Candidate
+from shardc.planning.price import Price, Priced
+
+TRIES = 3
+"""Searches, each with less memory, at most."""
+_SPARE = 0.99
+"""Of the memory that would have been enough, to be within at the next try."""
+
+
+@dataclass(frozen=True)
+class Picked:
+    """What was searched, and the price of what was picked."""
+
+    around: Around
+    priced: Priced
+
+
+def search_to_fit(
+    given: Sequence[Choice],
+    find: Callable[[Candidate, float], Found | Unfit],
+    price: Callable[[Candidate], Priced],
+    cluster: Cluster,
+) -> Picked:
+    """The cheapest plan that fits when it is compiled.
+
+    A search does not see temporaries and gathered copies. So it is repeated with as much less memory as the
+    compiled plan needed more, :data:`TRIES` times at most; what is closest to fitting is picked then.
+    ``find``: what the search inside of a candidate finds below so many seconds. Raises NoPlanFound.
+    """
+    room, tried = 1.0, list[tuple[Around, Price]]()
+    for _ in range(TRIES):
+        around = search_around(given, partial(_found, find, room))
+        if not around.found:
+            break
+        best = price(_of(around.found[0].choice, room)).on(cluster)
+        tried.append((around, best))
+        if best.fits:
+            break
+        room *= _SPARE * best.capacity_bytes / best.needed_bytes
+    if not tried:
+        smallest = min(device.memory_bytes for device in cluster.used(cluster.size))
+        raise NoPlanFound(devices=cluster.size, memory=size_text(smallest))
+    around, best = min(tried, key=lambda of: of[1].order)
+    return Picked(around, best.priced)
+
+
+def _found(
+    find: Callable[[Candidate, float], Found | Unfit], room: float, choice: Choice, cutoff_s: float
+) -> Found | Unfit:
+    return find(_of(choice, room), cutoff_s)
+
+
+def _of(choice: Choice, room: float) -> Candidate:
+    return replace(choice.candidate, room=room)
