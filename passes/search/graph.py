@@ -91,7 +91,8 @@ class Graph:
     @property
     def least_bytes(self) -> float:
         """What a device holds at least, at the point where that is most."""
-        return float(max(sum(memory.min(axis=1) for memory in self.memory), default=0.0))
+        held = sum((memory.min(axis=1) for memory in self.memory), np.zeros(self.points))
+        return float(held.max(initial=0.0))
 
     def total(self, chosen: Sequence[int]) -> float:
         """All that a choice costs: what is paid late counts where nothing covers it."""

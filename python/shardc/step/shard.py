@@ -338,12 +338,12 @@ def search_capture(
     """
     module = capture.module
     with collect_remarks(), collection_paused():
-        run(module, _ingest(None, "stop"))
+        run(module, _ingest(ROOM_FOR_ALL))
         _change(capture, recompute, reduce_dtype)
         chosen, reading = _lay_out(module, mesh, plan, None)
         assert reading.program is not None
         apply_plan(reading.program, mesh, chosen)
-        steps = _to_level_2(True, None)
+        steps = _to_level_2(True, ROOM_FOR_ALL)
         before = steps[: next(n for n, step in enumerate(steps) if isinstance(step, DistPropagate))]
         run(module, before, verify_each=False, reading=reading)
         return DistSearch(on=cluster, pipeline=chosen.pipeline, more=more).find(reading, cutoff_s)
