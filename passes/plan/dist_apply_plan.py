@@ -14,6 +14,7 @@ from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.options.presets import AUTO
 from shardc.passes.experts.expert_weights import expert_parameters
+from shardc.passes.experts.looped import looped_experts
 from shardc.passes.manager.attention import ATTRIBUTE, CALLS
 from shardc.passes.manager.attributes import edge_attributes, observed, set_edge_attributes
 from shardc.passes.manager.base import Pass
@@ -65,7 +66,9 @@ def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str
     needs_columns = any(word in text for word in ("tensor", "sequence"))
     column_row = column_row_cuts(program, model_plan) if needs_columns else {}
     routed, attention = expert_parameters(program), attention_of(program)
-    setting = Setting(arguments_of(program), mesh, column_row, routed=routed, attention=attention)
+    looped = None if routed or "expert" not in text else looped_experts(program)
+    arguments = arguments_of(program)
+    setting = Setting(arguments, mesh, column_row, routed=routed, attention=attention, looped=looped)
     return read_preset(text, setting)
 
 

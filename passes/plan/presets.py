@@ -9,10 +9,11 @@ from functools import partial
 from math import prod
 
 from shardc.diagnostics.base import remark
-from shardc.diagnostics.passes.plan import ExpertsNotDivided, HeadsNotDivided, NoExperts
+from shardc.diagnostics.passes.plan import ExpertsInALoop, ExpertsNotDivided, HeadsNotDivided, NoExperts
 from shardc.diagnostics.styles import NoPlanOfModel
 from shardc.dialects.dist.mesh import Mesh
 from shardc.options.presets import CONTEXT_PRESETS, TENSOR_PRESETS, batch_axes, is_searched, plan_terms
+from shardc.passes.experts.looped import Looped
 from shardc.passes.plan.attention import ALLGATHER, ULYSSES, Attention, heads_problem
 from shardc.passes.plan.column_row import Cut
 from shardc.passes.plan.plan import ATTENTION, Argument, DimNames, Entry, Plan
@@ -35,6 +36,8 @@ class Setting:
     routed: Sequence[str] = ()
     """The parameters [experts, ...] that the program multiplies rows with, each row with one expert's."""
     attention: Attention = field(default_factory=Attention)
+    looped: Looped | None = None
+    """Experts that are multiplied one by one."""
 
     def of_role(self, role: str) -> list[Argument]:
         return [a for a in self.arguments if a.role == role]
@@ -129,7 +132,7 @@ def expert(plan: Plan, setting: Setting, axis: str) -> None:
     """Cut the batch, and experts over the same axis: rows go to their experts by an all-to-all, and back.
 
     The axis cuts the batch last, so that what an all-to-all moves lies together. Other parameters stay whole,
-    and their gradients are reduced, as under ``data``. Raises NoExperts, ExpertsNotDivided.
+    and their gradients are reduced, as under ``data``. Raises NoExperts, ExpertsInALoop, ExpertsNotDivided.
     """
     data(plan, setting, axis)
     routed, ways = set(setting.routed), setting.mesh.size(axis)
@@ -142,6 +145,8 @@ def expert(plan: Plan, setting: Setting, axis: str) -> None:
             nearest = min(fits, key=lambda n: abs(n - ways))
             raise ExpertsNotDivided(experts=count, name=argument.name, axis=axis, ways=ways, nearest=nearest)
         plan.say(argument.key, _one_dim(argument, 0, (axis,)), closed=True, why="expert")
+    if not routed and (found := setting.looped) is not None:
+        raise ExpertsInALoop(name=found.name, experts=found.experts, share=found.share, where=found.where)
     if not routed:
         raise NoExperts()
 

@@ -38,6 +38,23 @@ class NoExperts(ShardcError):
     )
 
 
+class ExpertsInALoop(ShardcError):
+    """``plan="expert"`` for experts that a loop calls one by one.
+
+    Fails: ``for i in range(n): y = torch.where(ids == i, x @ w[i], y)``.
+    Works: ``y = torch.bmm(w[ids], x[..., None])``.
+    """
+
+    template = (
+        "preset 'expert' can't share out the {experts} experts of {name!r}: they are multiplied one by one, "
+        "each with all rows, in {share:.0%} of the forward's work"
+    )
+    hint = (
+        "write them as one product, torch.bmm(w[ids], x[..., None]) or torch.einsum('ecm,emh->ech', x, w), "
+        "or leave 'expert' out of the plan"
+    )
+
+
 class ExpertsNotDivided(ShardcError):
     """``plan="expert"`` over an axis that does not divide the experts: 8 experts on 3 devices."""
 
