@@ -108,7 +108,7 @@ def plan(request: PlanRequest) -> str:
         lines.append("\n".join(ranking(prices, clusters=len(clusters) > 1)))
     if refused:
         lines.append("\n".join(["not possible:", *(f"  {c.text}: {why}" for c, why in refused)]))
-    if not best.fits and not request.largest:
+    if not best.fits and not request.largest and picked is None:
         lines.append(asked.remedy(best))
     if what_if:
         changed = [(change.text, asked.changed(best, change)) for change in what_if]

@@ -17,8 +17,10 @@ from shardc.planning.price import Price, Priced
 
 TRIES = 3
 """Searches, each with less memory, at most."""
-_SPARE = 0.99
+_SPARE = 0.98
 """Of the memory that would have been enough, to be within at the next try."""
+_LEAST = 0.1
+"""Of a device's memory, what a search may count on at least."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ def search_to_fit(
 ) -> Picked:
     """The cheapest plan that fits when it is compiled.
 
-    A search does not see temporaries and gathered copies. So it is repeated with as much less memory as the
-    compiled plan needed more, :data:`TRIES` times at most; what is closest to fitting is picked then.
+    A search does not see temporaries and gathered copies. So it is repeated with less memory by what the
+    compiled plan lacked, :data:`TRIES` times at most; what is closest to fitting is picked then.
     ``find``: what the search inside of a candidate finds below so many seconds. Raises NoPlanFound.
     """
     room, tried = 1.0, list[tuple[Around, Price]]()
@@ -50,12 +52,20 @@ def search_to_fit(
         tried.append((around, best))
         if best.fits:
             break
-        room *= _SPARE * best.capacity_bytes / best.needed_bytes
+        room = _room(around.found[0].held_bytes, best)
     if not tried:
         smallest = min(device.memory_bytes for device in cluster.used(cluster.size))
         raise NoPlanFound(devices=cluster.size, memory=size_text(smallest))
     around, best = min(tried, key=lambda of: of[1].order)
     return Picked(around, best.priced)
+
+
+def _room(held_bytes: float, compiled: Price) -> float:
+    """The part of a device's memory that is left to a search which counted ``held_bytes`` of what a compiled
+    plan needs: what it does not count stays.
+    """
+    lacking = compiled.needed_bytes - compiled.capacity_bytes
+    return max(_LEAST, _SPARE * (held_bytes - lacking) / compiled.capacity_bytes)
 
 
 def _found(
