@@ -29,6 +29,12 @@ def _gaps(costs: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(found), -np.inf, found)
 
 
+def _plus(gaps: np.ndarray, more: np.ndarray) -> np.ndarray:
+    """Their sum; NaN, which is below nothing, where one state can never be and the other one might."""
+    with np.errstate(invalid="ignore"):
+        return gaps + more
+
+
 @dataclass(frozen=True)
 class _Settled:
     """A node that was taken out: its state, for each choice of states of the neighbours that it had then."""
@@ -134,7 +140,7 @@ class Reduced:
             others = np.flatnonzero(beats[state])
             more = costs[state] - costs[others]
             for seconds in edges:
-                more = more + _gaps(seconds[state], seconds[others]).max(axis=1)
+                more = _plus(more, _gaps(seconds[state], seconds[others]).max(axis=1))
             beats[state, others] = more <= _TIE
         return beats
 
@@ -142,7 +148,7 @@ class Reduced:
         """[s, t]: what state ``s`` can cost above ``t`` on edges at most."""
         found = np.zeros((len(self.costs[node]),) * 2)
         for seconds in self.near[node].values():
-            found = found + _gaps(seconds[:, None, :], seconds[None, :, :]).max(axis=2)
+            found = _plus(found, _gaps(seconds[:, None, :], seconds[None, :, :]).max(axis=2))
         return found
 
     def _few_gaps(self, node: int) -> Matrix:
@@ -150,7 +156,8 @@ class Reduced:
         found = np.zeros((len(self.costs[node]),) * 2)
         for seconds in self.near[node].values():
             few = seconds[:, :: max(1, seconds.shape[1] // _FEW)]
-            found = found + np.max([_gaps(column[:, None], column[None, :]) for column in few.T], axis=0)
+            gaps = [_gaps(column[:, None], column[None, :]) for column in few.T]
+            found = _plus(found, np.max(gaps, axis=0))
         return found
 
     def _keep(self, node: int, keep: np.ndarray) -> None:

@@ -71,6 +71,14 @@ def compiled(cluster: Cluster, **options: object) -> CompiledStep:
     return shardc.compile_step(model, optimizer, batch, **more)
 
 
+@pytest.mark.parametrize("name", ["llama", "mixtral", "convnet"])
+def test_outer_axes_cut_the_batch(name: str) -> None:
+    step = captured(name)
+    mesh = {"data": 2, "outer": 2, "inner": 2}
+    compiled = step.compile(mesh, "auto", cluster=slow(), micro_batches=2)
+    check_equal(step, compiled, TRAININGS[name], trained(name))
+
+
 def test_stages_are_cut_inside() -> None:
     mesh = {"pipe": 2, "data": 2, "tensor": 2}
     step = compiled(slow(), mesh=mesh, plan="pipeline*auto", micro_batches=2)

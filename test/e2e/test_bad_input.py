@@ -124,7 +124,7 @@ def compile_(command: Command, tmp_path: Path) -> Iterator[Command]:
         ),
         ("--mesh data=2 --plan zero3:fsdp", ["preset 'zero3' needs mesh axis 'fsdp'", "zero3:data"]),
         ("--mesh data=2 --plan data*auto", ["AutoInProduct: ", "write plan='auto'"]),
-        ("--mesh data=2 --plan auto --micro-batches 2", ["NotSearched: ", "leave micro_batches out"]),
+        ("--mesh data=2 --plan auto --memory-budget 1GB", ["NotSearched: ", "leave memory_budget out"]),
         ("--mesh data=2 --plan zreo3", ["'zreo3' in plan 'zreo3' is no preset; did you mean 'zero3'?"]),
         (
             "--mesh data=2 --plan data*tesnor",

@@ -16,13 +16,13 @@ from shardc.commands.script import read_script
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.passes.search import SearchWithoutCluster
+from shardc.diagnostics.passes.search import NotSearched, SearchWithoutCluster
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
 from shardc.options.presets import AUTO
 from shardc.passes.search.choose import Found, Unfit
 from shardc.planning.auto.fit import Picked, search_to_fit
 from shardc.planning.auto.report import searched
-from shardc.planning.auto.space import choices
+from shardc.planning.auto.space import RECOMPUTED, choices
 from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
 from shardc.planning.largest import largest
 from shardc.planning.page.page import page
@@ -167,7 +167,7 @@ class _Asked:
     def picked(self) -> Picked | None:
         """What a search finds of meshes, where ``auto`` has none.
 
-        Raises NoPlanFound, SearchWithoutCluster.
+        Raises NoPlanFound, SearchWithoutCluster, NotSearched.
         """
         request = self._request
         if AUTO not in request.plans or request.meshes:
@@ -175,7 +175,9 @@ class _Asked:
         if len(request.clusters) > 1:
             raise SearchWithoutCluster()
         recompute = (request.options or {}).get("recompute")
-        kind = recompute if isinstance(recompute, str) else None
+        kind = next((policy for policy in RECOMPUTED if policy == recompute), None)
+        if kind is None and recompute is not None:
+            raise NotSearched(option="recompute of single modules")
         given = choices(self._cluster, self.batch, self.question.layers, kind, request.micro_batches)
 
         def find(candidate: Candidate, cutoff_s: float) -> Found | Unfit:

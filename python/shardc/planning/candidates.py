@@ -9,6 +9,7 @@ from math import prod
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.options.presets import SEARCHED_AXES
+from shardc.options.recompute import Policy
 
 DATA, TENSOR, CONTEXT, PIPE = "data", "tensor", "context", "pipe"
 DATA_PRESETS = ("data", "zero1", "zero2", "zero3")
@@ -18,14 +19,14 @@ CUTS = ("tensor", "sequence")
 @dataclass(frozen=True)
 class Candidate:
     """A mesh, a plan for it, and how many micro-batches a rank's batch is cut into. ``recompute``: what this
-    plan computes again; empty where that is no part of it. ``room``: the part of a device's memory that a
+    plan computes again; None where that is no part of it. ``room``: the part of a device's memory that a
     search may count on.
     """
 
     mesh: Mapping[str, int]
     plan: str
     micro_batches: int = 1
-    recompute: str = ""
+    recompute: Policy | None = None
     room: float = 1.0
 
     @property
@@ -33,7 +34,7 @@ class Candidate:
         """``zero3*tensor on data 8 x tensor 8, 4 micro-batches``."""
         axes = " x ".join(f"{name} {size}" for name, size in self.mesh.items())
         parts = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
-        again = f", recompute {self.recompute}" if self.recompute not in ("", "none") else ""
+        again = f", recompute {self.recompute}" if self.recompute not in (None, "none") else ""
         return f"{self.plan} on {axes}{parts}{again}"
 
 

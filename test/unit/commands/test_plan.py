@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from shardc.commands.plan import PlanRequest, plan
 from shardc.cost.cluster import names
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.passes.plan import UnknownPreset
+from shardc.diagnostics.passes.search import NotSearched, SearchWithoutCluster
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
 
 SCRIPT = """
@@ -136,3 +138,27 @@ def test_a_script_keeps_its_batch_under_what_if(tmp_path: Path) -> None:
     path.write_text(SCRIPT)
     with pytest.raises(SizesOfScript, match="--what-if batch="):
         plan(PlanRequest(path, ["h100"], [{"data": 2}], ["data"], what_if=["batch=2x"]))
+
+
+def test_meshes_are_searched_for_auto(tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    text = plan(PlanRequest(config, ["h100-2x2"], plans=["auto"], length=16, batch=8))
+    assert re.search(r"searched: \d+ of \d+ choices .* \(gap \d+\.\d%\); the search ended: all", text)
+    assert "pipeline*auto on pipe 2" in text or "auto on infiniband 2 x nvlink 2" in text
+    with pytest.raises(SearchWithoutCluster, match="needs to know the cluster"):
+        plan(PlanRequest(config, ["h100-2x2", "a100-80-4"], plans=["auto"], length=16, batch=8))
+
+
+def test_recomputation_that_is_asked_for_is_kept(tmp_path: Path) -> None:
+    request = PlanRequest(
+        write_config(tmp_path),
+        ["h100-2x2"],
+        plans=["auto"],
+        micro_batches=2,
+        length=16,
+        batch=8,
+        options={"recompute": "full"},
+    )
+    assert "2 micro-batches, recompute full" in plan(request)
+    with pytest.raises(NotSearched, match="recompute of single modules"):
+        plan(replace(request, options={"recompute": ("model.layers.*",)}))

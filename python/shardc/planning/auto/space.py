@@ -9,9 +9,10 @@ from math import gcd
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.options.presets import AUTO
+from shardc.options.recompute import Policy
 from shardc.planning.candidates import DATA, PIPE, Candidate, mesh_of_levels
 
-RECOMPUTED = ("none", "selective", "full")
+RECOMPUTED: tuple[Policy, ...] = ("none", "selective", "full")
 """From what computes nothing again to what keeps least."""
 FEWEST_PER_STAGE, MOST_PER_STAGE = 1, 8
 """Micro-batches for each stage."""
@@ -26,7 +27,7 @@ class Choice:
     stages: int
     micro_batches: int
     axes: tuple[tuple[str, int], ...]
-    recompute: str = "none"
+    recompute: Policy = "none"
 
     @property
     def mesh(self) -> Mapping[str, int]:
@@ -44,7 +45,7 @@ class Choice:
 
 
 def choices(
-    cluster: Cluster, samples: int, layers: int, asked: str | None = None, parts: int | None = None
+    cluster: Cluster, samples: int, layers: int, asked: Policy | None = None, parts: int | None = None
 ) -> Iterator[Choice]:
     """Every choice for a batch of ``samples``; with ``layers``, at most a stage for each.
 

@@ -1,0 +1,84 @@
+"""The search around: the best of all choices is found, and no choice is below the bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+import pytest
+
+from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.solve import Solution
+from shardc.planning.auto.choose import search_around
+from shardc.planning.auto.space import RECOMPUTED, Choice
+
+STAGES, COUNTS = (1, 2, 4, 8), (1, 2, 4, 8, 16)
+
+
+@dataclass
+class Drawn:
+    """A model: what each choice takes and holds, at least its floor; memory makes choices dearer."""
+
+    seed: int
+    looked_at: list[Choice] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        draw = np.random.default_rng(self.seed)
+        self.floor_s = 1.0
+        self.choices = [
+            Choice(stages, count, (("data", 8 // stages),), recompute)
+            for stages in STAGES
+            for count in COUNTS
+            if count >= stages
+            for recompute in RECOMPUTED
+        ]
+        sent = {(c.stages, c.micro_batches): draw.random() for c in self.choices}
+        self.seconds, self.bytes = {}, {}
+        for choice in self.choices:
+            again = RECOMPUTED.index(choice.recompute)
+            alone = self.floor_s * (1 + 0.1 * again) + sent[choice.stages, choice.micro_batches]
+            if choice.stages == 1:  # more micro-batches never take less
+                alone = self.floor_s * (1 + 0.1 * again) + sent[1, 1] + 0.01 * choice.micro_batches
+            self.seconds[choice] = alone * choice.waiting
+            self.bytes[choice] = 10.0 / (1 + again) / choice.micro_batches + draw.random()
+
+    def find(self, capacity: float, choice: Choice, cutoff_s: float) -> Found | Unfit:
+        self.looked_at.append(choice)
+        floor_s, seconds = self.floor_s * choice.waiting, self.seconds[choice]
+        if self.bytes[choice] > capacity:
+            return Unfit(self.bytes[choice], floor_s)
+        if seconds >= cutoff_s:
+            return Unfit(0.0, floor_s, seconds)
+        return Found([], [], Solution([], seconds, seconds, "", 0), 0, self.bytes[choice], floor_s)
+
+
+@pytest.mark.parametrize("seeds", [range(n, n + 40) for n in range(0, 200, 40)], ids=str)
+def test_the_best_of_all_choices_is_found(seeds: range) -> None:
+    for drawn in map(Drawn, seeds):
+        for capacity in (inf, 6.0, 2.0, 0.9):
+            fitting = [drawn.seconds[c] for c in drawn.choices if drawn.bytes[c] <= capacity]
+            around = search_around(drawn.choices, lambda *asked, d=drawn, m=capacity: d.find(m, *asked))
+            assert bool(around.found) == bool(fitting)
+            if fitting:
+                assert around.found[0].seconds == pytest.approx(min(fitting))
+                assert around.bound_s <= min(fitting) + 1e-12
+                assert around.gap == pytest.approx(0.0, abs=1e-9)
+
+
+def test_most_choices_are_passed_over() -> None:
+    looked_at = 0
+    for drawn in map(Drawn, range(20)):
+        search_around(drawn.choices, lambda *asked, d=drawn: d.find(inf, *asked))
+        assert len(set(drawn.looked_at)) == len(drawn.looked_at)
+        looked_at += len(drawn.looked_at)
+    assert looked_at < 0.6 * 20 * len(Drawn(0).choices)
+
+
+def test_a_time_limit_leaves_a_bound() -> None:
+    drawn = Drawn(3)
+    around = search_around(drawn.choices, lambda *asked: drawn.find(inf, *asked), limit_s=0.0)
+    assert around.looked_at == 1
+    assert "time limit" in around.why
+    assert drawn.floor_s <= around.bound_s <= min(drawn.seconds.values())
+    assert around.gap > 0

@@ -1,0 +1,82 @@
+"""Searches are repeated with less memory until the compiled plan fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.names import find_cluster
+from shardc.diagnostics.passes.search import NoPlanFound
+from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.solve import Solution
+from shardc.planning.auto import fit
+from shardc.planning.auto.space import Choice
+from shardc.planning.candidates import Candidate
+
+CHOICES = [Choice(1, 1, (("data", 8),)), Choice(1, 1, (("data", 8),), "full")]
+NOT_COUNTED = 20e9
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A price of which a search did not count some bytes."""
+
+    candidate: Candidate
+    counted: float
+
+    def on(self, cluster: Cluster) -> Price:
+        return Price(self, self.counted + NOT_COUNTED, cluster.devices[0].memory_bytes)
+
+
+@dataclass(frozen=True)
+class Price:
+    priced: Priced
+    needed_bytes: float
+    capacity_bytes: float
+
+    @property
+    def fits(self) -> bool:
+        return self.needed_bytes <= self.capacity_bytes
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        return not self.fits, self.needed_bytes
+
+
+def picked(bytes_of: dict[str, float], cluster: Cluster) -> tuple[fit.Picked, list[float]]:
+    rooms = []
+
+    def find(candidate: Candidate, cutoff_s: float) -> Found | Unfit:
+        rooms.append(candidate.room)
+        held = bytes_of[candidate.recompute]
+        seconds = 1.0 if candidate.recompute == "none" else 1.3
+        if held > candidate.room * cluster.devices[0].memory_bytes:
+            return Unfit(held, 1.0)
+        return Found([], [], Solution([], seconds, seconds, "", 0), 0, held, 1.0)
+
+    price = lambda candidate: Priced(candidate, bytes_of[candidate.recompute])  # noqa: E731
+    return fit.search_to_fit(CHOICES, find, price, cluster), rooms
+
+
+def test_what_does_not_fit_when_compiled_is_searched_again() -> None:
+    cluster = find_cluster("h100")
+    found, rooms = picked({"none": 70e9, "full": 30e9}, cluster)
+    assert found.priced.candidate.recompute == "full"
+    assert rooms[0] == 1.0
+    assert 0.7 < rooms[-1] < 1.0
+
+
+def test_what_fits_is_picked_at_once() -> None:
+    found, rooms = picked({"none": 40e9, "full": 30e9}, find_cluster("h100"))
+    assert found.priced.candidate.recompute == "none"
+    assert set(rooms) == {1.0}
+
+
+def test_where_nothing_fits_the_memory_is_named() -> None:
+    small = replace(
+        find_cluster("h100"), devices=(replace(find_cluster("h100").devices[0], memory_bytes=1e9),)
+    )
+    with pytest.raises(NoPlanFound, match=r"8 devices of 1\.0 GB"):
+        picked({"none": 40e9, "full": 30e9}, small)
