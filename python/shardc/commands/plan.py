@@ -175,7 +175,7 @@ class _Asked:
         if len(request.clusters) > 1:
             raise SearchWithoutCluster()
         recompute = (request.options or {}).get("recompute")
-        kind = next((policy for policy in RECOMPUTED if policy == recompute), None)
+        kind = RECOMPUTED[RECOMPUTED.index(recompute)] if recompute in RECOMPUTED else None
         if kind is None and recompute is not None:
             raise NotSearched(option="recompute of single modules")
         given = choices(self._cluster, self.batch, self.question.layers, kind, request.micro_batches)
