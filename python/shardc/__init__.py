@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shardc.options.parallelism import Parallelism
     from shardc.options.pipeline import Pipeline
     from shardc.options.shapes import Shapes
+    from shardc.planning.auto.search import search_plan
     from shardc.runtime.report.messages import ShardcWarning
     from shardc.step.compile_forward import compile_forward
     from shardc.step.compile_step import compile_step
@@ -38,6 +39,7 @@ __all__ = [
     "export_weights",
     "read_weights",
     "rule",
+    "search_plan",
     "tune",
 ]
 
@@ -55,6 +57,7 @@ _LAZY = {
     "explain_memory": ("shardc.commands.explain_function", "explain_memory"),
     "export_weights": ("shardc.step.hugging_face", "export_weights"),
     "read_weights": ("shardc.step.hugging_face", "read_weights"),
+    "search_plan": ("shardc.planning.auto.search", "search_plan"),
     "rule": ("shardc.dialects.rules.custom", "rule"),
     "tune": ("shardc.commands.tune", "tune_path"),
 }

@@ -16,13 +16,12 @@ from shardc.commands.script import read_script
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.passes.search import NotSearched, SearchWithoutCluster
+from shardc.diagnostics.passes.search import SearchWithoutCluster
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
 from shardc.options.presets import AUTO
-from shardc.passes.search.choose import Found, Unfit
-from shardc.planning.auto.fit import Picked, search_to_fit
+from shardc.planning.auto.fit import Picked
 from shardc.planning.auto.report import searched
-from shardc.planning.auto.space import RECOMPUTED, choices
+from shardc.planning.auto.search import search_around_cuts
 from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
 from shardc.planning.largest import largest
 from shardc.planning.page.page import page
@@ -174,17 +173,9 @@ class _Asked:
             return None
         if len(request.clusters) > 1:
             raise SearchWithoutCluster()
-        recompute = (request.options or {}).get("recompute")
-        kind = RECOMPUTED[RECOMPUTED.index(recompute)] if recompute in RECOMPUTED else None
-        if kind is None and recompute is not None:
-            raise NotSearched(option="recompute of single modules")
-        given = choices(self._cluster, self.batch, self.question.layers, kind, request.micro_batches)
-
-        def find(candidate: Candidate, cutoff_s: float) -> Found | Unfit:
-            progress.step(candidate.text)
-            return self._pricer.found(candidate, cutoff_s)
-
-        return search_to_fit(list(given), find, partial(self._priced, self._pricer), self._cluster)
+        recompute, parts = (request.options or {}).get("recompute"), request.micro_batches
+        price = partial(self._priced, self._pricer)
+        return search_around_cuts(self._pricer, self._cluster, parts, recompute, price)
 
     def candidates(self) -> Iterator[Candidate]:
         """The plans that are asked about. Raises BatchDoesNotDivide where there are none."""

@@ -116,7 +116,7 @@ class Pricer:
         self, candidate: Candidate, periods: Periods | None = None, *, verify: bool = True, **options: object
     ) -> Compiled:
         """The rank program of one plan, at level 3; of ``periods`` equal layers where they are given."""
-        cluster = self._cluster_of(candidate)
+        cluster = self.cluster_of(candidate)
         chosen = _chosen(candidate, options if cluster is None else {"cluster": cluster, **options})
         model = self.question.model
         plan, pipeline = resolve_plan(chosen.parallelism, model, chosen.pipeline)
@@ -151,7 +151,7 @@ class Pricer:
 
         Raises what a capture raises.
         """
-        cluster, recompute = self._cluster_of(candidate), candidate.recompute or "none"
+        cluster, recompute = self.cluster_of(candidate), candidate.recompute or "none"
         assert cluster is not None, "searches are for a cluster"
         inside = {name: size for name, size in candidate.mesh.items() if name != PIPE} or {DATA: 1}
         options = StepOptions.of({"mesh": inside, "plan": AUTO, "recompute": recompute}).parallelism
@@ -167,7 +167,7 @@ class Pricer:
                 cutoff_s=cutoff_s,
             )
 
-    def _cluster_of(self, candidate: Candidate) -> Cluster | None:
+    def cluster_of(self, candidate: Candidate) -> Cluster | None:
         """The cluster with as much memory as a search for a candidate may count on."""
         if self._cluster is None or candidate.room == 1:
             return self._cluster

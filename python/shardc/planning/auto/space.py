@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -45,20 +45,23 @@ class Choice:
 
 
 def choices(
-    cluster: Cluster, samples: int, layers: int, asked: Policy | None = None, parts: int | None = None
+    cluster: Cluster,
+    samples: int,
+    layers: int,
+    policies: Sequence[Policy] = RECOMPUTED,
+    parts: int | None = None,
 ) -> Iterator[Choice]:
     """Every choice for a batch of ``samples``; with ``layers``, at most a stage for each.
 
-    ``asked``, ``parts``: the recomputation and the micro-batches that a user wants.
+    ``policies``: what may be computed again. ``parts``: the micro-batches that a user wants.
     """
-    kinds = RECOMPUTED if asked is None else (asked,)
     levels = mesh_of_levels(cluster)
     for stages in range(1, min(layers, cluster.size) + 1):
         inside = _without(levels, stages)
         if inside is None:
             continue
         counts = _micro_batches(stages, samples) if parts is None else (parts,)
-        for count, recompute in itertools.product(counts, kinds):
+        for count, recompute in itertools.product(counts, policies):
             mesh = _for_batch(inside, samples // count)
             axes = {PIPE: stages, **mesh} if stages > 1 else mesh
             yield Choice(stages, count, tuple(axes.items()), recompute)

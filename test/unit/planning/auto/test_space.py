@@ -28,7 +28,7 @@ def test_what_samples_do_not_divide_gets_an_axis_of_its_own() -> None:
 
 
 def test_a_user_decides_parts_of_it() -> None:
-    given = list(choices(find_cluster("h100-8x8"), samples=64, layers=4, asked="full", parts=8))
+    given = list(choices(find_cluster("h100-8x8"), samples=64, layers=4, policies=["full"], parts=8))
     assert {(choice.recompute, choice.micro_batches) for choice in given} == {("full", 8)}
     assert (
         Choice(1, 8, (("data", 64),), "full").candidate.text
