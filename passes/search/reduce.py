@@ -16,7 +16,7 @@ from shardc.passes.search.graph import Graph
 
 _TIE = 1e-15
 """Seconds that are none."""
-_AT_ONCE = 1 << 20
+_AT_ONCE = 1 << 19
 """Numbers of all pairs of states that are compared at once, at most."""
 _FEW = 4
 """States of a neighbour by which most pairs of states are told apart."""
