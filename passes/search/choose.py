@@ -21,7 +21,7 @@ from shardc.passes.search.answer.explain import explained
 from shardc.passes.search.answer.runner_up import largest, products_of
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.distances import Distances
-from shardc.passes.search.fold import folded
+from shardc.passes.search.fold import More, folded
 from shardc.passes.search.graph import Graph, StepGraph
 from shardc.passes.search.layout import Layout, sharding_of
 from shardc.passes.search.overlap import solve_overlapped
@@ -81,10 +81,10 @@ class Found:
 
 
 def step_graph(
-    program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates, pipeline: str = "", more: int = 0
+    program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates, pipeline: str = "", more: More = ()
 ) -> StepGraph:
     """The graph of choices of a step on a mesh; ``pipeline``: the axis along which its stages lie. ``more``:
-    how many more equal layers there are than the program has.
+    how many more equal layers there are than the program has. Raises NotFolded.
     """
     axes = SearchAxes.of(mesh, pipeline)
     distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s)

@@ -18,6 +18,7 @@ from shardc.diagnostics.text import size_text
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.search.choose import EXACT, SEARCHERS, Found, Unfit, search, step_graph, write
+from shardc.passes.search.fold import More
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class DistSearch(ReadingPass):
     searcher: str = EXACT
     on: Cluster | None = None
     pipeline: str = ""
-    more: int = 0
+    more: More = ()
 
     def apply(self, reading: Reading) -> bool:
         found = self.find(reading, explain=True)
@@ -53,7 +54,7 @@ class DistSearch(ReadingPass):
     def find(self, reading: Reading, cutoff_s: float = inf, *, explain: bool = False) -> Found | Unfit:
         """What the search finds below ``cutoff_s`` a step; ``explain``: with an answer.
 
-        Raises BadPassOption.
+        Raises BadPassOption, and NotFolded for layers that stand for more.
         """
         if self.searcher not in SEARCHERS:
             expected = f"one of {', '.join(SEARCHERS)}"

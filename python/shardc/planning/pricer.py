@@ -21,6 +21,7 @@ from shardc.options.presets import AUTO, is_searched
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
 from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.fold import STANDING, More, NotFolded
 from shardc.planning.candidates import DATA, PIPE, Candidate
 from shardc.planning.depth.blend import NotAffine
 from shardc.planning.depth.few import FEW, MORE, Few
@@ -71,6 +72,8 @@ class Pricer:
         """What one device computes, which no plan changes."""
         self._runs = runs_of(question.model)
         self._is_checked = False
+        self.stands = True
+        """Whether a few layers may stand for others in searches."""
 
     def price(self, candidate: Candidate, *, whole: bool = False, **options: object) -> Priced:
         """What one plan's costs follow from. ``options``: more of ``compile_step``'s. ``whole``: compile each
@@ -155,17 +158,22 @@ class Pricer:
         assert cluster is not None, "searches are for a cluster"
         inside = {name: size for name, size in candidate.mesh.items() if name != PIPE} or {DATA: 1}
         options = StepOptions.of({"mesh": inside, "plan": AUTO, "recompute": recompute}).parallelism
-        periods, more = self._stood_for()
-        with collection_paused():
-            return search_capture(
-                self._captured(periods, options),
-                make_mesh(candidate.mesh, candidate.micro_batches),
-                candidate.plan,
-                cluster,
-                recompute=recompute,
-                more=more,
-                cutoff_s=cutoff_s,
-            )
+        while True:
+            periods, more = self._stood_for()
+            try:
+                with collection_paused():
+                    return search_capture(
+                        self._captured(periods, options),
+                        make_mesh(candidate.mesh, candidate.micro_batches),
+                        candidate.plan,
+                        cluster,
+                        recompute=recompute,
+                        more=more,
+                        cutoff_s=cutoff_s,
+                    )
+            except NotFolded as error:
+                _log(f"layers that are not found among the calls of {error}")
+                self.stands = False
 
     def cluster_of(self, candidate: Candidate) -> Cluster | None:
         """The cluster with as much memory as a search for a candidate may count on."""
@@ -175,18 +183,17 @@ class Pricer:
         pairs = zip(self._cluster.devices, sizes, strict=True)
         return replace(self._cluster, devices=tuple(replace(d, memory_bytes=size) for d, size in pairs))
 
-    def _stood_for(self) -> tuple[Periods, int]:
-        """Layers that a search looks at, and how many more equal ones these stand for: of one stretch. Of
-        models with several all layers are looked at.
-        """
-        whole = self._whole()
-        long = [(r, s) for r, run in enumerate(whole) for s, count in enumerate(run) if count > CHECKED]
-        if len(long) != 1:
-            return whole, 0
-        periods = [list(run) for run in whole]
-        ((r, s),) = long
-        periods[r][s] = CHECKED
-        return periods, whole[r][s] - CHECKED
+    def _stood_for(self) -> tuple[Periods, More]:
+        """Layers that a search looks at, and how many more equal ones these stand for."""
+        periods, more = [list(run) for run in self._whole()], list[tuple[str, int]]()
+        if not self.stands:
+            return periods, ()
+        names = {id(module): name for name, module in self.question.model.named_modules()}
+        for run, counts in zip(self._runs, periods, strict=True):
+            if len(counts) == 1 and counts[0] > STANDING:
+                more.append((names[id(run.layers)], counts[0] - STANDING))
+                counts[0] = STANDING
+        return periods, tuple(more)
 
     def _whole(self) -> Periods:
         return [[stretch.count for stretch in run.stretches] for run in self._runs]

@@ -64,6 +64,7 @@ from shardc.passes.reduce.torch_reduce_dtype import TorchReduceDtype
 from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.dist_search import DistSearch
+from shardc.passes.search.fold import More
 from shardc.report.device_work import DeviceWork, device_work
 from shardc.report.step.step_time import step_time
 from shardc.runtime.check import Json
@@ -328,13 +329,13 @@ def search_capture(
     *,
     recompute: Recompute = "none",
     reduce_dtype: str | None = None,
-    more: int = 0,
+    more: More = (),
     cutoff_s: float = inf,
 ) -> Found | Unfit:
     """What a search finds for a captured step, whose module this changes, below ``cutoff_s`` a step.
 
     ``plan``: ``auto``, or a product of it with a pipeline. ``more``: how many more equal layers there are
-    than were captured.
+    than were captured. Raises NotFolded.
     """
     module = capture.module
     with collect_remarks(), collection_paused():

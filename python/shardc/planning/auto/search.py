@@ -111,12 +111,12 @@ def search_around_cuts(
     Raises NoPlanFound, NotSearched.
     """
     question = pricer.question
-    policies = _policies(question.model, recompute)
+    policies = policies_of(question.model, recompute)
     given = choices(cluster, question.samples, question.layers, policies, micro_batches)
     return search_to_fit(list(given), partial(_found, pricer), price, cluster)
 
 
-def _policies(model: torch.nn.Module, recompute: object) -> Sequence[Policy]:
+def policies_of(model: torch.nn.Module, recompute: object) -> Sequence[Policy]:
     """What may be computed again. Raises NotSearched."""
     if recompute in RECOMPUTED:
         return [RECOMPUTED[RECOMPUTED.index(recompute)]]

@@ -150,7 +150,7 @@ def test_time_axes_come_last_and_only_on_batches() -> None:
         ("tensr", MESH, UnknownPreset, "'tensr' in plan 'tensr' is no preset"),
         ("data*", MESH, UnknownPreset, "'' in plan 'data*' is no preset"),
         ("data+tensor", MESH, UnknownPreset, "'data+tensor'"),
-        ("data*auto", MESH, AutoInProduct, "it decides about every axis"),
+        ("data*auto", MESH, AutoInProduct, "it decides about all other axes"),
         (
             "data:rows",
             MESH,

@@ -1,0 +1,76 @@
+"""A few equal layers stand for more: costs and memory are those of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from shardc.cost.cluster.names import find_cluster
+from shardc.passes.search.choose import Found
+from shardc.planning.candidates import Candidate
+from shardc.planning.pricer import Pricer
+from shardc.planning.question import Question
+
+LAYERS = 12
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(256), nn.Linear(256, 1024), nn.Linear(1024, 256)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Towers(nn.Module):
+    """Two runs of equal layers of two kinds, as in models of an encoder and a decoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.second = nn.ModuleList(nn.Linear(256, 256) for _ in range(LAYERS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.first:
+            x = layer(x)
+        for layer in self.second:
+            x = torch.tanh(layer(x))
+        return x.square().mean()
+
+
+@cache
+def pricer(stands: bool) -> Pricer:
+    with torch.device("meta"):
+        model = Towers()
+        batch = (torch.empty(64, 256),)
+    made = Pricer(
+        Question("towers", model, torch.optim.AdamW(model.parameters()), batch),
+        cluster=find_cluster("h100-2x2"),
+    )
+    made.stands = stands
+    return made
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        Candidate({"data": 4}, "auto"),
+        Candidate({"data": 2, "tensor": 2}, "auto", 4),
+        Candidate({"pipe": 2, "data": 2}, "pipeline*auto", 4),
+        replace(Candidate({"data": 4}, "auto"), recompute="full"),
+    ],
+    ids=lambda candidate: candidate.text,
+)
+def test_few_layers_cost_what_all_cost(candidate: Candidate) -> None:
+    few, whole = pricer(True).found(candidate), pricer(False).found(candidate)
+    assert isinstance(few, Found) and isinstance(whole, Found)
+    assert few.nodes <= whole.nodes
+    assert few.floor_s == pytest.approx(whole.floor_s, rel=0.02)
+    assert few.solution.seconds == pytest.approx(whole.solution.seconds, rel=0.05)
+    assert few.held_bytes == pytest.approx(whole.held_bytes, rel=0.15)
+    assert pricer(True).stands
