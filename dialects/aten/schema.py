@@ -18,6 +18,7 @@ _OPERATORS += [
     "linear_cross_entropy",
     "experts",
     "dispatch",
+    "copies",
     "causal_convolution",
     "circular_pad",
     "padded_convolution",

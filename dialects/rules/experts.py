@@ -78,6 +78,57 @@ def expert_outer(call: OpCall) -> Rule:
     )
 
 
+COPY: tuple[Dim, ...] = (("c",), ("k",), ("j",))
+MATRICES: tuple[Dim, ...] = (("e",), ("k",), ("j",))
+
+
+@rule_for("shardc.copied_ids")
+def copied_ids(call: OpCall) -> Rule:
+    """``ids -> ids``."""
+    return Rule(((("m",),),), ((("m",),),), {"m": call["ids"].numel})
+
+
+def _copy_sizes(call: OpCall, experts: int) -> dict[str, int]:
+    return dict(zip("ckje", (len(call["experts"]), *call.result.shape[1:], experts), strict=True))
+
+
+def _pick_own(local: Local) -> Sequence[object]:
+    return [emit_with(local, first=local.offset("e", base=local.spec["first"]))]
+
+
+@rule_for("shardc.pick_experts")
+def pick_experts(call: OpCall) -> Rule:
+    """``w [e, k, j] -> copies [c, k, j]``; those of other ranks' experts are zeros."""
+    return Rule(
+        (MATRICES,),
+        (COPY,),
+        _copy_sizes(call, call["w"].shape[0]),
+        reduce={"e": "sum"},
+        replicate=frozenset("c"),
+        linear=(frozenset({0}),),
+        lower=_pick_own,
+        neutral={"e": (None,)},
+    )
+
+
+def _place_own(local: Local) -> Sequence[object]:
+    first = local.offset("e", base=local.spec["first"])
+    return [emit_with(local, first=first, count=local.size("e"))]
+
+
+@rule_for("shardc.place_experts")
+def place_experts(call: OpCall) -> Rule:
+    """``copies [c, k, j] -> w [e, k, j]``, zeros for the other experts."""
+    return Rule(
+        (COPY,),
+        (MATRICES,),
+        _copy_sizes(call, call["count"]),
+        replicate=frozenset("c"),
+        linear=(frozenset({0}),),
+        lower=_place_own,
+    )
+
+
 ROWS: Dim = ("b", "r")
 BUFFER: tuple[Dim, ...] = (("n",), ("b",), ("c",))
 WHOLE = frozenset("nrc")

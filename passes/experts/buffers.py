@@ -14,9 +14,10 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.passes.experts.chosen_matrix import producer, table_row
 from shardc.passes.experts.chunks import Call
+from shardc.passes.experts.copies import Copies
 from shardc.passes.experts.exchange import Exchange
 from shardc.passes.experts.expert_weights import OUTER, PRODUCT
-from shardc.passes.experts.layout import Layout
+from shardc.passes.experts.layout import Layout, Part
 from shardc.passes.experts.row_wise import args_for, row_operands
 from shardc.passes.manager.attributes import attributes_of, copy_attributes
 from shardc.passes.manager.program import Node, Program
@@ -26,7 +27,8 @@ class Buffers:
     """The dispatched form of values of one routing, each made once.
 
     A value [rows, ...] becomes [ways * blocks * rows of a block, ...], so that calls that treat rows one by
-    one are repeated as they are.
+    one are repeated as they are. It has a form for each part of the layout: for each chunk of the rows that
+    travel, and for those that stay, where rows keep their own order.
     """
 
     def __init__(
@@ -35,16 +37,18 @@ class Buffers:
         codec: ShardingCodec,
         layout: Layout,
         nodes: Sequence[Node],
-        drops: bool = False,
+        count: Node | None = None,
     ) -> None:
-        """``drops``: rows for which there is no room do not stop the step."""
-        self._program, self._layout, self._drops = program, layout, drops
-        self._exchange = Exchange(layout, codec, nodes[0].operands[2])
+        """``count``: what counts rows for which there is no room; without, they stop the step."""
+        self._program, self._layout, self._drops = program, layout, count is not None
+        self._number = nodes[0].operands[2]
+        self._exchange = Exchange(layout, codec, self._number)
         self._nodes, self._builder = nodes, CallBuilder(program.block)
+        call = self._call(count or nodes[0])
+        self._copies = Copies(program, codec, layout, self._number, call) if layout.copies else None
         self._made: dict[int, list[ir.Value]] = {}
         self._behind = {n.results[0]: True for n in nodes if n.spec.target == PRODUCT}
         self._ids: list[ir.Value] | None = None
-        self._rows = prod(layout.shape) // layout.chunks
 
     def write(self) -> None:
         """Replace the products; what nobody reads any more stays."""
@@ -56,24 +60,33 @@ class Buffers:
     def _product(self, node: Node) -> None:
         """Multiply rows where their experts are; other users read them in their own order."""
         call, result = self._call(node), node.results[0]
-        type_ = self._flat(self._program.types[result])
+        type_, matrices = self._program.types[result], self._program.values[node.operands[1]]
         rows = self._buffer(node.operands[0], node)
-        made = self._multiplied(node, rows, self._program.values[node.operands[1]], type_)
+        copies = None if self._copies is None else self._copies.matrices(call, node.operands[1])
+        made = self._multiplied(node, rows, matrices, copies, type_)
         self._made[result] = made
-        args = (self._exchange.to_rows(call, made, type_), self._routing, self._layout.experts, self._drops)
-        back = call("shardc.collect", args, [self._program.types[result]])
-        node.op.results[0].replace_all_uses_with(back.results[0])
+        chunks = made[: self._layout.chunks]
+        buffer = self._exchange.to_rows(call, chunks, self._flat(type_, self._layout.parts[0]))
+        args = (buffer, self.routing, self._layout.experts, self._drops)
+        back = call("shardc.collect", args, [type_]).results[0]
+        if self._copies is not None:
+            back = self._copies.joined(call, made[-1], back, type_)
+        node.op.results[0].replace_all_uses_with(back)
 
     def _multiplied(
-        self, node: Node, rows: Sequence[ir.Value], matrices: ir.Value, type_: TensorType
+        self,
+        node: Node,
+        rows: Sequence[ir.Value],
+        matrices: ir.Value,
+        copies: ir.Value | None,
+        type_: TensorType,
     ) -> list[ir.Value]:
-        """The rows of each chunk times the matrices of their experts."""
-        pairs = enumerate(zip(rows, self._experts(node), strict=True))
-        ways, share = self._layout.ways, self._layout.share
-        return [
-            self._call(node, number)(PRODUCT, (x, matrices, ids, ways, share), [type_]).results[0]
-            for number, (x, ids) in pairs
-        ]
+        """The rows of each part times the matrices of their experts, or ``copies`` of them."""
+        made = []
+        for part, x, ids in zip(self._layout.parts, rows, self._experts(node), strict=True):
+            args = (x, matrices if part.chunk is not None else copies, ids, part.ways, part.share)
+            made.append(self._call(node, part.chunk)(PRODUCT, args, [self._flat(type_, part)]).results[0])
+        return made
 
     def _sums(self, node: Node) -> None:
         """Sum outer products where the experts are."""
@@ -85,11 +98,14 @@ class Buffers:
     def _summed(
         self, node: Node, x: Sequence[ir.Value], y: Sequence[ir.Value], type_: TensorType
     ) -> ir.Operation:
-        """For each expert the sum of the outer products of its rows, chunk by chunk."""
-        layout, total = self._layout, None
-        for number, operands in enumerate(zip(x, y, self._experts(node), strict=True)):
-            call = self._call(node, number)
-            made = call(OUTER, (*operands, layout.experts, layout.ways, layout.share), [type_])
+        """For each expert the sum of the outer products of its rows, part by part."""
+        total = None
+        for part, *operands in zip(self._layout.parts, x, y, self._experts(node), strict=True):
+            call = self._call(node, part.chunk)
+            sums = type_.with_shape((part.experts, *type_.shape[1:]))
+            made = call(OUTER, (*operands, part.experts, part.ways, part.share), [sums])
+            if part.chunk is None and self._copies is not None:
+                made = self._copies.placed(call, made.results[0], type_)
             if total is not None:
                 made = call("aten.add.Tensor", (total.results[0], made.results[0], 1), [type_])
             total = made
@@ -112,13 +128,17 @@ class Buffers:
         experts, columns = type_.shape
         matrices = type_.with_shape((experts, 1, columns))
         value = call("aten.view", (self._program.values[table], matrices.shape), [matrices]).results[0]
-        return self._multiplied(node, self._ones(call, type_), value, self._flat(type_))
+        copies = None if self._copies is None else self._copies.picked(call, value, matrices)
+        return self._multiplied(node, self._ones(call, type_), value, copies, type_)
 
     def _ones(self, call: Call, type_: TensorType) -> list[ir.Value]:
-        """A one for each dispatched row."""
-        ones = type_.with_shape((self._rows, 1))
-        args = (ones.shape, 1.0, type_.dtype, None, None, None)
-        return [call("aten.full", args, [ones]).results[0]] * self._layout.chunks
+        """A one for each row of each part."""
+        made: dict[int, ir.Value] = {}
+        for rows in {part.rows for part in self._layout.parts}:
+            ones = type_.with_shape((rows, 1))
+            args = (ones.shape, 1.0, type_.dtype, None, None, None)
+            made[rows] = call("aten.full", args, [ones]).results[0]
+        return [made[part.rows] for part in self._layout.parts]
 
     def _call(self, node: Node, chunk: int | None = None) -> Call:
         """Builds calls beside ``node``; those that wait for a chunk say for which."""
@@ -128,18 +148,21 @@ class Buffers:
         return call if chunk is None else self._exchange.in_chunk(call, chunk)
 
     @property
-    def _routing(self) -> ir.Value:
-        """The expert of each row, in the rows' own order."""
-        return self._program.values[self._nodes[0].operands[2]]
+    def routing(self) -> ir.Value:
+        """The expert of each row, in the rows' own order; -1 for rows that stay."""
+        return self._program.values[self._number] if self._copies is None else self._copies.sent
 
     def _experts(self, node: Node) -> list[ir.Value]:
-        """The expert of each dispatched row, of each chunk; one exchange for all."""
+        """The expert of each row, of each part; one exchange for all chunks."""
         if self._ids is None:
             layout, call = self._layout, self._call(node)
-            type_ = self._program.types[node.operands[2]].with_shape(layout.shape)
-            args = (self._routing, layout.experts, *layout.shape, self._drops)
+            type_ = self._program.types[self._number].with_shape(layout.shape)
+            args = (self.routing, layout.experts, *layout.shape, self._drops)
             made = call("shardc.dispatch_ids", args, [type_]).results[0]
-            self._ids = self._exchange.to_experts(call, made, type_, (self._rows,), at_once=True)
+            rows = (layout.parts[0].rows,)
+            self._ids = self._exchange.to_experts(call, made, type_, rows, at_once=True)
+            if self._copies is not None:
+                self._ids = [*self._ids, self._copies.ids]
         return self._ids
 
     def _buffer(self, value: int, node: Node) -> list[ir.Value]:
@@ -165,7 +188,7 @@ class Buffers:
         """The table of which a value has a row for each row of this routing."""
         made = producer(self._program, value)
         found = None if made is None else table_row(self._program, made)
-        return found[0] if found is not None and found[1] == self._nodes[0].operands[2] else None
+        return found[0] if found is not None and found[1] == self._number else None
 
     def _sources(self, node: Node | None) -> list[int]:
         """The operands of a call on rows that have its rows."""
@@ -177,20 +200,22 @@ class Buffers:
         """Compute on dispatched rows what makes ``value``."""
         made = producer(self._program, value)
         assert made is not None
-        rows = set(row_operands(made) or ())
-        types = [self._flat(self._program.types[result]) for result in made.results]
-        args = args_for(made, types[0].shape)
-        chunks = [
-            self._buffer(operand, node)
-            if place in rows
-            else [self._program.values[operand]] * self._layout.chunks
+        rows, parts = set(row_operands(made) or ()), self._layout.parts
+        forms = [
+            self._buffer(operand, node) if place in rows else [self._program.values[operand]] * len(parts)
             for place, operand in enumerate(made.operands)
         ]
         again = [
-            self._call(node, number)(made.spec.target, fill(args, list(operands)), types).results
-            for number, operands in enumerate(zip(*chunks, strict=True))
+            self._again(made, list(operands), part, node)
+            for part, operands in zip(parts, zip(*forms, strict=True), strict=True)
         ]
         self._made.update(zip(made.results, map(list, zip(*again, strict=True)), strict=True))
+
+    def _again(self, made: Node, operands: list[ir.Value], part: Part, node: Node) -> Sequence[ir.Value]:
+        """A call that treats rows one by one, on those of a part."""
+        types = [self._flat(self._program.types[result], part) for result in made.results]
+        args = fill(args_for(made, types[0].shape), operands)
+        return self._call(node, part.chunk)(made.spec.target, args, types).results
 
     def _dispatch(self, value: int, call: Call) -> list[ir.Value]:
         """Bring rows to the devices of their experts."""
@@ -201,10 +226,11 @@ class Buffers:
             flat = type_.with_shape((layout.rows, width))
             rows = call("aten.view", (rows, flat.shape), [flat]).results[0]
         buffer = type_.with_shape((*layout.shape, width))
-        args = (rows, self._routing, layout.experts, *layout.shape, self._drops)
+        args = (rows, self.routing, layout.experts, *layout.shape, self._drops)
         made = call("shardc.dispatch", args, [buffer]).results[0]
-        return self._exchange.to_experts(call, made, buffer, self._flat(type_).shape)
+        chunks = self._exchange.to_experts(call, made, buffer, self._flat(type_, layout.parts[0]).shape)
+        return chunks if self._copies is None else [*chunks, self._program.values[value]]
 
-    def _flat(self, type_: TensorType) -> TensorType:
-        """A value's type on the dispatched rows of a chunk."""
-        return type_.with_shape((self._rows, *type_.shape[1:]))
+    def _flat(self, type_: TensorType, part: Part) -> TensorType:
+        """A value's type on the rows of a part."""
+        return type_.with_shape((part.rows, *type_.shape[1:]))

@@ -9,9 +9,11 @@ from shardc.diagnostics.base import remark
 from shardc.diagnostics.passes.plan import ExpertGroups
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.location import source_line
+from shardc.options.experts import CopiedExperts
 from shardc.passes.experts.buffers import Buffers
 from shardc.passes.experts.chosen_matrix import table_sum
 from shardc.passes.experts.chunks import order_chunks
+from shardc.passes.experts.copies import find_copies
 from shardc.passes.experts.expert_weights import OUTER, PRODUCT, weight_argument
 from shardc.passes.experts.layout import Layout
 from shardc.passes.experts.torch_guard_experts import BEYOND, count_beyond
@@ -38,6 +40,8 @@ class DistDispatch(ReadingPass):
     """In how many exchanges rows travel: experts compute one chunk while the next is on its way."""
     group: int = 0
     """How many devices next to each other trade rows first, before groups trade them; 0: all do at once."""
+    copies: CopiedExperts = ()
+    """Experts that all devices get copies of, by patterns of names of parameters or of their modules."""
 
     def apply(self, reading: Reading) -> bool:
         mesh, program = reading.sharded(level=1)
@@ -48,33 +52,41 @@ class DistDispatch(ReadingPass):
                 groups.setdefault(node.operands[2], []).append(node)
             elif (summed := table_sum(program, node)) is not None and summed[1] in groups:
                 groups[summed[1]].append(node)
-        changed = False
+        changed, copies = False, find_copies(program, groups, self.copies)
         counts = {node.operands[0]: node for node in program.nodes if node.spec.target == BEYOND}
         for routing, nodes in groups.items():
-            layout = self._layout(program, codec, nodes)
+            layout = self._layout(program, codec, nodes, copies.get(routing, ()))
             if layout is not None:
-                Buffers(program, codec, layout, nodes, drops=bool(counts)).write()
-                if routing in counts:
-                    count_beyond(program, counts[routing], layout)
+                count = counts.get(routing)
+                buffers = Buffers(program, codec, layout, nodes, count)
+                buffers.write()
+                if count is not None:
+                    count_beyond(program, count, layout, buffers.routing)
                 changed = True
         if changed:
             drop_unread(program.block)
             order_chunks(program.block)
         return changed
 
-    def _layout(self, program: Program, codec: ShardingCodec, nodes: list[Node]) -> Layout | None:
+    def _layout(
+        self, program: Program, codec: ShardingCodec, nodes: list[Node], copies: tuple[int, ...]
+    ) -> Layout | None:
         """How rows of one routing are dispatched; None if no plan cuts experts, or blocks do not divide."""
         axes = _expert_axes(program, codec, nodes)
         if not axes:
             return None
         batch = _batch_axes(program, codec)
         (rows,), experts = program.types[nodes[0].operands[2]].shape, _experts(nodes[0])
-        layout = Layout(rows, experts, axes, batch, self.capacity or None, self.chunks, self.group)
+        where = source_line(nodes[0].op.location)
+        if copies and not any(a.overlaps(b) for a in axes for b in batch):
+            problem = "rows of all experts are sent: no axis cuts the batch and the experts alike"
+            remark("NotCopied", problem, where)
+            copies = ()
+        layout = Layout(rows, experts, axes, batch, self.capacity or None, self.chunks, self.group, copies)
         if experts % layout.ways == 0 and rows % layout.blocks == 0:
-            _check_group(layout, source_line(nodes[0].op.location))
+            _check_group(layout, where)
             return layout
         problem = f"{rows} rows of {experts} experts in {layout.blocks} blocks, for {layout.ways} ways"
-        where = source_line(nodes[0].op.location)
         remark(
             "NotDispatched", f"{problem}, stay where they are: each device computes its experts' part", where
         )

@@ -75,8 +75,9 @@ class Exchange:
         return call("aten.reshape", (made, buffer.shape), [buffer]).results[0]
 
     def in_chunk(self, call: Call, number: int) -> Call:
-        """``call`` for what waits for a chunk."""
-        return call if self.layout.chunks == 1 else in_chunk(call, self.routing, number)
+        """``call`` for what waits for a chunk. Beside a single one there is work if rows stay."""
+        is_ordered = self.layout.chunks > 1 or self.layout.copies
+        return in_chunk(call, self.routing, number) if is_ordered else call
 
     def _order(self, type_: TensorType) -> tuple[int, ...]:
         """The dims of a buffer that is spread in one that is turned."""

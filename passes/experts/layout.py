@@ -10,6 +10,21 @@ from shardc.dialects.dist.sharding import Axes, Sharding
 
 
 @dataclass(frozen=True)
+class Part:
+    """Rows of one routing that are multiplied at once, in ``ways`` blocks, each for a block of ``experts``.
+
+    ``chunk``: the number of the chunk that brings them; None for those that stay, as their experts have
+    copies.
+    """
+
+    chunk: int | None
+    rows: int
+    experts: int
+    ways: int
+    share: float
+
+
+@dataclass(frozen=True)
 class Layout:
     """How ``rows`` for ``experts`` are dispatched: over which axes experts and the batch are cut."""
 
@@ -23,6 +38,8 @@ class Layout:
     """In how many exchanges a buffer is moved; the room is rounded up to a multiple."""
     group: int = 0
     """How many devices next to each other trade rows first, before groups trade them; 0: all do at once."""
+    copies: tuple[int, ...] = ()
+    """The experts that each device has a copy of: their rows stay where they are."""
 
     @cached_property
     def ways(self) -> int:
@@ -42,13 +59,26 @@ class Layout:
         """For how many rows of a block each way has room."""
         rows = self.rows // self.blocks
         if self.capacity is not None:
-            rows = min(rows, ceil(self.capacity * rows / self.ways))
+            rows = min(rows, ceil(self.capacity * self._sent(rows) / self.ways))
         return ceil(rows / self.chunks) * self.chunks
 
     @cached_property
     def share(self) -> float:
         """The part of a way's slots that one expert is expected to fill."""
-        return self.rows / (self.blocks * self.room * self.experts)
+        return self._sent(self.rows) / (self.blocks * self.room * self.experts)
+
+    def _sent(self, rows: int) -> float:
+        """How many of ``rows`` are sent to experts, if all experts have equally many."""
+        return rows * (self.experts - len(self.copies)) / self.experts
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """All rows: those of each chunk, and those that stay."""
+        rows = prod(self.shape) // self.chunks
+        sent = [Part(chunk, rows, self.experts, self.ways, self.share) for chunk in range(self.chunks)]
+        if self.copies:
+            return (*sent, Part(None, self.rows, len(self.copies), 1, 1 / self.experts))
+        return tuple(sent)
 
     @cached_property
     def block_axes(self) -> tuple[Axes, Axes, Axes]:

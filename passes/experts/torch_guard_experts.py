@@ -49,10 +49,10 @@ class TorchGuardExperts(Pass):
             _guard(program, list(routings.values()), written)
 
 
-def count_beyond(program: Program, node: Node, layout: Layout) -> None:
+def count_beyond(program: Program, node: Node, layout: Layout, ids: ir.Value) -> None:
     """Count the rows beyond the room of ``layout``, in each of its blocks, instead of what ``node`` does."""
     type_ = TensorType((layout.blocks,), torch.int64)
-    args = (program.values[node.operands[0]], layout.experts, *layout.shape)
+    args = (ids, layout.experts, *layout.shape)
     made = _call(CallBuilder(program.block), node)(BEYOND, args, [type_]).results[0]
     node.op.results[0].replace_all_uses_with(made)
 

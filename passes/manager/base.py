@@ -23,12 +23,13 @@ from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.cli import BadPassOption, UnknownPassOption
 from shardc.diagnostics.options import OldSpelling
+from shardc.options.experts import CopiedExperts, read_pass_option
 from shardc.options.given import OLD_NAMES
 
 if TYPE_CHECKING:
     from torch_mlir import ir
 
-Value = int | float | bool | str | tuple[str, ...] | tuple[float, ...] | Cluster
+Value = int | float | bool | str | tuple[str, ...] | tuple[float, ...] | CopiedExperts | Cluster
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ _KINDS: dict[object, tuple[str, Callable[[str], Value]]] = {
     str: ("text", str),
     tuple[str, ...]: ("a list such as a,b", lambda text: tuple(filter(None, text.split(",")))),
     tuple[float, ...]: ("numbers such as 3,1", lambda text: tuple(map(float, filter(None, text.split(","))))),
+    CopiedExperts: ("experts such as layers.0.*=3:17", read_pass_option),
     Cluster | None: ("a cluster's name or file", find_cluster),
 }
 """Types that an option may have: what to call each in messages, and what reads it."""

@@ -28,6 +28,7 @@ OPTIONS = (
     "on_overflow",
     "expert_chunks",
     "expert_group",
+    "expert_copies",
 )
 """Options of compile_step that a price depends on."""
 

@@ -24,6 +24,7 @@ REMARKS = {
     "Interleaved": "A weight holds several parts, such as fused q, k and v, each of which is cut.",
     "NotCut": "A tensor stays whole where a preset would have cut it.",
     "KeysGathered": "Under `ring` some calls of attention gather keys and values: they have masks, say.",
+    "NotCopied": "No expert is copied: no axis cuts the batch and the experts alike.",
     "NotDispatched": "Rows of experts stay where they are, as blocks of the batch do not divide them.",
     "NotFolded": "Under `context` and a causal mask devices have unequal work: the sequence is not folded.",
     "NotGrouped": "Rows travel to experts in one exchange: no one axis cuts the batch and the experts alike.",

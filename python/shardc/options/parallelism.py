@@ -17,7 +17,7 @@ from shardc.diagnostics.passes.recompute import BudgetAndRecompute, BudgetOfStag
 from shardc.diagnostics.passes.search import NotSearched
 from shardc.diagnostics.passes.shares import SharesUnsupported
 from shardc.options.constraints import parse_constraints
-from shardc.options.experts import Experts, Overflow
+from shardc.options.experts import Experts, Overflow, copies_of, read_copies
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
 from shardc.options.presets import PRESETS, PRODUCTS, is_searched, plan_terms, product_of
@@ -179,6 +179,19 @@ class Parallelism(Group):
         at_least=1,
         at_most=MOST_DEVICES,
     )
+    expert_copies: Mapping[str, tuple[int, ...]] | None = option(
+        None,
+        "Under expert, the experts that get most rows: each step copies their matrices to all devices of the "
+        "axis, and their rows stay where they are. Numbers for all layers, or by patterns of names of "
+        "parameters or of their modules.",
+        Hint(
+            "a list of experts' numbers, or a mapping of patterns to such lists",
+            'as in expert_copies=[3, 17], or {"layers.0.*": [3, 17]}',
+            "[PATTERN=]N:N,...",
+        ),
+        parse=read_copies,
+        convert=copies_of,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -208,6 +221,7 @@ class Parallelism(Group):
             "expert_capacity": self.expert_capacity is not None,
             "expert_chunks": self.expert_chunks > 1,
             "expert_group": self.expert_group is not None,
+            "expert_copies": self.expert_copies is not None,
         }
         for option_name in (name for name, is_given in chosen.items() if is_given):
             raise NotSearched(option=option_name)
@@ -231,7 +245,8 @@ class Parallelism(Group):
     @property
     def experts(self) -> Experts:
         """How rows go to the experts of other devices."""
-        return Experts(self.expert_capacity, self.on_overflow, self.expert_chunks, self.expert_group)
+        given = self.expert_capacity, self.on_overflow, self.expert_chunks, self.expert_group
+        return Experts(*given, tuple((self.expert_copies or {}).items()))
 
     @property
     def planned_cluster(self) -> ClusterLike | None:

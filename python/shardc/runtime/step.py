@@ -45,6 +45,7 @@ from .operators import (  # noqa: F401
     attention,
     causal_convolution,
     circular_pad,
+    copies,
     dispatch,
     experts,
     folded_attention,

@@ -106,7 +106,8 @@ def _passes(
 
 def _to_level_2(reshard_after_forward: bool, experts: Experts) -> list[Pass]:
     """The passes from a plan's shardings to level 2."""
-    dispatch = DistDispatch(experts.capacity or 0.0, experts.chunks, experts.group or 0)
+    given = experts.capacity or 0.0, experts.chunks, experts.group or 0, experts.copies
+    dispatch = DistDispatch(*given)
     return [DistConstrain(), dispatch, *build(_PROPAGATE), DistInsertReshards(reshard_after_forward)]
 
 

@@ -27,16 +27,19 @@ EMPTY = -1
 def _slots(ids: Tensor, experts: int, ways: int, blocks: int, room: int, drops: bool = False) -> Tensor:
     """For each row [S] its slot in a buffer [ways, blocks, room]: rows for one way keep their order.
 
-    Raises ExpertOverflow.
+    The slot of a row that stays is behind the last. Raises ExpertOverflow.
     """
+    last = ways * blocks
     block = torch.arange(blocks, device=ids.device).repeat_interleave(ids.numel() // blocks)
-    parts, order = (ids // (experts // ways) * blocks + block).sort(stable=True)
-    every = torch.arange(ways * blocks, device=ids.device)
+    parts = torch.where(ids < 0, last, ids // (experts // ways) * blocks + block)
+    parts, order = parts.sort(stable=True)
+    every = torch.arange(last + 1, device=ids.device)
     starts = torch.searchsorted(parts, every)
     if room < ids.numel() // blocks and not drops:
-        _check_room((torch.searchsorted(parts, every, right=True) - starts).amax(), room)
+        _check_room(starts.diff().amax(), room)
     places = (torch.arange(ids.numel(), device=ids.device) - starts[parts]).clamp(max=room - 1)
-    return torch.empty_like(ids).index_copy_(0, order, parts * room + places)
+    slots = (parts * room + places).clamp(max=last * room)
+    return torch.empty_like(ids).index_copy_(0, order, slots)
 
 
 def _check_room(most: Tensor, room: int) -> None:
@@ -57,7 +60,7 @@ def dispatch(
 
     Args:
         x: Rows [S, H], in ``blocks`` equal blocks that are dispatched each by itself.
-        ids: The expert of each row [S], from 0 to ``experts`` - 1.
+        ids: The expert of each row [S], from 0 to ``experts`` - 1; -1 for a row that stays.
         experts: The number of experts; ``ways`` divides it.
         ways: The number of blocks of experts.
         blocks: The number of blocks of rows.
@@ -70,9 +73,9 @@ def dispatch(
     Raises:
         ExpertOverflow: A way gets more rows of a block than it has room for, and none is to be dropped.
     """
-    made = x.new_zeros(ways * blocks * room, x.shape[1])
+    made = x.new_zeros(ways * blocks * room + 1, x.shape[1])
     made[_slots(ids, experts, ways, blocks, room, drops)] = x
-    return made.view(ways, blocks, room, x.shape[1])
+    return made[:-1].view(ways, blocks, room, x.shape[1])
 
 
 def dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int, room: int, drops: bool = False) -> Tensor:
@@ -92,9 +95,9 @@ def dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int, room: int, d
     Raises:
         ExpertOverflow: As for :func:`dispatch`.
     """
-    made = ids.new_full((ways * blocks * room,), EMPTY)
+    made = ids.new_full((ways * blocks * room + 1,), EMPTY)
     made[_slots(ids, experts, ways, blocks, room, drops)] = ids % (experts // ways)
-    return made.view(ways, blocks, room)
+    return made[:-1].view(ways, blocks, room)
 
 
 def collect(y: Tensor, ids: Tensor, experts: int, drops: bool = False) -> Tensor:
@@ -104,13 +107,14 @@ def collect(y: Tensor, ids: Tensor, experts: int, drops: bool = False) -> Tensor
         y: [ways, blocks, room, N].
         ids: As for :func:`dispatch`.
         experts: As for :func:`dispatch`.
-        drops: As for :func:`dispatch`: rows that were left out get those of others.
+        drops: As for :func:`dispatch`.
 
     Returns:
-        [S, N].
+        [S, N]: rows that were left out, or stay, get those of others.
     """
     ways, blocks, room = y.shape[:3]
-    return y.flatten(0, 2)[_slots(ids, experts, ways, blocks, room, drops)]
+    slots = _slots(ids, experts, ways, blocks, room, drops)
+    return y.flatten(0, 2)[slots.clamp(max=ways * blocks * room - 1)]
 
 
 def beyond_room(ids: Tensor, experts: int, ways: int, blocks: int, room: int) -> Tensor:
@@ -126,8 +130,8 @@ def beyond_room(ids: Tensor, experts: int, ways: int, blocks: int, room: int) ->
     Returns:
         [blocks], int64.
     """
-    way = (ids // (experts // ways)).view(blocks, -1)
-    counts = torch.nn.functional.one_hot(way, ways).sum(1)
+    way = (ids // (experts // ways)).view(blocks, -1, 1)
+    counts = (way == torch.arange(ways, device=ids.device)).sum(1)
     return (counts - room).clamp(min=0).sum(1)
 
 

@@ -1,0 +1,48 @@
+"""Errors in which experts are copied to all devices of their axis."""
+
+from collections.abc import Sequence
+
+from shardc.diagnostics.base import ShardcError
+
+
+class BadCopies(ShardcError):
+    """``expert_copies`` that are no experts' numbers: ``expert_copies="hot"``.
+
+    Works: ``expert_copies=[3, 17]``, or ``expert_copies={"layers.0.*": [3, 17]}``.
+    """
+
+    template = "expert_copies {given!r} are not numbers of experts, whole and from 0, each once"
+    hint = (
+        'give a list for all layers, expert_copies=[3, 17], or one for each, expert_copies={{"layers.0.*": '
+        "[3, 17]}}; on the command line, --expert-copies 3:17 or 'layers.0.*=3:17,layers.1.*=5'"
+    )
+
+
+class NoSuchCopy(ShardcError):
+    """``expert_copies`` names an expert that a layer does not have: 9 of 8."""
+
+    template = "expert {expert} is to have copies, and {name!r} has {experts} experts"
+    hint = "experts are 0 to {last}"
+
+    def __init__(self, *, expert: int, name: str, experts: int, where: str | None = None) -> None:
+        super().__init__(where=where, expert=expert, name=name, experts=experts, last=experts - 1)
+
+
+class AllExpertsCopied(ShardcError):
+    """``expert_copies`` names all experts of a layer: none is left to share out."""
+
+    template = "all {experts} experts of {name!r} are to have copies, and none is left to share out"
+    hint = "copy the few that get most rows, or leave 'expert' out of the plan, and each device has all"
+
+
+class CopiesNothing(ShardcError):
+    """A pattern of ``expert_copies`` that no experts have whose rows are sent."""
+
+    template = "expert_copies name {pattern!r}, and no experts that rows choose by an index match it"
+    hint = "{instead}"
+
+    def __init__(self, *, pattern: str, nearest: Sequence[str], where: str | None = None) -> None:
+        instead = "leave expert_copies out: the step has no such experts"
+        if nearest:
+            instead = f"name parameters, or the modules that have them: {', '.join(nearest)}"
+        super().__init__(where=where, pattern=pattern, instead=instead)
