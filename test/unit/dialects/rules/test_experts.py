@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import shardc.runtime.operators.copies
 import shardc.runtime.operators.dispatch
 import shardc.runtime.operators.experts  # noqa: F401  (defines the operators)
 from shardc.dialects.rules.proving.execution import sample
@@ -103,3 +104,41 @@ def test_rows_that_are_dropped_stay_within_the_buffer() -> None:
     back = torch.ops.shardc.collect(sent, ids, 2, True)
     kept = [0, 3, 4, 7]
     assert torch.equal(back[kept], x[kept]) and back.isfinite().all()
+
+
+@pytest.mark.parametrize("room", [6, 3])
+def test_rows_of_no_expert_stay(room: int) -> None:
+    ids = torch.arange(ROWS) % EXPERTS
+    ids[ids > 2] = -1
+    prove("shardc.dispatch", (X, ids, EXPERTS, 3, 4, room), ways=(2,))
+    prove("shardc.dispatch_ids", (ids, EXPERTS, 3, 4, room), ways=(2,))
+    buffer = torch.ops.shardc.dispatch(X, ids, EXPERTS, 3, 4, room)
+    own = torch.ops.shardc.dispatch_ids(ids, EXPERTS, 3, 4, room)
+    assert (own >= 0).sum() == (ids >= 0).sum() == buffer.any(-1).sum()
+    back = torch.ops.shardc.collect(buffer, ids, EXPERTS)
+    assert torch.equal(back[ids >= 0], X[ids >= 0]) and back.isfinite().all()
+    assert torch.ops.shardc.beyond_room(ids, EXPERTS, 3, 4, 1).tolist() == [1, 1, 1, 1]
+
+
+COPIED = (4, 1)
+
+
+def test_rows_of_copies_are_numbered() -> None:
+    ids = torch.randint(0, EXPERTS, (ROWS,), generator=torch.Generator().manual_seed(0))
+    proof = prove("shardc.copied_ids", (ids, COPIED), ways=(2, 3))
+    assert str(proof.rule) == "([m])->([m])" and not proof.unreached
+    wanted = [COPIED.index(expert) if expert in COPIED else -1 for expert in ids.tolist()]
+    assert torch.ops.shardc.copied_ids(ids, COPIED).tolist() == wanted
+
+
+def test_copies_of_matrices_and_back() -> None:
+    picked = prove("shardc.pick_experts", (W, COPIED, 0), ways=(2, 3))
+    assert str(picked.rule) == "([e,k,j])->([c,k,j]) reduce={e} replicate={c}"
+    copies = torch.ops.shardc.pick_experts(W, COPIED, 0)
+    assert torch.equal(copies, W[list(COPIED)])
+    placed = prove("shardc.place_experts", (copies, COPIED, 0, EXPERTS), ways=(2, 3))
+    assert str(placed.rule) == "([c,k,j])->([e,k,j]) replicate={c}"
+    assert not picked.unreached and not placed.unreached
+    wanted = torch.zeros_like(W)
+    wanted[list(COPIED)] = copies
+    assert torch.equal(torch.ops.shardc.place_experts(copies, COPIED, 0, EXPERTS), wanted)
