@@ -113,8 +113,8 @@ class Parallelism(Group):
     expert_capacity: float | None = option(
         None,
         "Under expert, room for the rows that a device sends to another's experts, as a multiple of an equal "
-        "share: 1.25 sends 1.25 / n of all rows to each of n devices. A step that needs more stops; no row "
-        "is dropped. Without, there is room for all rows.",
+        "share: 1.25 sends 1.25 / n of all rows to each of n devices, but for those of expert_copies. A step "
+        "that needs more stops; no row is dropped. Without, there is room for all rows.",
         above=0,
     )
     memory_budget: int | None = option(
