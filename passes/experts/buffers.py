@@ -37,14 +37,17 @@ class Buffers:
         codec: ShardingCodec,
         layout: Layout,
         nodes: Sequence[Node],
-        count: Node | None = None,
+        first: Node,
+        drops: bool = False,
     ) -> None:
-        """``count``: what counts rows for which there is no room; without, they stop the step."""
-        self._program, self._layout, self._drops = program, layout, count is not None
+        """``first``: the first call that reads the routing. ``drops``: rows for which there is no room do not
+        stop the step.
+        """
+        self._program, self._layout, self._drops = program, layout, drops
         self._number = nodes[0].operands[2]
         self._exchange = Exchange(layout, codec, self._number)
         self._nodes, self._builder = nodes, CallBuilder(program.block)
-        call = self._call(count or nodes[0])
+        call = self._call(first)
         self._copies = Copies(program, codec, layout, self._number, call) if layout.copies else None
         self._made: dict[int, list[ir.Value]] = {}
         self._behind = {n.results[0]: True for n in nodes if n.spec.target == PRODUCT}
@@ -134,7 +137,7 @@ class Buffers:
     def _ones(self, call: Call, type_: TensorType) -> list[ir.Value]:
         """A one for each row of each part."""
         made: dict[int, ir.Value] = {}
-        for rows in {part.rows for part in self._layout.parts}:
+        for rows in dict.fromkeys(part.rows for part in self._layout.parts):
             ones = type_.with_shape((rows, 1))
             args = (ones.shape, 1.0, type_.dtype, None, None, None)
             made[rows] = call("aten.full", args, [ones]).results[0]

@@ -58,7 +58,7 @@ class DistDispatch(ReadingPass):
             layout = self._layout(program, codec, nodes, copies.get(routing, ()))
             if layout is not None:
                 count = counts.get(routing)
-                buffers = Buffers(program, codec, layout, nodes, count)
+                buffers = Buffers(program, codec, layout, nodes, count or nodes[0], drops=bool(counts))
                 buffers.write()
                 if count is not None:
                     count_beyond(program, count, layout, buffers.routing)
