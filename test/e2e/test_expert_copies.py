@@ -66,6 +66,10 @@ def test_an_exchange_has_the_room_of_the_experts_that_are_left() -> None:
     _check("expert", Experts(capacity, copies=HOT))
 
 
+def test_work_is_counted_once() -> None:
+    assert _compiled("expert", Experts(copies=HOT)).work.share == pytest.approx(1 / 4)
+
+
 def test_without_copies_it_overflows() -> None:
     with pytest.raises(ExpertOverflow):
         _check("expert", Experts(1.25))
