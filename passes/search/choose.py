@@ -124,8 +124,10 @@ def search(
         step.graph.undecided = largest(products_of(step), step)
     solution = SEARCHERS[searcher](step.graph, capacity, cutoff_s)
     if solution is None or solution.bound_s >= cutoff_s:
-        bound_s = inf if solution is None else solution.bound_s
-        return Unfit(step.graph.least_bytes, step.floor_s, bound_s)
+        least_bytes = step.graph.least_bytes
+        # Prices of memory may find no plan where there is one.
+        nothing_s = inf if least_bytes > capacity else step.floor_s
+        return Unfit(least_bytes, step.floor_s, nothing_s if solution is None else solution.bound_s)
     answer = None
     if explain:
         solution, answer = explained(step, solution, capacity)
