@@ -50,10 +50,6 @@ def tokens(batch: int, length: int) -> Callable[[], object]:
     return made
 
 
-def pairs(batch: int, length: int) -> Callable[[], object]:
-    return tokens(batch, length)
-
-
 def images(batch: int, size: int) -> Callable[[], object]:
     def made() -> object:
         pixels = torch.empty(batch, 3, size, size, dtype=torch.bfloat16, device=META)
@@ -164,7 +160,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "Llama-3-8B, 64": Subject(llama(32, 4096, 14336, 32), tokens(64, 8192), "h100-8x8"),
     "GPT-39B, 64": Subject(gpt(48, 8192, 64), tokens(1536, 2048), "a100-80-8x8"),
     "BERT-64, 2,048": Subject(bert(64, 1024, 16), tokens(8192, 512), "a100-80-8x256"),
-    "T5-11B, 32": Subject(t5_11b, pairs(64, 512), "a100-80-8x4"),
+    "T5-11B, 32": Subject(t5_11b, tokens(64, 512), "a100-80-8x4"),
     "WResNet-152, 8": Subject(wide_resnet_152, images(256, 224), "v100"),
     "Mixtral-8x22B, 128": Subject(mixtral_8x22b, tokens(256, 4096), "h100-8x16"),
     "DeepSeek-V3, 1,024": Subject(deepseek_v3, tokens(2048, 4096), "h100-8x128"),

@@ -9,9 +9,11 @@ options, the check of its values, the help of the command line and the reference
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import inf, isinf
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -23,6 +25,9 @@ from shardc.diagnostics.text import did_you_mean
 T = TypeVar("T")
 FrontEnd = Literal["compile_step", "torch.compile", "the command line"]
 """Who an option is given to; the command line takes those of ``compile_step``."""
+_UNITS = {"": 1, "k": 1_000, "M": 1_000**2, "G": 1_000**3, "T": 1_000**4}
+_BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
+_SIZE = re.compile(r"(?P<number>\d[\d_]*(\.\d+)?)\s*(?P<unit>[kMGT]i?|Ki|)B?")
 
 
 @dataclass(frozen=True)
@@ -209,3 +214,15 @@ def _expected(kind: object, about: About) -> str:
         most = "" if about.at_most is None else f" to {about.at_most}"
         return number + (least if about.above is None else f" above {about.above:g}") + most
     return _WORDS.get(kind, str(kind))
+
+
+def size_of(value: object) -> object:
+    """Bytes of ``"40GB"``, ``"1.5 GiB"`` or ``40e9``; what is none of these as it is."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        return value
+    unit = {**_UNITS, **_BINARY}.get(found["unit"])
+    size = inf if unit is None else float(found["number"]) * unit
+    return value if isinf(size) else int(size)

@@ -18,12 +18,11 @@ from shardc.diagnostics.passes.search import NotSearched
 from shardc.diagnostics.passes.shares import SharesUnsupported
 from shardc.options.constraints import parse_constraints
 from shardc.options.experts import Experts, Overflow, copies_of, read_copies
-from shardc.options.field import Group, Hint, option, required
+from shardc.options.field import Group, Hint, option, required, size_of
 from shardc.options.plan_file import load_plan_file, named_file
 from shardc.options.presets import PRESETS, PRODUCTS, is_searched, plan_terms, product_of
 from shardc.options.recompute import Recompute, read_recompute
 from shardc.options.shares import Shares, read_shares, settled, shares_of
-from shardc.options.sizes import size_of
 
 PlanLike = str | Path | Mapping[str, object]
 ClusterLike = str | Path | Cluster
