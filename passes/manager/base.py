@@ -29,7 +29,8 @@ from shardc.options.given import OLD_NAMES
 if TYPE_CHECKING:
     from torch_mlir import ir
 
-Value = int | float | bool | str | tuple[str, ...] | tuple[float, ...] | CopiedExperts | Cluster
+Counts = tuple[tuple[str, int], ...]
+Value = int | float | bool | str | tuple[str, ...] | tuple[float, ...] | Counts | CopiedExperts | Cluster
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,11 @@ class Option:
         return f"{self.name}={shown} ({_KINDS[self.type][0]})"
 
 
+def _read_counts(text: str) -> Counts:
+    parts = [part.rpartition("=") for part in filter(None, text.split(","))]
+    return tuple((name, int(count)) for name, _, count in parts)
+
+
 _BOOLS = {"": True, "true": True, "1": True, "false": False, "0": False}
 _KINDS: dict[object, tuple[str, Callable[[str], Value]]] = {
     int: ("an integer", int),
@@ -93,6 +99,7 @@ _KINDS: dict[object, tuple[str, Callable[[str], Value]]] = {
     str: ("text", str),
     tuple[str, ...]: ("a list such as a,b", lambda text: tuple(filter(None, text.split(",")))),
     tuple[float, ...]: ("numbers such as 3,1", lambda text: tuple(map(float, filter(None, text.split(","))))),
+    Counts: ("counts such as layers=28", _read_counts),
     CopiedExperts: ("experts such as layers.0.*=3:17", read_pass_option),
     Cluster | None: ("a cluster's name or file", find_cluster),
 }

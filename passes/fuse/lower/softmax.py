@@ -18,6 +18,8 @@ def _shifted(b: Builder, call: OpCall, x: Value) -> tuple[Value, Value, Value, V
     """x less its largest element, that exponentiated, the sum of these, and the largest element."""
     if not x.type.shape:
         raise NotLowered("is of a number")
+    if not results(call)[0].dtype.is_floating_point:
+        raise NotLowered("is of integers")
     dim, dtype = call["dim"] % len(x.type.shape), wide(results(call)[0].dtype)
     x = converted(b, x, dtype) if x.type.dtype != dtype else x
     largest = b.reduce("max", x, [dim])
@@ -73,5 +75,7 @@ def log_softmax_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> l
 def _both(b: Builder, call: OpCall, values: Sequence[Value]) -> tuple[Value, Value]:
     if not values[0].type.shape:
         raise NotLowered("is of a number")
+    if not values[0].type.dtype.is_floating_point:
+        raise NotLowered("is of integers")
     dtype = wide(values[0].type.dtype)
     return converted(b, values[0], dtype), converted(b, values[1], dtype)

@@ -45,8 +45,10 @@ def read_copies(text: str) -> Mapping[str, object]:
 
 
 def _numbers(text: str) -> object:
-    parts = [part.strip() for part in text.split(":")]
-    return [int(part) for part in parts] if all(map(str.isdecimal, parts)) else text
+    try:
+        return [int(part) for part in text.split(":")]
+    except ValueError:
+        return text
 
 
 def copies_of(given: object) -> object:
