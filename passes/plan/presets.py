@@ -163,15 +163,25 @@ def sequence(plan: Plan, setting: Setting, axis: str) -> None:
 def context(plan: Plan, setting: Setting, axis: str) -> None:
     """Cut the sequence from the embedding to the loss.
 
-    Sequences are dim 1 of inputs of integers [batch, sequence] and of inputs as long, and the rows of
-    attention behind inputs that are none. Gradients of parameters come out partial, as under ``data``.
+    Sequences are dim 1 of inputs of integers [batch, sequence] and of inputs as long, the rows of images, the
+    longer dim of features [batch, time, feature] or [batch, feature, time], and the rows of attention behind
+    any other input. Gradients of parameters come out partial, as under ``data``.
     """
     inputs, ways = setting.of_role("input"), setting.mesh.size(axis)
     lengths = {a.shape[1] for a in inputs if a.counts and len(a.shape) == 2 and a.shape[1] >= ways}
     for argument in inputs:
-        if len(argument.shape) > 1 and argument.shape[1] in lengths:
-            plan.say(argument.key, _one_dim(argument, 1, (axis,)), closed=True, why="context")
+        dim = 1 if len(argument.shape) > 1 and argument.shape[1] in lengths else _rows_or_time(argument)
+        if dim and argument.shape[dim] >= ways:
+            plan.say(argument.key, _one_dim(argument, dim, (axis,)), closed=True, why="context")
     plan.refine(ATTENTION, 0, axis, 2, why="context")
+
+
+def _rows_or_time(argument: Argument) -> int:
+    """The dim of an image's rows, or of time in features; 0 for an input that has neither."""
+    shape = argument.shape
+    if argument.counts or len(shape) < 3:
+        return 0
+    return len(shape) - 2 if len(shape) > 3 else 1 + (shape[2] > shape[1])
 
 
 def decide_attention(plan: Plan, setting: Setting, terms: Sequence[tuple[str, str]], head_ways: int) -> None:

@@ -61,6 +61,6 @@ PIXELS = 128
 
 def subject_on(name: str, mesh: str) -> Subject:
     """The model as it is tried on one of ``trial.CUTS``."""
-    if mesh.startswith("rows") and name in ARCHITECTURES:
+    if mesh.startswith(("rows", "context")) and "ImageClassification" in name and name in ARCHITECTURES:
         return of_architecture(ARCHITECTURES[name], pixels=PIXELS)
     return SUBJECTS[name]
