@@ -35,10 +35,11 @@ def is_causal(node: Node) -> bool:
 
 
 def is_image(node: Node) -> bool:
-    """Whether a node takes or makes images of pixels, as convolutions, pools and pads do."""
+    """Whether a node takes or makes images, as convolutions, pools and pads do, or sequences with halos."""
     spec = node.spec
     is_operator = spec.target.startswith("aten.") and spec.target not in RESHAPES
-    return is_operator and node.known and any(len(t.shape) >= IMAGE_DIMS for t in spec.tensors)
+    are_images = any(len(t.shape) >= IMAGE_DIMS for t in spec.tensors)
+    return is_operator and node.known and (are_images or bool(node.rule.traded))
 
 
 @dataclass(frozen=True)

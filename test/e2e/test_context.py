@@ -6,7 +6,8 @@ from math import prod
 
 import pytest
 import torch
-from models import TRAININGS, Training, llama
+from models import TRAININGS, Training, llama, sgd
+from torch import nn
 from training import capture, check_equal, train_eagerly
 
 import shardc
@@ -80,6 +81,35 @@ def test_of_any_model(name: str) -> None:
     compiled = step.compile({"context": 2}, "context")
     check_equal(step, compiled, training, train_eagerly(training))
     assert compiled.work.share <= (0.56 if name == "vit" else 0.5001)
+
+
+class Heard(nn.Module):
+    """Convolutions over time, each of which halves it, and linear layers behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList(nn.Conv1d(c, 16, 5, stride=2, padding=2) for c in (6, 8))
+        self.places = nn.Embedding(16, 8)
+        self.layers = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        heard = features.transpose(1, 2)
+        for convolution in self.convolutions:
+            heard = nn.functional.glu(convolution(heard), dim=1)
+        heard = heard.transpose(1, 2)
+        return self.layers(heard + self.places(torch.arange(heard.shape[1])))
+
+
+@pytest.mark.parametrize("ways", [2, 4])
+def test_time_of_features(ways: int) -> None:
+    def batch() -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(3, 64, 6), torch.randn(3, 16, 8)
+
+    training = Training(Heard, batch, sgd, nn.functional.mse_loss)
+    step = capture(training)
+    compiled = step.compile({"context": ways}, "context")
+    check_equal(step, compiled, training, train_eagerly(training))
+    assert compiled.work.share <= 1.01 / ways
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from architectures import Architecture
 from configs import VOCAB
 from torch import Tensor, nn
 
-BATCH, LENGTH, SAMPLES, FRAMES = 4, 16, 2000, 32
+BATCH, LENGTH, SAMPLES, FRAMES = 4, 16, 2000, 96
 FIRST, LAST = 10, VOCAB - 12
 """Tokens between these are no special ones in any tiny configuration."""
 
