@@ -6,7 +6,7 @@ from math import prod
 
 import pytest
 import torch
-from models import TRAININGS, Training, llama, sgd
+from models import TRAININGS, Training, llama, sgd, sum_of_squares
 from torch import nn
 from training import capture, check_equal, train_eagerly
 
@@ -102,10 +102,7 @@ class Heard(nn.Module):
 
 @pytest.mark.parametrize("ways", [2, 4])
 def test_time_of_features(ways: int) -> None:
-    def batch() -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.randn(3, 64, 6), torch.randn(3, 16, 8)
-
-    training = Training(Heard, batch, sgd, nn.functional.mse_loss)
+    training = Training(Heard, lambda: (torch.randn(3, 64, 6),), sgd, sum_of_squares)
     step = capture(training)
     compiled = step.compile({"context": ways}, "context")
     check_equal(step, compiled, training, train_eagerly(training))
