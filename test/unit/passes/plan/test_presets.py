@@ -117,15 +117,20 @@ def test_hybrid_cuts_state_within_a_replica() -> None:
 def test_context_cuts_sequences_and_attention_behind_others() -> None:
     mesh = Mesh((MeshAxis("data", 2), MeshAxis("context", 4)))
     tokens = Argument("input", "ids", (8, 64), counts=True)
-    features = Argument("input", "features", (8, 64, 16))
-    image, classes = (
+    features, heard = (
+        Argument("input", name, shape) for name, shape in (("features", (8, 64, 16)), ("heard", (8, 16, 100)))
+    )
+    image, classes, numbers = (
         Argument("input", "image", (8, 3, 32, 32)),
         Argument("input", "classes", (8, 3), counts=True),
+        Argument("input", "numbers", (8, 100)),
     )
-    plan = read_preset("data*context", Setting([tokens, features, image, classes], mesh, {}))
+    plan = read_preset("data*context", Setting([tokens, features, heard, image, classes, numbers], mesh, {}))
     assert plan.entries[tokens.key].dims == (("data",), ("context",))
     assert plan.entries[features.key].dims == (("data",), ("context",), ())
-    assert plan.entries[image.key].dims == (("data",), (), (), ())
+    assert plan.entries[heard.key].dims == (("data",), (), ("context",))
+    assert plan.entries[image.key].dims == (("data",), (), ("context",), ())
+    assert plan.entries[numbers.key].dims == (("data",), ())
     assert plan.entries[classes.key].dims == (("data",), ())
     assert plan.entries[ATTENTION].refine == ((0, "context", 2),)
 
