@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from torch_mlir import ir
@@ -20,6 +20,7 @@ from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.answer.explain import explained
 from shardc.passes.search.answer.runner_up import largest, products_of
 from shardc.passes.search.axes import SearchAxes
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.distances import Distances
 from shardc.passes.search.fold import More, folded
 from shardc.passes.search.graph import Graph, StepGraph
@@ -37,14 +38,14 @@ from shardc.passes.search.work import Work
 EXACT = "exact"
 
 
-_Solve = Callable[[Graph, float, float], Solution | None]
+_Solve = Callable[[Graph, float, float, Clock], Solution | None]
 
 
 def _by(searcher: Searcher) -> _Solve:
     """What a searcher without a bound finds in its time."""
 
-    def found(graph: Graph, capacity: float, cutoff_s: float) -> Solution | None:
-        best = searcher(graph, Budget(capacity))
+    def found(graph: Graph, capacity: float, cutoff_s: float, clock: Clock) -> Solution | None:
+        best = searcher(graph, Budget(capacity, clock=clock))
         if best.chosen is None:
             return None
         return Solution(best.chosen, best.seconds, 0.0, "it has no bound", len(graph.costs))
@@ -97,12 +98,13 @@ class Unfit:
     """No plan was found that fits, or none that is fast enough: all that fit take at least ``bound_s``.
 
     ``least_bytes``: what a device holds however calls are cut, of what was counted. ``floor_s``: as of
-    :class:`Found`.
+    :class:`Found`. ``why``: why the search stopped before it knew; empty where it knows.
     """
 
     least_bytes: float
     floor_s: float
     bound_s: float = inf
+    why: str = ""
 
 
 def search(
@@ -112,22 +114,27 @@ def search(
     cutoff_s: float = inf,
     *,
     explain: bool = False,
+    clock: Clock | None = None,
 ) -> Found | Unfit:
     """The cheapest cuts of a step's calls with which a device holds at most ``capacity`` bytes.
 
     ``searcher``: one of ``SEARCHERS``. It ends when no cuts take less than ``cutoff_s``: that is Unfit, too.
-    ``explain``: say what bounds them, and what others cost.
+    ``explain``: say what bounds them, and what others cost. ``clock``: when to end with what was found.
 
     They cost the seconds of calls, and of collectives that none of them hides.
     """
     if explain:
         step.graph.undecided = largest(products_of(step), step)
-    solution = SEARCHERS[searcher](step.graph, capacity, cutoff_s)
+    clock = clock or Clock()
+    solution = SEARCHERS[searcher](step.graph, capacity, cutoff_s, clock)
     if solution is None or solution.bound_s >= cutoff_s:
         least_bytes = step.graph.least_bytes
         # Prices of memory may find no plan where there is one.
         nothing_s = inf if least_bytes > capacity else step.floor_s
+        if solution is None and nothing_s < inf and clock.is_over:
+            return Unfit(least_bytes, step.floor_s, nothing_s, clock.why)
         return Unfit(least_bytes, step.floor_s, nothing_s if solution is None else solution.bound_s)
+    solution = replace(solution, bound_s=max(solution.bound_s, step.floor_s))
     answer = None
     if explain:
         solution, answer = explained(step, solution, capacity)

@@ -13,11 +13,12 @@ from shardc.cost.links import LinkModel
 from shardc.cost.step.on_cluster import costs_on
 from shardc.diagnostics.base import remark
 from shardc.diagnostics.cli import BadPassOption
-from shardc.diagnostics.passes.search import NoPlanFound
+from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.diagnostics.text import size_text
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.search.choose import EXACT, SEARCHERS, Found, Unfit, search, step_graph, write
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.fold import More
 
 
@@ -29,7 +30,8 @@ class DistSearch(ReadingPass):
     ``searcher``: what finds them: ``exact``, or one of ``passes/search/searchers``, which have no bound.
     ``on``: whose devices and links the costs are of; without one, those of the ``cluster`` of that name.
     ``pipeline``: the axis along which stages lie, which cuts no call. ``more``: how many more equal layers
-    there are than the program has, for which these stand.
+    there are than the program has, for which these stand. ``seconds``: when to end with the best that was
+    found so far. ``hears``: whether the first Ctrl-C does so, too.
     """
 
     name: ClassVar[str] = "dist-search"
@@ -38,11 +40,17 @@ class DistSearch(ReadingPass):
     on: Cluster | None = None
     pipeline: str = ""
     more: More = ()
+    seconds: float = inf
+    hears: bool = False
 
     def apply(self, reading: Reading) -> bool:
-        found = self.find(reading, explain=True)
+        clock = Clock(self.seconds, hears=self.hears)
+        with clock.running():
+            found = self.find(reading, explain=True, clock=clock)
         mesh, program = reading.sharded(level=1)
         if isinstance(found, Unfit):
+            if found.why:
+                raise NoPlanYet(why=found.why)
             memory = size_text(self._capacity(mesh))
             raise NoPlanFound(devices=mesh.world_size, memory=memory)
         write(program, mesh, found, self.pipeline)
@@ -51,8 +59,16 @@ class DistSearch(ReadingPass):
             remark("Searched", found.answer.certificate())
         return False
 
-    def find(self, reading: Reading, cutoff_s: float = inf, *, explain: bool = False) -> Found | Unfit:
-        """What the search finds below ``cutoff_s`` a step; ``explain``: with an answer.
+    def find(
+        self,
+        reading: Reading,
+        cutoff_s: float = inf,
+        *,
+        explain: bool = False,
+        clock: Clock | None = None,
+    ) -> Found | Unfit:
+        """What the search finds below ``cutoff_s`` a step until ``clock`` is over. ``explain``: with an
+        answer.
 
         Raises BadPassOption, and NotFolded for layers that stand for more.
         """
@@ -65,7 +81,7 @@ class DistSearch(ReadingPass):
         rates = costs_on(cluster, sizes, self.pipeline).rates
         links = LinkModel(Placement.of(cluster, sizes))
         step = step_graph(program, mesh, links, rates, self.pipeline, self.more)
-        return search(step, capacity, self.searcher, cutoff_s, explain=explain)
+        return search(step, capacity, self.searcher, cutoff_s, explain=explain, clock=clock)
 
     @property
     def _cluster(self) -> Cluster:

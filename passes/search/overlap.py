@@ -11,6 +11,7 @@ from dataclasses import replace
 from math import inf
 from time import perf_counter
 
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.solve import Solution, solve
 
@@ -24,24 +25,30 @@ LIMIT_S = 15.0
 """Seconds after which no other weight is tried."""
 
 
-def solve_overlapped(graph: Graph, capacity: float = inf, cutoff_s: float = inf) -> Solution | None:
+def solve_overlapped(
+    graph: Graph, capacity: float = inf, cutoff_s: float = inf, clock: Clock | None = None
+) -> Solution | None:
     """The cheapest states with which a device holds at most ``capacity`` bytes; None where none are found.
 
-    The search ends when no choice takes less than ``cutoff_s``: what it found may not fit then. ``seconds``
-    of the solution are those that nothing covers.
+    The search ends when no choice takes less than ``cutoff_s``: what it found may not fit then. It also ends
+    when ``clock`` is over. ``seconds`` of the solution are those that nothing covers.
     """
+    clock = clock or Clock()
     if graph.least_bytes > capacity:
         return None
     best: Solution | None = None
     bound_s, start_s = -inf, perf_counter()
     for weight in _WEIGHTS:
-        found = solve(graph.weighted(weight), capacity, cutoff_s)
-        if found is None:
-            continue
-        bound_s = max(bound_s, found.bound_s)
-        seconds = graph.total(found.chosen)
-        if best is None or seconds < best.seconds:
-            best = replace(found, seconds=seconds)
-        if bound_s >= min(best.seconds * (1 - ENOUGH), cutoff_s) or perf_counter() - start_s > LIMIT_S:
+        found = solve(graph.weighted(weight), capacity, cutoff_s, clock)
+        is_stopped = clock.is_over
+        if found is not None:
+            bound_s = max(bound_s, found.bound_s)
+            seconds = graph.total(found.chosen)
+            if best is None or seconds < best.seconds:
+                best = replace(found, seconds=seconds)
+            if bound_s >= min(best.seconds * (1 - ENOUGH), cutoff_s) or perf_counter() - start_s > LIMIT_S:
+                break
+        if is_stopped:
+            best = None if best is None else replace(best, why=clock.why)
             break
     return None if best is None else replace(best, bound_s=min(bound_s, best.seconds))

@@ -17,6 +17,7 @@ from math import inf
 import highspy
 import numpy as np
 
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.distances import Matrix
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.reduce import Reduced
@@ -63,23 +64,28 @@ class Solution:
         return max(0.0, 1 - self.bound_s / self.seconds) if self.seconds else 0.0
 
 
-def solve(graph: Graph, capacity: float = inf, cutoff_s: float = inf) -> Solution | None:
+def solve(
+    graph: Graph, capacity: float = inf, cutoff_s: float = inf, clock: Clock | None = None
+) -> Solution | None:
     """The cheapest states with which a device holds at most ``capacity`` bytes at each point; None where none
     are found.
 
     A solution without the bound is taken if it keeps it, since it is found sooner, or if no choice takes less
-    than ``cutoff_s``.
+    than ``cutoff_s``. When ``clock`` is over, the best that was found by then is the answer.
     """
-    found = _unbounded(graph)
+    clock = clock or Clock()
+    found = _unbounded(graph, clock)
     if found is None or found.bound_s >= cutoff_s or (graph.bytes_at(found.chosen) <= capacity).all():
         return found
-    bounded = _bounded(graph, capacity, cutoff_s)
+    if clock.is_over:
+        return None
+    bounded = _bounded(graph, capacity, cutoff_s, clock)
     return replace(found, bound_s=cutoff_s) if isinstance(bounded, _Beaten) else bounded
 
 
-def _unbounded(graph: Graph) -> Solution | None:
+def _unbounded(graph: Graph, clock: Clock) -> Solution | None:
     reduced = Reduced.of(graph)
-    program = ChoiceProgram(reduced, inf)
+    program = ChoiceProgram(reduced, inf, clock)
     chosen = program.choose()
     if chosen is None or not np.isfinite(seconds := graph.seconds(chosen)):
         return None
@@ -90,10 +96,10 @@ class _Beaten:
     """No choice that fits takes less than what was asked for."""
 
 
-def _bounded(graph: Graph, capacity: float, cutoff_s: float) -> Solution | _Beaten | None:
+def _bounded(graph: Graph, capacity: float, cutoff_s: float, clock: Clock) -> Solution | _Beaten | None:
     """Choices at multiples of what the relaxation says that memory is worth."""
     reduced = Reduced.of(graph, bounded=True)
-    program = ChoiceProgram(reduced, capacity)
+    program = ChoiceProgram(reduced, capacity, clock)
     prices = program.prices(cutoff_s)
     if prices is None or isinstance(prices, _Beaten):
         return prices
@@ -105,7 +111,7 @@ def _bounded(graph: Graph, capacity: float, cutoff_s: float) -> Solution | _Beat
         if chosen is not None and fits and (best is None or graph.seconds(chosen) < graph.seconds(best)):
             best, at = chosen, prices * times
         is_near = best is not None and graph.seconds(best) * (1 - GAP) <= program.bound_s
-        if is_near or program.bound_s >= cutoff_s:
+        if is_near or program.bound_s >= cutoff_s or clock.is_over:
             break
         low, high = (low, times) if fits else (times, high)
         times = times * 2 if high == inf else (low + high) / 2
@@ -119,8 +125,8 @@ def _bounded(graph: Graph, capacity: float, cutoff_s: float) -> Solution | _Beat
 class ChoiceProgram:
     """The integer program of what is left of a graph, relaxed unless that leaves states divided."""
 
-    def __init__(self, reduced: Reduced, capacity: float) -> None:
-        self._reduced, self._capacity = reduced, capacity
+    def __init__(self, reduced: Reduced, capacity: float, clock: Clock) -> None:
+        self._reduced, self._capacity, self._clock = reduced, capacity, clock
         self._part = 100 / capacity if 0 < capacity < inf else 1.0
         self._nodes = sorted(reduced.alive)
         sizes = [len(reduced.costs[node]) for node in self._nodes]
@@ -159,7 +165,7 @@ class ChoiceProgram:
         self._highs.setOptionValue("objective_bound", inf)
         if self._highs.getModelStatus() == highspy.HighsModelStatus.kObjectiveBound:
             return _Beaten()
-        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        if not self._is_solved:
             return None
         self.bound_s = self._highs.getInfo().objective_function_value / self._scale + self._reduced.base
         prices = -np.array(self._highs.getSolution().row_dual)[self._bounds :]
@@ -177,17 +183,26 @@ class ChoiceProgram:
             numbers = np.arange(self._states, dtype=np.int32)
             self._highs.changeColsCost(self._states, numbers, costs)
         self._highs.run()
-        if not self._is_whole() and prices is None:
-            self._solve_whole()
-        solution = self._highs.getSolution()
-        if not solution.value_valid:
-            return None
+        values = self._values()
         if prices is None:
-            self.bound_s = self._least() / self._scale + self._reduced.base
-        values = np.array(solution.col_value)
-        if prices is None or self._is_whole():
+            self.bound_s = self._least() / self._scale + self._reduced.base if self._is_solved else -inf
+        if values is None:
+            return None
+        if self._is_whole(values):
             return self._reduced.complete(self._read(values))
-        by_state = self._own_costs() / self._scale + prices @ self._memory / self._scale
+        if prices is None and not self._clock.is_over:
+            self._solve_whole()
+            self.bound_s = max(self.bound_s, self._least() / self._scale + self._reduced.base)
+            whole = self._values()
+            if whole is not None:
+                return self._reduced.complete(self._read(whole))
+        return self._rounded(values, prices)
+
+    def _rounded(self, values: np.ndarray, prices: np.ndarray | None) -> list[int] | None:
+        """The graph's states near a solution that divides some, memory at ``prices`` included."""
+        by_state = self._own_costs() / self._scale
+        if prices is not None:
+            by_state = by_state + prices @ self._memory / self._scale
         if self._forbidden is not None:
             by_state[self._forbidden] = inf
         costs = {node: by_state[self._variables(node)] for node in self._nodes}
@@ -208,7 +223,7 @@ class ChoiceProgram:
         prices = np.zeros(len(self._memory)) if prices is None else prices
         self._highs.changeColBounds(column, 0.0, 0.0)
         found = self.choose(prices)
-        is_solved = self._highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        is_solved = self._is_solved
         least = self._highs.getInfo().objective_function_value
         self._highs.changeColBounds(column, 0.0, 1.0)
         self._forbidden = None
@@ -226,16 +241,23 @@ class ChoiceProgram:
         info = self._highs.getInfo()
         return info.mip_dual_bound if info.mip_node_count >= 0 else info.objective_function_value
 
+    @property
+    def _is_solved(self) -> bool:
+        """Whether HiGHS was not stopped before it had the optimum."""
+        return self._highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+
     def _own_costs(self) -> np.ndarray:
         costs = np.concatenate(self._costs)[: self._states] * self._scale
         return np.where(np.isfinite(costs), costs, 0.0)
 
-    def _is_whole(self) -> bool:
-        """Whether each node has one state."""
+    def _values(self) -> np.ndarray | None:
+        """What HiGHS found for each variable; None where it found nothing."""
         solution = self._highs.getSolution()
-        if not solution.value_valid:
-            return False
-        states = np.array(solution.col_value)[: self._states]
+        return np.array(solution.col_value) if solution.value_valid else None
+
+    def _is_whole(self, values: np.ndarray) -> bool:
+        """Whether each node has one state."""
+        states = values[: self._states]
         return bool(((states < 1e-6) | (states > 1 - 1e-6)).all())
 
     def _solve_whole(self) -> None:
@@ -276,6 +298,9 @@ class ChoiceProgram:
         options = {"output_flag": False, "threads": 1, "mip_rel_gap": GAP}
         for option, value in options.items():
             highs.setOptionValue(option, value)
+        clock = self._clock
+        for asks in (highs.cbSimplexInterrupt, highs.cbIpmInterrupt, highs.cbMipInterrupt):
+            asks.subscribe(lambda event: event.interrupt(clock.is_over))
         program = self._rows.program(self._count)
         costs = np.concatenate(self._costs) * self._scale if self._costs else np.zeros(0)
         possible = np.isfinite(costs)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
 
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.searchers.walk import Walk
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Bytes that a device may hold, seconds that a search may take, and the seed of what it draws."""
+    """Bytes that a device may hold, seconds that a search may take, and the seed of what it draws.
+
+    ``clock``: what may end the search before.
+    """
 
     capacity: float = inf
     limit_s: float = 10.0
     seed: int = 0
+    clock: Clock = field(default_factory=Clock)
 
 
 @dataclass
@@ -39,7 +44,7 @@ class Best:
     @property
     def is_over(self) -> bool:
         """Whether the time is up."""
-        return self.spent >= 1.0
+        return self.spent >= 1.0 or self.budget.clock.is_over
 
     def see(self, walk: Walk) -> None:
         if walk.cost < self.seconds and not walk.excess:

@@ -29,6 +29,7 @@ OPTIONS = (
     "expert_chunks",
     "expert_group",
     "expert_copies",
+    "search_seconds",
 )
 """Options of compile_step that a price depends on."""
 

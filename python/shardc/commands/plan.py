@@ -16,9 +16,9 @@ from shardc.commands.script import read_script
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.passes.search import SearchWithoutCluster
+from shardc.diagnostics.passes.search import NothingSearched, SearchWithoutCluster
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
-from shardc.options.presets import AUTO
+from shardc.options.presets import AUTO, is_searched
 from shardc.planning.auto.fit import Picked
 from shardc.planning.auto.report import searched
 from shardc.planning.auto.search import search_around_cuts
@@ -88,6 +88,8 @@ def plan(request: PlanRequest) -> str:
     """
     clusters = [cluster_of(name) for name in request.clusters]
     what_if = [read_what_if(text) for text in request.what_if]
+    if (request.options or {}).get("search_seconds") is not None and not any(map(is_searched, request.plans)):
+        raise NothingSearched(option="search_seconds", missing="")
     asked = _Asked(request, clusters[0])
     picked = asked.picked()
     candidates = list(asked.candidates())
@@ -173,9 +175,16 @@ class _Asked:
             return None
         if len(request.clusters) > 1:
             raise SearchWithoutCluster()
-        recompute, parts = (request.options or {}).get("recompute"), request.micro_batches
-        price = partial(self._priced, self._pricer)
-        return search_around_cuts(self._pricer, self._cluster, parts, recompute, price)
+        options = request.options or {}
+        recompute, parts, limit_s = (
+            options.get("recompute"),
+            request.micro_batches,
+            options.get("search_seconds"),
+        )
+        assert limit_s is None or isinstance(limit_s, float | int)
+        # What was found within the time is compiled in the time that this takes.
+        price = partial(self._priced, self._pricer, search_seconds=None)
+        return search_around_cuts(self._pricer, self._cluster, parts, recompute, price, limit_s)
 
     def candidates(self) -> Iterator[Candidate]:
         """The plans that are asked about. Raises BatchDoesNotDivide where there are none."""
@@ -253,8 +262,10 @@ class _Asked:
         return self._priced(pricer, price.priced.candidate).on(price.cluster)
 
     def _priced(self, pricer: Pricer, candidate: Candidate, **changed: object) -> Priced:
-        request = self._request
-        return pricer.price(candidate, whole=request.every_layer, **{**(request.options or {}), **changed})
+        options = {**(self._request.options or {}), **changed}
+        if not is_searched(candidate.plan):
+            options.pop("search_seconds", None)
+        return pricer.price(candidate, whole=self._request.every_layer, **options)
 
     def whole(self, price: Price) -> Price:
         """The same price with each layer compiled: where each argument lies, and memory over the step."""

@@ -14,7 +14,7 @@ from shardc.diagnostics.passes.accumulate import OneMicroBatch
 from shardc.diagnostics.passes.pipeline import RerunOfParts, ReshardOfStages
 from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.diagnostics.passes.recompute import BudgetAndRecompute, BudgetOfStages
-from shardc.diagnostics.passes.search import NotSearched
+from shardc.diagnostics.passes.search import NothingSearched, NotSearched
 from shardc.diagnostics.passes.shares import SharesUnsupported
 from shardc.options.constraints import parse_constraints
 from shardc.options.experts import Experts, Overflow, copies_of, read_copies
@@ -191,6 +191,13 @@ class Parallelism(Group):
         parse=read_copies,
         convert=copies_of,
     )
+    search_seconds: float | None = option(
+        None,
+        "With plan='auto', the most seconds that the search takes: it ends with the best plan so far, the "
+        "bound on all others, and the gap. Ranks on several hosts search by themselves: search before, and "
+        "give them the saved plan.",
+        above=0,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -209,6 +216,8 @@ class Parallelism(Group):
             raise OneMicroBatch(count=self.micro_batches)
         if is_searched(self.plan):
             self._check_searched()
+        elif self.search_seconds is not None:
+            raise NothingSearched(option="search_seconds", missing=f": the plan is {self.plan}")
         if self.cluster is not None and not is_local(self.cluster):
             Placement.of(find_cluster(self.cluster), self.mesh)
 

@@ -21,6 +21,8 @@ from shardc.options.presets import AUTO, is_searched
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
 from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.clock import Clock
+from shardc.passes.search.dist_search import DistSearch
 from shardc.passes.search.fold import STANDING, More, NotFolded
 from shardc.planning.candidates import DATA, PIPE, Candidate
 from shardc.planning.depth.blend import NotAffine
@@ -134,7 +136,9 @@ class Pricer:
             reshard_after_forward=chosen.parallelism.reshard_after_forward,
             experts=chosen.parallelism.experts,
         )
-        make = partial(compile_capture, **read.keywords, pipeline=pipeline, cluster=cluster, verify=verify)
+        search = DistSearch(seconds=chosen.parallelism.search_seconds or inf, hears=True)
+        more = {"pipeline": pipeline, "cluster": cluster, "verify": verify, "search": search}
+        make = partial(compile_capture, **read.keywords, **more)
         budget = chosen.parallelism.memory_budget
         if budget is None:
             return make(capture(), recompute=chosen.parallelism.recompute)
@@ -148,16 +152,15 @@ class Pricer:
             found.step.remarks.append(found.remark)
         return found.step
 
-    def found(self, candidate: Candidate, cutoff_s: float = inf) -> Found | Unfit:
-        """What a search finds for a mesh below ``cutoff_s`` a step, from a few layers where others are equal
-        to them. Stages that compute again are taken for layers that do.
+    def found(self, candidate: Candidate, cutoff_s: float = inf, clock: Clock | None = None) -> Found | Unfit:
+        """What a search finds for a mesh below ``cutoff_s`` a step until ``clock`` is over, from a few layers
+        where others are equal to them. Stages that compute again are taken for layers that do.
 
         Raises what a capture raises.
         """
         cluster, recompute = self.cluster_of(candidate), candidate.recompute or "none"
         assert cluster is not None, "searches are for a cluster"
-        inside = {name: size for name, size in candidate.mesh.items() if name != PIPE} or {DATA: 1}
-        options = StepOptions.of({"mesh": inside, "plan": AUTO, "recompute": recompute}).parallelism
+        options = _searched(candidate)
         while True:
             periods, more = self._stood_for()
             try:
@@ -170,10 +173,15 @@ class Pricer:
                         recompute=recompute,
                         more=more,
                         cutoff_s=cutoff_s,
+                        clock=clock,
                     )
             except NotFolded as error:
                 _log(f"layers that are not found among the calls of {error}")
                 self.stands = False
+
+    def look(self, candidate: Candidate) -> None:
+        """Capture the step that a search for a candidate looks at. Raises what a capture raises."""
+        self._captured(self._stood_for()[0], _searched(candidate))
 
     def cluster_of(self, candidate: Candidate) -> Cluster | None:
         """The cluster with as much memory as a search for a candidate may count on."""
@@ -249,6 +257,13 @@ def _chosen(candidate: Candidate, options: dict[str, object]) -> StepOptions:
     given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
     again = {"recompute": candidate.recompute} if candidate.recompute else {}
     return StepOptions.of({**given, **options, **again})
+
+
+def _searched(candidate: Candidate) -> Parallelism:
+    """The options by which a step is captured for a search."""
+    inside = {name: size for name, size in candidate.mesh.items() if name != PIPE} or {DATA: 1}
+    recompute = candidate.recompute or "none"
+    return StepOptions.of({"mesh": inside, "plan": AUTO, "recompute": recompute}).parallelism
 
 
 def _with_offload(priced: Priced, options: dict[str, object]) -> Priced:

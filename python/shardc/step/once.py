@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_file import plan_of_json
 from shardc.passes.plan.style_plan import StylePlan
+from shardc.passes.search.clock import INTERRUPTED
+from shardc.passes.search.dist_search import DistSearch
 from shardc.runtime.errors import RuntimeFailure
 from shardc.step.arguments import world_size
 from shardc.step.fuse_step import fuse_step
@@ -118,7 +121,8 @@ class Request:
         step = self.mesh, chosen, content, model_plan, cut, self.pipeline, self.held, self.cluster
         parallelism = options.parallelism
         kept = parallelism.recompute, parallelism.memory_budget, parallelism.reshard_after_forward
-        return *step, options.kernels, options.numerics, *kept, parallelism.experts
+        searched = parallelism.experts, parallelism.search_seconds
+        return *step, options.kernels, options.numerics, *kept, *searched
 
     @cached_property
     def cluster(self) -> Cluster | None:
@@ -148,7 +152,9 @@ class Request:
         return self.target.backend, self.target.name, self.target.key(), precision, is_measured, measured
 
     def _compile(self) -> tuple[Compiled, bool]:
-        """The step, and whether every group of ops has the kernel that it should."""
+        """The step, and whether another process may load it: each group of ops has the kernel that it should,
+        and nobody ended the search of its plan.
+        """
         budget = self.options.parallelism.memory_budget
         if budget is None:
             return self._made(self.capture, self.options.parallelism.recompute)
@@ -173,10 +179,14 @@ class Request:
             reduce_dtype=options.numerics.reduce_dtype,
             reshard_after_forward=options.parallelism.reshard_after_forward,
             experts=options.parallelism.experts,
+            search=_search_of(options.parallelism.search_seconds),
         )
+        # a search that somebody ended is not for the next process
+        is_whole = found.searched is None or found.searched.why != INTERRUPTED
         if not options.kernels.fuse or self.target is None:
-            return found, True
-        return found, fuse_step(found, options.kernels, options.numerics.rounding, self.target)
+            return found, is_whole
+        is_fused = fuse_step(found, options.kernels, options.numerics.rounding, self.target)
+        return found, is_fused and is_whole
 
     def _attempt(self, again: frozenset[int]) -> Made[tuple[Compiled, bool]]:
         made = self._made(self._copy(), again)
@@ -248,6 +258,11 @@ class Request:
             log.debug("the kernels %s are of no use: %s", name, failure)
             return None
         return path
+
+
+def _search_of(limit_s: float | None) -> DistSearch:
+    """How a plan is searched. Ctrl-C is for all ranks of a launch, which have to find the same plan."""
+    return DistSearch(seconds=limit_s or inf, hears=(world_size() or 1) == 1)
 
 
 def _packed(compiled: Compiled) -> bytes:

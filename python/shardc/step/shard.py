@@ -63,6 +63,7 @@ from shardc.passes.recompute.torch_recompute import TorchRecompute
 from shardc.passes.reduce.torch_reduce_dtype import TorchReduceDtype
 from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.dist_search import DistSearch
 from shardc.passes.search.fold import More
 from shardc.report.device_work import DeviceWork, device_work
@@ -85,17 +86,17 @@ def _passes(
     reshard_after_forward: bool,
     experts: Experts,
     verify: bool,
-    searched: bool,
+    search: DistSearch | None,
 ) -> list[Pass]:
-    """The passes from a plan's shardings to level 3. ``pipeline``: the axis of stages; ``searched``: the plan
-    is still to be found.
+    """The passes from a plan's shardings to level 3. ``pipeline``: the axis of stages; ``search``: what
+    is still to find the plan.
     """
-    if searched and cluster is None:
+    if search is not None and cluster is None:
         raise SearchWithoutCluster()
     steps = [*_to_level_2(reshard_after_forward, experts), VerifyLevel(2), DistPartition(cluster)]
-    if searched:
+    if search is not None:
         at = next(place for place, step in enumerate(steps) if isinstance(step, DistPropagate))
-        steps[at] = DistSearch(on=cluster, pipeline=pipeline)
+        steps[at] = replace(search, on=cluster, pipeline=pipeline)
     if micro_batches is not None:
         steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
     if not pipeline:  # what dist-combine packs together may be of several stages
@@ -332,8 +333,10 @@ def search_capture(
     reduce_dtype: str | None = None,
     more: More = (),
     cutoff_s: float = inf,
+    clock: Clock | None = None,
 ) -> Found | Unfit:
-    """What a search finds for a captured step, whose module this changes, below ``cutoff_s`` a step.
+    """What a search finds for a captured step, whose module this changes, below ``cutoff_s`` a step, until
+    ``clock`` is over.
 
     ``plan``: ``auto``, or a product of it with a pipeline. ``more``: how many more equal layers there are
     than were captured. Raises NotFolded.
@@ -348,7 +351,9 @@ def search_capture(
         steps = _to_level_2(True, ROOM_FOR_ALL)
         before = steps[: next(n for n, step in enumerate(steps) if isinstance(step, DistPropagate))]
         run(module, before, verify_each=False, reading=reading)
-        return DistSearch(on=cluster, pipeline=chosen.pipeline, more=more).find(reading, cutoff_s)
+        return DistSearch(on=cluster, pipeline=chosen.pipeline, more=more).find(
+            reading, cutoff_s, clock=clock
+        )
 
 
 @progress.phase("what a budget keeps")
@@ -398,6 +403,7 @@ def compile_capture(
     reshard_after_forward: bool = True,
     experts: Experts = ROOM_FOR_ALL,
     verify: bool = True,
+    search: DistSearch | None = None,
 ) -> Compiled:
     """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
 
@@ -407,7 +413,7 @@ def compile_capture(
     numbers of ops of the forward (:mod:`shardc.passes.budget.number_forward`).
     ``reduce_dtype``: ``float32`` for sums of 16-bit gradients in f32. ``reshard_after_forward``: gather
     parameters in backward again. ``experts``: how rows go to the experts of other devices. ``verify``: check
-    what each level promises.
+    what each level promises. ``search``: how long a search for the plan may take, and whether Ctrl-C ends it.
 
     Raises NotAPipeline for such options where the plan has none.
     """
@@ -434,7 +440,8 @@ def compile_capture(
         passed("dist-apply-plan", module)
         kept = reshard_after_forward, experts
         searched = is_searched(plan)
-        passes = _passes(chosen.pipeline, micro_batches, cluster, *kept, verify, searched)
+        how = (search or DistSearch()) if searched else None
+        passes = _passes(chosen.pipeline, micro_batches, cluster, *kept, verify, how)
         run(module, passes, verify_each=False, after_pass=passed, reading=reading)
         levels.keep(RANK, module)
         if searched:

@@ -15,7 +15,7 @@ from shardc.commands.plan import PlanRequest, plan
 from shardc.cost.cluster import names
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.passes.plan import UnknownPreset
-from shardc.diagnostics.passes.search import NotSearched, SearchWithoutCluster
+from shardc.diagnostics.passes.search import NoPlanYet, NothingSearched, NotSearched, SearchWithoutCluster
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
 
 SCRIPT = """
@@ -147,6 +147,23 @@ def test_meshes_are_searched_for_auto(tmp_path: Path) -> None:
     assert "pipeline*auto on pipe 2" in text or "auto on infiniband 2 x nvlink 2" in text
     with pytest.raises(SearchWithoutCluster, match="needs to know the cluster"):
         plan(PlanRequest(config, ["h100-2x2", "a100-80-4"], plans=["auto"], length=16, batch=8))
+
+
+def test_a_limit_of_searches_needs_a_search(tmp_path: Path) -> None:
+    request = PlanRequest(
+        write_config(tmp_path),
+        ["h100-2x2"],
+        plans=["auto"],
+        length=16,
+        batch=8,
+        options={"search_seconds": 1e-6},
+    )
+    with pytest.raises(NoPlanYet, match="time limit of 1e-06 s"):
+        plan(request)
+    with pytest.raises(NothingSearched, match="search_seconds is about a search"):
+        plan(replace(request, plans=["zero3"]))
+    beside = replace(request, meshes=[{"data": 4}], plans=["data", "auto"], options={"search_seconds": 60})
+    assert "2 of 2 plans fit" in plan(beside)
 
 
 def test_recomputation_that_is_asked_for_is_kept(tmp_path: Path) -> None:

@@ -10,6 +10,29 @@ class NoPlanFound(ShardcError):
     hint = "use more devices, a smaller batch, or recompute='full'; shardc plan says what a named plan needs"
 
 
+class NoPlanYet(ShardcError):
+    """A search was ended, by its time limit or by Ctrl-C, before it had found a plan that fits.
+
+    Fails: ``shardc plan config.json -c h100-8x8 --plan auto --search-seconds 0.1``.
+    """
+
+    template = "the search had found no plan when it ended: {why}"
+    hint = (
+        "give it more time (search_seconds=, --search-seconds), or less to search: name the mesh, the "
+        "micro-batches, recompute='full'"
+    )
+
+
+class NothingSearched(ShardcError):
+    """An option of searches where no plan is searched.
+
+    Fails: ``plan="zero3", search_seconds=10``. Works: ``plan="auto", search_seconds=10``.
+    """
+
+    template = "{option} is about a search, and no plan is searched{missing}"
+    hint = "ask for a search with plan 'auto', or leave {option} out"
+
+
 class ConstraintNotSearched(ShardcError):
     """``shardc.constrain`` asks for a layout that a search does not look at.
 

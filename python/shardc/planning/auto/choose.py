@@ -14,12 +14,13 @@ from math import inf
 from time import perf_counter
 
 from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.clock import Clock
 from shardc.planning.auto.space import RECOMPUTED, Choice
 
 Find = Callable[[Choice, float], Found | Unfit]
 """What the search inside of a choice finds below so many seconds a step."""
 LIMIT_S = 30.0
-"""Seconds after which no other choice is looked at."""
+"""Seconds after which no other choice is looked at, where nobody says how many."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Estimate:
 class Around:
     """What was found, the cheapest first, and the least seconds that any choice takes.
 
-    ``looked_at``: how many of ``choices`` were searched inside; ``why``: why the search stopped.
+    ``looked_at``: how many of ``choices`` were searched inside; ``why``: why the search stopped;
+    ``is_stopped``: whether its clock ended it.
     """
 
     found: list[Estimate]
@@ -44,6 +46,7 @@ class Around:
     looked_at: int
     choices: int
     why: str
+    is_stopped: bool = False
 
     @property
     def gap(self) -> float:
@@ -51,9 +54,13 @@ class Around:
         return max(0.0, 1 - self.bound_s / self.found[0].seconds) if self.found else 1.0
 
 
-def search_around(choices: Iterable[Choice], find: Find, limit_s: float = LIMIT_S) -> Around:
-    """Look at choices by ``find``, for ``limit_s`` seconds and one more choice at most."""
-    return _Search(list(choices), find).run(limit_s)
+def search_around(
+    choices: Iterable[Choice], find: Find, limit_s: float = LIMIT_S, clock: Clock | None = None
+) -> Around:
+    """Look at choices by ``find``, for ``limit_s`` seconds and one more choice at most, or until ``clock`` is
+    over, which ``find`` asks as well.
+    """
+    return _Search(list(choices), find).run(limit_s, clock or Clock())
 
 
 @dataclass
@@ -68,18 +75,21 @@ class _Search:
     floor_s: float = 0.0
     """What the kernels of forward and backward take at least."""
 
-    def run(self, limit_s: float) -> Around:
-        start_s, why = perf_counter(), "all choices were looked at, or can be no better"
+    def run(self, limit_s: float, clock: Clock) -> Around:
+        start_s, why, is_stopped = perf_counter(), "all choices were looked at, or can be no better", False
         for choice in self._order():
             if self._is_worth(choice):
                 self._look(choice)
+            if clock.is_over:
+                why, is_stopped = clock.why, True
+                break
             if perf_counter() - start_s > limit_s:
                 why = f"time limit of {limit_s:g} s"
                 break
         self.found.sort(key=lambda estimate: estimate.seconds)
         least = (self._least_s(choice) for choice in self.choices if not self._is_beaten(choice))
         bound_s = min(min(least, default=inf), self.best_s)
-        return Around(self.found, bound_s, len(self.bounds), len(self.choices), why)
+        return Around(self.found, bound_s, len(self.bounds), len(self.choices), why, is_stopped)
 
     @property
     def best_s(self) -> float:

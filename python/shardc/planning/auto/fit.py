@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 from shardc.cost.cluster.cluster import Cluster
-from shardc.diagnostics.passes.search import NoPlanFound
+from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.diagnostics.text import size_text
 from shardc.passes.search.choose import Found, Unfit
-from shardc.planning.auto.choose import Around, search_around
+from shardc.passes.search.clock import Clock
+from shardc.planning.auto.choose import LIMIT_S, Around, search_around
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Price, Priced
@@ -36,16 +38,22 @@ def search_to_fit(
     find: Callable[[Candidate, float], Found | Unfit],
     price: Callable[[Candidate], Priced],
     cluster: Cluster,
+    clock: Clock | None = None,
 ) -> Picked:
     """The cheapest plan that fits when it is compiled.
 
     A search does not see temporaries and gathered copies. So it is repeated with less memory by what the
     compiled plan lacked, :data:`TRIES` times at most; what is closest to fitting is picked then.
-    ``find``: what the search inside of a candidate finds below so many seconds. Raises NoPlanFound.
+    ``find``: what the search inside of a candidate finds below so many seconds. ``clock``: when all searches
+    together end with what they found. Raises NoPlanFound, NoPlanYet.
     """
+    clock = clock or Clock()
+    limit_s = LIMIT_S if clock.limit_s == inf else inf
     room, tried = 1.0, list[tuple[Around, Price]]()
-    for _ in range(TRIES):
-        around = search_around(given, partial(_found, find, room))
+    while len(tried) < TRIES and not (tried and clock.is_over):
+        around = search_around(given, partial(_found, find, room), limit_s, clock)
+        if not around.found and around.is_stopped and not tried:
+            raise NoPlanYet(why=around.why)
         if not around.found:
             break
         best = price(_of(around.found[0].choice, room)).on(cluster)
@@ -57,6 +65,8 @@ def search_to_fit(
         smallest = min(device.memory_bytes for device in cluster.used(cluster.size))
         raise NoPlanFound(devices=cluster.size, memory=size_text(smallest))
     around, best = min(tried, key=lambda of: of[1].order)
+    if clock.is_over and not best.fits:
+        around = replace(around, why=clock.why, is_stopped=True)
     return Picked(around, best.priced)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import torch
@@ -12,8 +13,11 @@ import torch
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.passes.search import NotSearched
+from shardc.options.field import options_of
+from shardc.options.parallelism import Parallelism
 from shardc.options.recompute import Policy
 from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.clock import Clock
 from shardc.planning.auto.fit import Picked, search_to_fit
 from shardc.planning.auto.report import searched
 from shardc.planning.auto.space import RECOMPUTED, choices
@@ -62,8 +66,11 @@ def search_plan(
     loss: Callable[..., torch.Tensor] | None = None,
     micro_batches: int | None = None,
     recompute: str | None = None,
+    search_seconds: float | None = None,
 ) -> SearchedPlan:
     """Search how a training step is spread over a cluster: before a run, on any machine.
+
+    Ctrl-C ends the search with the best plan that it found so far; a second one is KeyboardInterrupt.
 
     Example::
 
@@ -79,15 +86,18 @@ def search_plan(
         loss: As of ``compile_step``.
         micro_batches, recompute: Fixes these parts of the choice: a number, and ``none``, ``selective`` or
             ``full``.
+        search_seconds: When the search ends with the best plan so far, counted from the end of
+            the capture. Default: no other choice is looked at after 30 s. The plan is compiled afterwards.
 
     Raises:
-        NoPlanFound where no plan fits, NotSearched, UnknownCluster, and what a capture raises.
+        NoPlanFound where no plan fits, NoPlanYet where the search was ended too early, BadArgument,
+        NotSearched, UnknownCluster, and what a capture raises.
     """
     of = cluster_of(cluster)
     name, tokens = type(model).__name__, tokens_of(example_batch)
     question = Question(name, model, optimizer, example_batch, loss, tokens)
     pricer = Pricer(question, cluster=of)
-    picked = search_around_cuts(pricer, of, micro_batches, recompute, pricer.price)
+    picked = search_around_cuts(pricer, of, micro_batches, recompute, pricer.price, search_seconds)
     candidate = picked.priced.candidate
     options = {
         "mesh": dict(candidate.mesh),
@@ -105,15 +115,22 @@ def search_around_cuts(
     micro_batches: int | None,
     recompute: object,
     price: Callable[[Candidate], Priced],
+    search_seconds: float | None = None,
 ) -> Picked:
     """The best plan for a question on all devices of a cluster. ``price``: what a plan costs, compiled.
+    ``search_seconds``: when the search ends with the best so far; the first Ctrl-C does so, too.
 
-    Raises NoPlanFound, NotSearched.
+    Raises BadArgument, NoPlanFound, NoPlanYet, NotSearched.
     """
     question = pricer.question
     policies = policies_of(question.model, recompute)
-    given = choices(cluster, question.samples, question.layers, policies, micro_batches)
-    return search_to_fit(list(given), partial(_found, pricer), price, cluster)
+    given = list(choices(cluster, question.samples, question.layers, policies, micro_batches))
+    options_of(Parallelism)["search_seconds"].check(search_seconds, "compile_step")
+    if given:
+        pricer.look(given[0].candidate)
+    clock = Clock(inf if search_seconds is None else search_seconds, hears=True)
+    with clock.running():
+        return search_to_fit(given, partial(_found, pricer, clock), price, cluster, clock)
 
 
 def policies_of(model: torch.nn.Module, recompute: object) -> Sequence[Policy]:
@@ -125,6 +142,6 @@ def policies_of(model: torch.nn.Module, recompute: object) -> Sequence[Policy]:
     return RECOMPUTED if any(True for _ in repeated_layers(model)) else RECOMPUTED[:1]
 
 
-def _found(pricer: Pricer, candidate: Candidate, cutoff_s: float) -> Found | Unfit:
+def _found(pricer: Pricer, clock: Clock, candidate: Candidate, cutoff_s: float) -> Found | Unfit:
     progress.step(candidate.text)
-    return pricer.found(candidate, cutoff_s)
+    return pricer.found(candidate, cutoff_s, clock)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.solve import Solution
 from shardc.planning.auto.choose import search_around
 from shardc.planning.auto.space import RECOMPUTED, Choice
@@ -82,3 +83,20 @@ def test_a_time_limit_leaves_a_bound() -> None:
     assert "time limit" in around.why
     assert drawn.floor_s <= around.bound_s <= min(drawn.seconds.values())
     assert around.gap > 0
+    assert not around.is_stopped
+
+
+def test_a_clock_that_is_over_ends_the_search_with_what_was_found() -> None:
+    drawn, clock = Drawn(3), Clock()
+
+    def find(choice: Choice, cutoff_s: float) -> Found | Unfit:
+        if len(drawn.looked_at) == 4:
+            clock.interrupt()
+        return drawn.find(inf, choice, cutoff_s)
+
+    around = search_around(drawn.choices, find, clock=clock)
+    assert around.looked_at == 5
+    assert around.is_stopped
+    assert around.why == "interrupted"
+    assert around.found[0].seconds == min(drawn.seconds[choice] for choice in drawn.looked_at)
+    assert around.bound_s <= min(drawn.seconds.values())

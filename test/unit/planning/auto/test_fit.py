@@ -8,8 +8,9 @@ import pytest
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import find_cluster
-from shardc.diagnostics.passes.search import NoPlanFound
+from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.solve import Solution
 from shardc.planning.auto import fit
 from shardc.planning.auto.space import Choice
@@ -45,7 +46,9 @@ class Price:
         return not self.fits, self.needed_bytes
 
 
-def picked(bytes_of: dict[str, float], cluster: Cluster) -> tuple[fit.Picked, list[float]]:
+def picked(
+    bytes_of: dict[str, float], cluster: Cluster, clock: Clock | None = None
+) -> tuple[fit.Picked, list[float]]:
     rooms = []
 
     def find(candidate: Candidate, cutoff_s: float) -> Found | Unfit:
@@ -57,7 +60,7 @@ def picked(bytes_of: dict[str, float], cluster: Cluster) -> tuple[fit.Picked, li
         return Found([], [], Solution([], seconds, seconds, "", 0), 0, held, 1.0)
 
     price = lambda candidate: Priced(candidate, bytes_of[candidate.recompute])  # noqa: E731
-    return fit.search_to_fit(CHOICES, find, price, cluster), rooms
+    return fit.search_to_fit(CHOICES, find, price, cluster, clock), rooms
 
 
 def test_what_does_not_fit_when_compiled_is_searched_again() -> None:
@@ -72,6 +75,18 @@ def test_what_fits_is_picked_at_once() -> None:
     found, rooms = picked({"none": 40e9, "full": 30e9}, find_cluster("h100"))
     assert found.priced.candidate.recompute == "none"
     assert set(rooms) == {1.0}
+
+
+def test_when_the_clock_is_over_what_was_found_is_picked_or_its_lack_is_named() -> None:
+    """The first choice does not fit when it is compiled, and there is no time for another search."""
+    cluster, clock = find_cluster("h100"), Clock()
+    clock.interrupt()
+    found, rooms = picked({"none": 70e9, "full": 30e9}, cluster, clock)
+    assert rooms == [1.0]
+    assert found.priced.candidate.recompute == "none"
+    assert (found.around.is_stopped, found.around.why) == (True, "interrupted")
+    with pytest.raises(NoPlanYet, match="found no plan when it ended: interrupted"):
+        picked({"none": 90e9, "full": 30e9}, cluster, clock)
 
 
 def test_where_nothing_fits_the_memory_is_named() -> None:

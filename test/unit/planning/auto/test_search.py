@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import shardc
-from shardc.diagnostics.passes.search import NotSearched
+from shardc.diagnostics.api import BadArgument
+from shardc.diagnostics.passes.search import NoPlanYet, NothingSearched, NotSearched
+from shardc.passes.search.choose import Found, Unfit
+from shardc.planning.pricer import Pricer
 
 
 class Net(nn.Module):
@@ -46,3 +53,39 @@ def test_parts_of_the_choice_are_fixed() -> None:
     assert found.options["recompute"] == "none"
     with pytest.raises(NotSearched, match="recompute of single modules"):
         shardc.search_plan(*asked(), cluster="h100-2x2", recompute="layers")
+
+
+def test_an_interrupt_ends_the_search_with_the_best_plan_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    find, asked_for = Pricer.found, []
+
+    def found(pricer: Pricer, *given: Any) -> Found | Unfit:
+        asked_for.append(given)
+        answer = find(pricer, *given)
+        if len(asked_for) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return answer
+
+    monkeypatch.setattr(Pricer, "found", found)
+    picked = shardc.search_plan(*asked(), cluster="h100-2x2")
+    assert len(asked_for) == 2
+    assert "the search ended: interrupted" in str(picked)
+    assert picked.seconds > 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_time_limit_is_kept_and_checked() -> None:
+    with pytest.raises(NoPlanYet, match="time limit of 1e-06 s") as raised:
+        shardc.search_plan(*asked(), cluster="h100-2x2", search_seconds=1e-6)
+    assert "--search-seconds" in raised.value.render()
+    with pytest.raises(BadArgument, match="search_seconds"):
+        shardc.search_plan(*asked(), cluster="h100-2x2", search_seconds=0)
+
+
+def test_the_limit_of_a_compile_is_that_of_its_search() -> None:
+    options = {"mesh": {"data": 2}, "cluster": "h100", "fuse": False}
+    with pytest.raises(NoPlanYet, match="time limit of 1e-06 s"):
+        shardc.compile_step(*asked(), plan="auto", search_seconds=1e-6, **options)
+    step = shardc.compile_step(*asked(), plan="auto", search_seconds=60.0, **options)
+    assert step.check().passed
+    with pytest.raises(NothingSearched, match="search_seconds is about a search"):
+        shardc.compile_step(*asked(), plan="data", search_seconds=10.0, **options)

@@ -1,0 +1,86 @@
+"""When a search has to end: after a time, or when its user presses Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from threading import current_thread, main_thread
+from time import perf_counter
+from types import FrameType
+
+INTERRUPTED = "interrupted"
+Before = Callable[[int, FrameType | None], object] | int | signal.Handlers
+"""What a signal's handler can be."""
+
+
+class Clock:
+    """The time that a search has, from :meth:`start` on, and whether its user interrupted it.
+
+    Loops of the search, and HiGHS while it solves, read :attr:`is_over` and end with what they have. So no
+    exception is raised in the middle of a solve.
+
+    Args:
+        limit_s: Seconds. Default: no limit.
+        hears: Whether :meth:`running` takes Ctrl-C. Default: it ends the process, as everywhere.
+        now: What gives seconds.
+    """
+
+    def __init__(
+        self, limit_s: float = inf, *, hears: bool = False, now: Callable[[], float] = perf_counter
+    ) -> None:
+        self.limit_s, self._hears, self._now = limit_s, hears, now
+        self._is_interrupted = False
+        self.start()
+
+    def start(self) -> None:
+        """Begin to count seconds anew. An interrupt stays one."""
+        self._start_s = self._now()
+
+    def interrupt(self) -> None:
+        """Let the search end with what it has."""
+        self._is_interrupted = True
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._is_interrupted
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the search has to end with what it has."""
+        return self._is_interrupted or self._now() - self._start_s >= self.limit_s
+
+    @property
+    def why(self) -> str:
+        """Why the search has to end."""
+        return INTERRUPTED if self._is_interrupted else f"time limit of {self.limit_s:g} s"
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Start, and within the block let the first Ctrl-C end the search. A second one is as before it.
+
+        Only the main thread hears of Ctrl-C, and a search that is part of another one leaves it to that.
+        """
+        self.start()
+        before = signal.getsignal(signal.SIGINT)
+        can_hear = self._hears and current_thread() is main_thread()
+        if not can_hear or before is None or before == signal.SIG_IGN or isinstance(before, _Handler):
+            yield
+            return
+        signal.signal(signal.SIGINT, _Handler(self, before))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+class _Handler:
+    """The handler of SIGINT while a clock runs. It works once, and puts back the one before."""
+
+    def __init__(self, clock: Clock, before: Before) -> None:
+        self._clock, self._before = clock, before
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self._clock.interrupt()
+        signal.signal(signal.SIGINT, self._before)
