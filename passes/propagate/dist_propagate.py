@@ -10,10 +10,10 @@ from torch_mlir import ir
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
-from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import edge_attributes, i64, set_edge_attributes
 from shardc.passes.manager.program import Program
 from shardc.passes.manager.reading import Reading, ReadingPass
+from shardc.passes.propagate.origins import origin_of
 from shardc.passes.propagate.refinement import Refinement, read_refinements
 from shardc.passes.propagate.state import PropagationState
 
@@ -115,8 +115,8 @@ def _write_arguments(program: Program, state: PropagationState, codec: ShardingC
         row = edge_attributes(program.function, "arg_attrs", position)
         row["dist.sharding"] = codec.write(state.sharding(value).closed())
         if "dist.why" not in row and not state.sharding(value).is_replicated:
-            origin = _describe_origin(program, state, value)
-            why = "annotated" if origin == "self" else f"from {origin}"
+            origin = origin_of(program, state, value)
+            why = "annotated" if origin == "self" else origin
             row["dist.why"] = ir.StringAttr.get(why, context)
         if value in priorities:
             row["dist.priorities"] = priorities[value]
@@ -128,15 +128,5 @@ def _write_origins(program: Program, state: PropagationState) -> None:
     """Write where each value's sharding came from on the op that makes the value."""
     context = program.module.context
     for node in program.nodes:
-        texts = [ir.StringAttr.get(_describe_origin(program, state, v), context) for v in node.results]
+        texts = [ir.StringAttr.get(origin_of(program, state, v), context) for v in node.results]
         node.op.attributes["dist.origin"] = ir.ArrayAttr.get(texts, context)
-
-
-def _describe_origin(program: Program, state: PropagationState, value: int) -> str:
-    """``self`` for an annotated value, ``none`` for one that nothing reached, else the op in between."""
-    number = state.origin[value]
-    if number >= 0:
-        node = program.nodes[number]
-        line = source_line(node.op.location)
-        return node.spec.target + (f" at {line}" if line else "")
-    return "none" if state.sharding(value).is_replicated else "self"

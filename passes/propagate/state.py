@@ -10,6 +10,9 @@ from shardc.dialects.rules.rule import Rule
 from shardc.passes.manager.program import Program, carried_values, same_rule
 from shardc.passes.propagate.step import propagate_through
 
+_Step = tuple[tuple[int, ...], tuple[int, ...], int]
+"""A call's values, the numbers of their shardings before it, and the call's number."""
+
 
 class PropagationState:
     """A sharding for each value of a program, driven to a fixed point by :meth:`run`.
@@ -22,10 +25,12 @@ class PropagationState:
         self.program = program
         self._table: list[Sharding] = []
         self._numbers: dict[Sharding, int] = {}
+        self._names: dict[int, frozenset[str]] = {}
         self._memo: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         ranks = [len(t.shape) for t in program.types]
         self._now = [self._number(Sharding(((),) * rank, (), (True,) * rank)) for rank in ranks]
         self.origin = [-1] * len(program.types)
+        self._taken: dict[tuple[int, str], _Step] = {}
         self.priority: dict[tuple[int, str], int] = {}
         self._steps = self._make_steps()
 
@@ -37,6 +42,17 @@ class PropagationState:
         self._note(value, sharding, priority)
         self._now[value] = self._number(sharding)
         self.origin[value] = -1
+
+    def came(self, value: int, axis: str) -> tuple[int, int] | None:
+        """The value and the number of the node from which a value took an axis; None if it was set.
+
+        The node is -1 where the two are an argument and what becomes of it.
+        """
+        if (value, axis) not in self._taken:
+            return None
+        values, before, node = self._taken[value, axis]
+        had = (v for v, number in zip(values, before, strict=True) if axis in self._axes(number))
+        return next(had), node
 
     def snapshot(self) -> list[int]:
         return list(self._now)
@@ -63,6 +79,8 @@ class PropagationState:
                 self._note(value, self._table[new], priority)
                 self._now[value] = new
                 self.origin[value] = node
+                for axis in self._axes(new) - self._axes(old):
+                    self._taken.setdefault((value, axis), (values, before, node))
                 touched.append(value)
                 for other in self._steps_of[value]:
                     if other != step and other not in waiting:
@@ -73,6 +91,12 @@ class PropagationState:
     def _work_out(self, rule: Rule, numbers: tuple[int, ...]) -> tuple[int, ...]:
         found = propagate_through(rule, tuple(self._table[n] for n in numbers))
         return tuple(self._number(s) for s in found)
+
+    def _axes(self, number: int) -> frozenset[str]:
+        """The names of the axes of a sharding."""
+        if number not in self._names:
+            self._names[number] = frozenset(axis.name for axis in self._table[number].used)
+        return self._names[number]
 
     def _number(self, sharding: Sharding) -> int:
         if sharding not in self._numbers:

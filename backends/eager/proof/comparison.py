@@ -106,6 +106,9 @@ class Proof:
     def passed(self) -> bool:
         return self.exact.passed and self.own.passed and all(proof.passed for _, proof in self.others)
 
+    def __str__(self) -> str:
+        return f"{self.render()}\n\n{'equal' if self.passed else 'NOT equal'} to {self.wanted}"
+
     def render(self, limit: int = 8) -> str:
         """Both verdicts with tables of the ``limit`` worst rows."""
         lines = [self.of, ""] if self.of else []

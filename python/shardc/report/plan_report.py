@@ -139,7 +139,11 @@ class Report:
         return [*([kernels] if self.kernels else []), *([self.fusion] if self.fusion else [])]
 
     def _layouts(self) -> list[str]:
-        counts = Counter((role, layout, why) for role, _, _, layout, why in self.shardings)
+        # Through which ops a sharding came says `shardc explain`.
+        follows = (
+            (role, layout, why.partition(", through ")[0]) for role, _, _, layout, why in self.shardings
+        )
+        counts = Counter(follows)
         ordered = sorted(counts.items(), key=lambda item: (ROLES.index(item[0][0]), -item[1], item[0]))
         rows = [(f"{count} x", role, layout, shown_in(why)) for (role, layout, why), count in ordered]
         title = "shardings: how many, the axes of each dim (* = whole), where it came from"

@@ -23,7 +23,7 @@ def test_what_follows_from_the_plan_says_through_which_op(mlp: Callable) -> None
     report = mlp("tensor", {"tensor": 2}).report
     whys = {name: why for role, name, _, _, why in report.shardings if role == "param"}
     assert whys["0.weight"] == "tensor"
-    assert whys["2.weight"].startswith("from aten.")
+    assert whys["2.weight"].startswith("follows 0.weight (tensor), through ")
 
 
 def test_local_bytes_are_of_one_device(mlp: Callable) -> None:

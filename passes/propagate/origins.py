@@ -1,0 +1,62 @@
+"""Where a value's sharding came from, in words: which annotated value it follows, and through which ops."""
+
+from __future__ import annotations
+
+from shardc.dialects.location import source_line
+from shardc.passes.manager.program import Node, Program
+from shardc.passes.propagate.state import PropagationState
+
+NAMED_OPS = 3
+"""Ops of a chain that are all named."""
+
+
+def origin_of(program: Program, state: PropagationState, value: int) -> str:
+    """``self`` for an annotated value, ``none`` for one that nothing reached, else what it follows.
+
+    Such as ``follows 0.weight (tensor), through lerp at optimizer:AdamW``; the line is that of the last op. A
+    sharding of several axes is explained by its first.
+    """
+    used = state.sharding(value).used
+    if not used:
+        return "none"
+    ops: list[Node] = []
+    root = value
+    while (came := state.came(root, used[0].name)) is not None:
+        root, number = came
+        ops += [program.nodes[number]] if number >= 0 else []
+    if root == value:
+        return "self"
+    producer = program.producer[root]
+    if producer >= 0 and ops and ops[-1] is program.nodes[producer]:
+        ops.pop()  # the constraint itself
+    follows = f"follows {_root(program, root)}"
+    return f"{follows}, through {_through(ops)}" if ops else follows
+
+
+def _root(program: Program, value: int) -> str:
+    if value not in program.arguments:
+        op = program.nodes[program.producer[value]].op
+        name = "a constraint" if op.name == "dist.constraint" else "attention"
+        line = source_line(op.location)
+        return f"{name} ({line})" if line else name
+    position = program.arguments.index(value)
+    role, name = program.argument_key(position)
+    why = program.attribute(position, "dist.why")
+    name = (f"input {name}" if role == "input" else name) or f"argument {position}"
+    return f"{name} ({why.value})" if why is not None else name
+
+
+def _through(ops: list[Node]) -> str:
+    """The ops from the root on: each one, or how many and the last."""
+    names = list(dict.fromkeys(_name(node) for node in reversed(ops)))
+    if len(names) > NAMED_OPS:
+        text = f"{len(ops)} ops, the last {_name(ops[0])}"
+    else:
+        text = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    line = source_line(ops[0].op.location)
+    return f"{text} at {line}" if line else text
+
+
+def _name(node: Node) -> str:
+    """``lerp`` for ``aten.lerp.Tensor``."""
+    return node.spec.target.removeprefix("aten.").removeprefix("dist.").partition(".")[0]
