@@ -99,6 +99,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "arith.remsi": torch.fmod,
     "arith.select": torch.where,
     "arith.shli": torch.bitwise_left_shift,
+    "arith.shrsi": torch.bitwise_right_shift,
     "arith.shrui": _shift_right,
     "arith.subf": torch.sub,
     "arith.subi": torch.sub,

@@ -22,7 +22,7 @@ _INT_PREDICATES = ("==", "!=", "<", "<=", ">", ">=", "u<", "u<=", "u>", "u>=")
 _RELATIONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
 _COMPARE = dict(zip(_INT_PREDICATES[:6], _RELATIONS, strict=True))
 _FOLD = {"arith.addi": operator.add, "arith.subi": operator.sub, "arith.muli": operator.mul}
-_SIGNS = "+ addf addi, - subf subi, * mulf muli, & andi, | ori, ^ xori, << shli, // divsi, % remsi"
+_SIGNS = "+ addf addi, - subf subi, * mulf muli, & andi, | ori, ^ xori, << shli, >> shrsi, // divsi, % remsi"
 _INFIX = {f"arith.{op}": sign for sign, *ops in map(str.split, _SIGNS.split(",")) for op in ops}
 _CALLS = {
     "math.absf": "tl.abs",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from shardc.dialects.aten.call import OpCall
 from shardc.passes.fuse.lower.scalars import Operand, Scalar, Scalars
 from shardc.passes.fuse.lower.table import lowers, point, pointwise, results
@@ -23,6 +25,13 @@ def _mul(s: Scalars, x: Operand, y: Operand) -> Scalar:
     return s.bit("and", x, y) if s.compute.itemsize == 1 else s.mul(x, y)
 
 
+def _sign(s: Scalars, x: Scalar) -> Scalar:
+    """0 of NaN, as ATen gives it."""
+    if x.dtype == torch.bool:
+        return x
+    return s.select(s.compare("gt", x, 0), 1, s.select(s.compare("lt", x, 0), -1, s.constant(0, x.dtype)))
+
+
 pointwise("add.Tensor add.Scalar", _add)
 pointwise("sub.Tensor sub.Scalar", lambda s, x, y, alpha=1: s.sub(x, _scaled(s, y, alpha)))
 pointwise("rsub.Tensor rsub.Scalar", lambda s, x, y, alpha=1: s.sub(y, _scaled(s, x, alpha)))
@@ -36,6 +45,8 @@ pointwise("minimum", lambda s, x, y: s.minimum(x, y))
 for _bit in ("and", "or", "xor"):
     for _name in (f"bitwise_{_bit}", f"__{_bit}__"):
         pointwise(f"{_name}.Tensor {_name}.Scalar", lambda s, x, y, _bit=_bit: s.bit(_bit, x, y))
+pointwise("sign", lambda s, x: _sign(s, x))
+pointwise("sgn", lambda s, x: _sign(s, x))
 pointwise("addcmul", lambda s, x, a, b, value=1: s.add(x, s.mul(_scaled(s, a, value), b)))
 pointwise("addcdiv", lambda s, x, a, b, value=1: s.add(x, s.div(_scaled(s, a, value), b)), heavy=True)
 
@@ -78,5 +89,45 @@ def clamp(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
         if low:
             x = s.maximum(x, given.pop(0))
         return s.minimum(x, given.pop(0)) if high else x
+
+    return [point(b, call, values, compute)]
+
+
+def _remainder(s: Scalars, x: Operand, y: Operand) -> Scalar:
+    """With the sign of the divisor."""
+    rest, divisor = s.op("arith.remf", s.pair(x, y), s.compute), s.cast(y, s.compute)
+    signs = s.bit("xor", s.compare("lt", divisor, 0.0), s.compare("lt", rest, 0.0))
+    return s.select(s.bit("and", s.compare("ne", rest, 0.0), signs), s.add(rest, divisor), rest)
+
+
+@lowers("aten.remainder.Scalar", "aten.remainder.Tensor", "aten.fmod.Scalar", "aten.fmod.Tensor")
+def remainder(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """Of floats: integers must fail on 0."""
+    if not results(call)[0].dtype.is_floating_point:
+        raise NotLowered("divides integers by what may be 0")
+    if "fmod" in call.target:
+        return [
+            point(b, call, values, lambda s, x, y: s.op("arith.remf", s.pair(x, y), s.compute), heavy=True)
+        ]
+    return [point(b, call, values, _remainder, heavy=True)]
+
+
+@lowers(
+    *(f"aten.{name}.{kind}" for name in ("__lshift__", "__rshift__") for kind in ("Scalar", "Tensor")),
+    *(f"aten.bitwise_{to}_shift.{kind}" for to in ("left", "right") for kind in ("Tensor_Scalar", "Tensor")),
+)
+def shift(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """By any number of bits: with too many, and a negative number counts as that, none of x is left."""
+    dtype = results(call)[0].dtype
+    if dtype.is_floating_point or dtype == torch.bool:
+        raise NotLowered(f"shifts bits of {dtype}")
+    left, bits = "lshift" in call.target or "left" in call.target, 8 * dtype.itemsize
+
+    def compute(s: Scalars, x: Operand, by: Operand) -> Scalar:
+        x, by = s.pair(x, by)
+        beyond = s.bit("or", s.compare("lt", by, 0), s.compare("ge", by, bits))
+        if left:
+            return s.select(beyond, 0, s.op("arith.shli", [x, s.select(beyond, 0, by)], x.dtype))
+        return s.op("arith.shrsi", [x, s.select(beyond, bits - 1, by)], x.dtype)
 
     return [point(b, call, values, compute)]

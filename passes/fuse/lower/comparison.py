@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import torch
 
 from shardc.passes.fuse.lower.scalars import Operand, Scalar, Scalars
@@ -17,7 +19,14 @@ def _compare(s: Scalars, predicate: str, x: Scalar, y: Scalar) -> Scalar:
     return s.compare(predicate, x, y)
 
 
+def _infinite(s: Scalars, predicate: str, x: Scalar) -> Scalar:
+    if not x.dtype.is_floating_point:
+        return s.constant(False, torch.bool)
+    return s.compare(predicate, s.math("absf", x), inf)
+
+
 comparison("isnan", lambda s, x: s.compare("ne", x, x))
+comparison("isinf", lambda s, x: _infinite(s, "eq", x))
 comparison("logical_not", lambda s, x: s.logical_not(x))
 
 

@@ -20,13 +20,16 @@ _FORMS = ("{}", "{}_like", "new_{}")
 @lowers(
     *(f"aten.{form.format(name)}" for name in ("zeros", "ones", "full") for form in _FORMS),
     "aten.scalar_tensor",
+    "aten.fill.Scalar",
 )
 def filled(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """Tensors of zeros, ones, or a number among the arguments."""
     (type_,) = results(call)
     number = int("ones" in call.target)
-    if "full" in call.target or call.target == "aten.scalar_tensor":
-        number = call["fill_value" if "full" in call.target else "s"]
+    if "full" in call.target:
+        number = call["fill_value"]
+    elif call.target in ("aten.scalar_tensor", "aten.fill.Scalar"):
+        number = call["s" if "scalar" in call.target else "value"]
     if isinstance(number, complex):
         raise NotLowered("is filled with a complex number")
     sizes = [number] if isinstance(number, Size) else []

@@ -1,15 +1,17 @@
-"""The negative log likelihood of classes, and its gradient."""
+"""Losses: the negative log likelihood of classes, and those that compare two numbers; with gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.lower.gather import Read, outside, picked
-from shardc.passes.fuse.lower.reduction import finished
+from shardc.passes.fuse.lower.math import sigmoid
+from shardc.passes.fuse.lower.reduction import divided, finished
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.lower.table import lowers, results
 from shardc.passes.fuse.reading.builder import Builder
@@ -99,3 +101,137 @@ def nll_loss_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list
         return s.select(s.bit("and", hit, s.compare("ne", t, ignored)), share, 0)
 
     return [b.point(compute, inputs, type_, dtype=dtype, indices=[[classes]])]
+
+
+def _compared(target: str, each: Callable[..., Scalar], heavy: bool = False) -> None:
+    """Registers a loss ``each(scalars, *tensors, *numbers)`` of single elements, then summed, or their mean.
+
+    Tensors that are absent are None.
+    """
+
+    @lowers(f"aten.{target}")
+    def loss(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+        (type_,) = results(call)
+        dtype = wide(type_.dtype)
+        shape = torch.broadcast_shapes(*(v.type.shape for v in values))
+        given = TensorType(shape, dtype)
+        made = b.point(_with_absent(call, each, dtype), values, given, dtype=dtype, heavy=heavy)
+        if call["reduction"] != NONE:
+            made = _summed(b, made)
+        if call["reduction"] == MEAN:
+            made = divided(b, made, given.numel)
+        return [finished(b, made, type_)]
+
+
+def _gradient(target: str, each: Callable[..., Scalar], heavy: bool = False) -> None:
+    """Registers the gradient of such a loss: ``each`` takes that of the result first."""
+
+    @lowers(f"aten.{target}")
+    def gradient(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+        (type_,) = results(call)
+        dtype, expression = wide(type_.dtype), _with_absent(call, each, wide(type_.dtype))
+        count = type_.numel if call["reduction"] == MEAN else None
+
+        def compute(s: Scalars, *tensors: Scalar) -> Scalar:
+            made = expression(s, *tensors)
+            return made if count is None else s.div(made, s.size(count, dtype))
+
+        return [b.point(compute, values, type_, dtype=dtype, heavy=heavy, sizes=[count] if count else [])]
+
+
+def _with_absent(call: OpCall, each: Callable[..., Scalar], dtype: torch.dtype) -> Callable[..., Scalar]:
+    """``each`` of the call's arguments but the reduction, tensors as ``dtype``."""
+    names = [name for name, _, _ in parameters(call.target) if name != "reduction"]
+
+    def compute(s: Scalars, *tensors: Scalar) -> Scalar:
+        rest = iter(tensors)
+        given = [s.cast(next(rest), dtype) if isinstance(call[n], TensorType) else call[n] for n in names]
+        return each(s, *given)
+
+    return compute
+
+
+def _square(s: Scalars, x: Scalar, y: Scalar) -> Scalar:
+    gap = s.sub(x, y)
+    return s.mul(gap, gap)
+
+
+def _smooth(s: Scalars, x: Scalar, y: Scalar, beta: float) -> Scalar:
+    gap = s.math("absf", s.sub(x, y))
+    inside = s.div(s.mul(s.mul(gap, 0.5), gap), beta) if beta else gap
+    return s.select(s.compare("lt", gap, beta), inside, s.sub(gap, 0.5 * beta))
+
+
+def _smooth_backward(s: Scalars, grad: Scalar, x: Scalar, y: Scalar, beta: float) -> Scalar:
+    gap = s.sub(x, y)
+    inside = s.div(s.mul(gap, grad), beta) if beta else s.mul(gap, 0.0)
+    return _clipped(s, gap, beta, grad, inside)
+
+
+def _huber(s: Scalars, x: Scalar, y: Scalar, delta: float) -> Scalar:
+    gap = s.math("absf", s.sub(x, y))
+    inside, outside = s.mul(s.mul(gap, 0.5), gap), s.mul(s.sub(gap, 0.5 * delta), delta)
+    return s.select(s.compare("le", gap, delta), inside, outside)
+
+
+def _huber_backward(s: Scalars, grad: Scalar, x: Scalar, y: Scalar, delta: float) -> Scalar:
+    gap = s.sub(x, y)
+    return _clipped(s, gap, delta, s.mul(grad, delta), s.mul(gap, grad))
+
+
+def _clipped(s: Scalars, gap: Scalar, bound: float, outside: Scalar, inside: Scalar) -> Scalar:
+    """``inside`` where the gap is within the bound, ``outside`` with the gap's sign elsewhere."""
+    high = s.select(s.compare("ge", gap, bound), outside, inside)
+    return s.select(s.compare("le", gap, -bound), s.negate(outside), high)
+
+
+def _cross_entropy(s: Scalars, x: Scalar, y: Scalar, weight: Scalar | None = None) -> Scalar:
+    """Of a probability; its logarithms are not below -100."""
+    log = s.maximum(s.math("log", x), -100.0)
+    log_other = s.maximum(s.math("log1p", s.negate(x)), -100.0)
+    made = s.sub(s.mul(s.sub(y, 1.0), log_other), s.mul(y, log))
+    return made if weight is None else s.mul(made, weight)
+
+
+def _cross_entropy_backward(
+    s: Scalars, grad: Scalar, x: Scalar, y: Scalar, weight: Scalar | None = None
+) -> Scalar:
+    spread = s.maximum(s.mul(s.sub(1.0, x), x), 1e-12)
+    made = s.div(s.mul(grad, s.sub(x, y)), spread)
+    return made if weight is None else s.mul(made, weight)
+
+
+def _of_logits(
+    s: Scalars, x: Scalar, y: Scalar, weight: Scalar | None = None, positive: Scalar | None = None
+) -> Scalar:
+    soft = s.math("log1p", s.math("exp", s.negate(s.math("absf", x))))
+    log = s.sub(s.minimum(x, 0.0), soft)  # of the sigmoid
+    if positive is not None:
+        log = s.mul(log, s.add(s.mul(s.sub(positive, 1.0), y), 1.0))
+    made = s.sub(s.mul(s.sub(1.0, y), x), log)
+    return made if weight is None else s.mul(made, weight)
+
+
+def _soft_margin(s: Scalars, x: Scalar, y: Scalar) -> Scalar:
+    return s.math("log1p", s.math("exp", s.negate(s.mul(x, y))))
+
+
+def _soft_margin_backward(s: Scalars, grad: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    return s.mul(s.mul(s.negate(y), sigmoid(s, s.negate(s.mul(x, y)))), grad)
+
+
+def _square_backward(s: Scalars, grad: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    return s.mul(s.mul(s.sub(x, y), 2.0), grad)
+
+
+_compared("mse_loss", _square)
+_gradient("mse_loss_backward", _square_backward)
+_compared("smooth_l1_loss", _smooth)
+_gradient("smooth_l1_loss_backward", _smooth_backward)
+_compared("huber_loss", _huber)
+_gradient("huber_loss_backward", _huber_backward)
+_compared("binary_cross_entropy", _cross_entropy, heavy=True)
+_gradient("binary_cross_entropy_backward", _cross_entropy_backward, heavy=True)
+_compared("binary_cross_entropy_with_logits", _of_logits, heavy=True)
+_compared("soft_margin_loss", _soft_margin, heavy=True)
+_gradient("soft_margin_loss_backward", _soft_margin_backward, heavy=True)

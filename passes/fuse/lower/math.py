@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
+
+import torch
 
 from shardc.dialects.aten.call import OpCall
-from shardc.passes.fuse.lower.scalars import Scalar, Scalars
+from shardc.passes.fuse.lower.scalars import Operand, Scalar, Scalars
 from shardc.passes.fuse.lower.table import lowers, point, pointwise, results
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
@@ -15,6 +18,8 @@ for _name in ("cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "rsq
     pointwise(_name, lambda s, x, _name=_name: s.math(_name, x), heavy=True)
 for _name in ("ceil", "floor", "trunc"):  # of integers: nothing
     pointwise(_name, lambda s, x, _name=_name: s.math(_name, x) if x.dtype.is_floating_point else x)
+pointwise("round", lambda s, x: s.math("roundeven", x) if x.dtype.is_floating_point else x)
+pointwise("frac", lambda s, x: s.sub(x, s.math("trunc", x)))
 
 
 @lowers("aten.abs")
@@ -28,6 +33,43 @@ def sigmoid(s: Scalars, x: Scalar) -> Scalar:
 
 
 pointwise("sigmoid", sigmoid, heavy=True)
+
+
+def _log_times(s: Scalars, x: Operand, y: Operand) -> Scalar:
+    """``x * log(y)``, which is 0 where x is, unless y is NaN."""
+    x, y = s.cast(x, s.compute), s.cast(y, s.compute)
+    product = s.mul(x, s.math("log", y))
+    zero = s.bit("and", s.compare("eq", x, 0.0), s.compare("eq", y, y))
+    return s.select(zero, 0.0, product)
+
+
+def _log_of_sum(s: Scalars, x: Scalar, y: Scalar) -> Scalar:
+    """``log(exp(x) + exp(y))``."""
+    most, gap = s.maximum(x, y), s.math("absf", s.sub(x, y))
+    same = s.bit("and", s.compare("eq", x, y), s.compare("eq", s.math("absf", x), inf))
+    return s.select(same, x, s.add(most, s.math("log1p", s.math("exp", s.negate(gap)))))
+
+
+def _numbers(
+    s: Scalars, x: Scalar, nan: float | None = None, high: float | None = None, low: float | None = None
+) -> Scalar:
+    if not x.dtype.is_floating_point:
+        return x
+    most = torch.finfo(x.dtype).max
+    low_, high_ = -most if low is None else low, most if high is None else high
+    x = s.select(s.compare("eq", x, inf), high_, s.select(s.compare("eq", x, -inf), low_, x))
+    return s.select(s.compare("ne", x, x), nan or 0.0, x)
+
+
+pointwise("xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other", _log_times, heavy=True)
+pointwise("logaddexp", _log_of_sum, heavy=True)
+
+
+@lowers("aten.nan_to_num")
+def nan_to_num(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    if results(call)[0].dtype.itemsize == 2 and None in (call["posinf"], call["neginf"]):
+        raise NotLowered("has the largest number of 16 bits for an infinity")
+    return [point(b, call, values, _numbers)]
 
 
 def _power(s: Scalars, x: Scalar, exponent: float) -> Scalar:

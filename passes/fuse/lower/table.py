@@ -69,9 +69,13 @@ def point(
     heavy: bool = False,
     as_is: bool = False,
     compares: bool = False,
+    type_: TensorType | None = None,
 ) -> Value:
-    """One pointwise node for the call, on tensors as they are, in the result's dtype, or their common one."""
-    (type_,) = results(call)
+    """One pointwise node for the call, on tensors as they are, in the result's dtype, or their common one.
+
+    ``type_`` is the result's type where the call has several.
+    """
+    type_ = type_ or results(call)[0]
     dtype = wide(type_.dtype)
     taken = common_dtype(call) if compares else dtype
     sizes = [leaf for leaf in leaves(call.args) if isinstance(leaf, Size)]

@@ -7,6 +7,7 @@ from math import inf, nan
 from typing import Any
 
 import lowered_functions as lowered
+import more_functions as more
 import pytest
 import torch
 import torch.nn.functional as F
@@ -47,6 +48,11 @@ def test_pointwise_of_two_tensors(check: Check) -> None:
 
 def test_reductions(check: Check) -> None:
     _all(check, lowered.ROWS, lowered.X, lowered.Y)
+
+
+@pytest.mark.slow
+def test_activations_and_losses(check: Check) -> None:
+    _all(check, more.ACTIVATIONS | more.LOSSES, more.X, more.Y)
 
 
 @pytest.mark.slow

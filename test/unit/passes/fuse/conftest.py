@@ -43,12 +43,16 @@ def fuse() -> Fuse:
     """
 
     def fused(
-        f: Callable[..., Any], *tensors: torch.Tensor, rounding: str = "fused", matmuls: str = "extern"
+        f: Callable[..., Any],
+        *tensors: torch.Tensor,
+        rounding: str = "fused",
+        matmuls: str = "extern",
+        lone: bool = False,
     ) -> Fused:
         module = traced(f, tensors)
         arguments = [[t] for t in tensors]
         before = [r for [r] in run(module, arguments, widen=True)]
-        decisions = fuse_module(module, rounding, matmuls=matmuls)
+        decisions = fuse_module(module, rounding, matmuls=matmuls, lone=lone)
         module.operation.verify()
         after = [r for [r] in run(module, arguments, widen=True)]
         for a, b in zip(after, before, strict=True):

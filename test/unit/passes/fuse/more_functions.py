@@ -1,0 +1,82 @@
+"""Functions of tensors that each lower to a kernel, several to a graph: activations, losses, data movement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+aten = torch.ops.aten
+X, Y = torch.linspace(-9, 9, 32).reshape(4, 8), torch.linspace(4, -3, 32).reshape(4, 8).flip(1)
+Functions = dict[str, Callable[..., Any]]
+
+ACTIVATIONS: Functions = {
+    "leaky relu": lambda x, y: F.leaky_relu(x, 0.1),
+    "leaky relu backward": lambda x, y: aten.leaky_relu_backward(y, x, 0.2, False),
+    "prelu": lambda x, y: aten._prelu_kernel(x, y[0]),
+    "prelu backward": lambda x, y: aten._prelu_kernel_backward(y, x, y * 0.1),
+    "threshold": lambda x, y: F.threshold(x, 0.5, -2.0),
+    "elu": lambda x, y: F.elu(x, 0.7),
+    "celu": lambda x, y: F.celu(x, 0.7),
+    "selu": lambda x, y: F.selu(x),
+    "elu backward": lambda x, y: aten.elu_backward(y, 0.7, 1.1, 0.9, False, x),
+    "elu backward of the result": lambda x, y: aten.elu_backward(y, 0.7, 1.1, 0.9, True, F.elu(x, 0.7)),
+    "softplus": lambda x, y: F.softplus(x, 2, 5),
+    "softplus backward": lambda x, y: aten.softplus_backward(y, x, 2, 5),
+    "mish": lambda x, y: F.mish(x),
+    "mish backward": lambda x, y: aten.mish_backward(y, x),
+    "hardsigmoid": lambda x, y: F.hardsigmoid(x),
+    "hardsigmoid backward": lambda x, y: aten.hardsigmoid_backward(y, x),
+    "hardswish": lambda x, y: F.hardswish(x),
+    "hardswish backward": lambda x, y: aten.hardswish_backward(y, x),
+    "hardtanh": lambda x, y: F.hardtanh(x, -2, 3),
+    "hardtanh backward": lambda x, y: aten.hardtanh_backward(y, x, -2, 3),
+    "softshrink": lambda x, y: F.softshrink(x, 0.7),
+    "softshrink backward": lambda x, y: aten.softshrink_backward(y, x, 0.7),
+    "hardshrink": lambda x, y: F.hardshrink(x, 0.7),
+    "hardshrink backward": lambda x, y: aten.hardshrink_backward(y, x, 0.7),
+    "log sigmoid": lambda x, y: aten.log_sigmoid_forward(x)[0],
+    "log sigmoid backward": lambda x, y: aten.log_sigmoid_backward(y, x, aten.log_sigmoid_forward(x)[1]),
+    "round": lambda x, y: torch.round(x) + torch.round(y / 2),
+    "frac": lambda x, y: aten.frac(x),
+    "sign": lambda x, y: torch.sign(x) + torch.sgn(y),
+    "isinf": lambda x, y: torch.isinf(x),
+    "nan to num": lambda x, y: torch.nan_to_num(x, 0.5, 7.0, -3.0),
+    "remainder": lambda x, y: torch.remainder(x, y) + torch.remainder(x, -0.75),
+    "fmod": lambda x, y: torch.fmod(x, y) + torch.fmod(x, 0.75),
+    "xlogy": lambda x, y: torch.xlogy(x, y.abs()) + torch.xlogy(0.0, y.abs()),
+    "logaddexp": lambda x, y: torch.logaddexp(x, y),
+}
+"""Of two tensors of one shape."""
+
+
+def _both(forward: Any, backward: Any, *numbers: float) -> Callable[[Tensor, Tensor], tuple[Tensor, ...]]:
+    def loss(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        made = [forward(x, y, n, *numbers) for n in range(3)]
+        return *made, *(backward(made[min(n, 1)], x, y, n, *numbers) for n in range(3))
+
+    return loss
+
+
+def _probabilities(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    x, y, w = x.sigmoid(), (y > 0).to(x.dtype), y.exp()
+    losses = [aten.binary_cross_entropy(x, y, weight, n) for weight in (None, w) for n in range(3)]
+    return *losses, aten.binary_cross_entropy_backward(losses[0], x, y, w, 1)
+
+
+LOSSES: Functions = {
+    "mse": _both(aten.mse_loss, aten.mse_loss_backward),
+    "smooth l1": _both(aten.smooth_l1_loss, aten.smooth_l1_loss_backward, 0.7),
+    "l1 as smooth l1": _both(aten.smooth_l1_loss, aten.smooth_l1_loss_backward, 0.0),
+    "huber": _both(aten.huber_loss, aten.huber_loss_backward, 1.7),
+    "soft margin": _both(aten.soft_margin_loss, aten.soft_margin_loss_backward),
+    "binary cross entropy": _probabilities,
+    "with logits": lambda x, y: tuple(
+        aten.binary_cross_entropy_with_logits(x, y.sigmoid(), *weights, n)
+        for n, weights in enumerate([(None, None), (y.exp(), None), (y.exp(), y[0].exp())])
+    ),
+}
+"""Of two tensors of one shape: reductions of all kinds, and gradients."""

@@ -1,0 +1,45 @@
+"""Activations, losses, data movement: each in kernels, against eager and in f64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from .conftest import assert_near
+from .more_functions import ACTIVATIONS, LOSSES, Functions, X, Y
+
+FLOATS = [torch.float32, torch.bfloat16]
+VIEWS = {"aten.select.int", "aten.permute", "aten.view"}
+
+
+def _check(fuse: Any, functions: Functions, *tensors: Tensor) -> None:
+    """Every function is a kernel, with the values of eager; a failure names it."""
+    failed = {}
+    for name, function in functions.items():
+        try:
+            done = fuse(function, *tensors, rounding="eager", lone=True)
+            assert done.kernels and set(done.stayed) <= VIEWS, done.stayed
+            made = function(*tensors)
+            for found, wanted in zip(done.results, made if isinstance(made, tuple) else (made,), strict=True):
+                assert_near(found, wanted)
+        except AssertionError as error:
+            failed[name] = str(error)
+    assert not failed
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_activations(fuse: Any, dtype: torch.dtype) -> None:
+    _check(fuse, ACTIVATIONS, X.to(dtype), Y.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_losses(fuse: Any, dtype: torch.dtype) -> None:
+    _check(fuse, LOSSES, X.to(dtype), Y.to(dtype))
+
+
+def test_activations_of_infinities_and_nans(fuse: Any) -> None:
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 3e38, -3e38, 1e-40])
+    _check(fuse, {n: f for n, f in ACTIVATIONS.items() if "backward" not in n}, x[None], x[None].flip(1))
