@@ -116,7 +116,7 @@ def structure(nodes: Sequence[Node], space: Space, results: Sequence[Value]) -> 
                 found.append((value.type, in_program(value).type))
             found.append(values[value])
             found += [
-                (named(dim.atoms), dim.size, dim.offset, dim.step, dim.sliced, dim.gathered)
+                (named(dim.atoms), dim.size, dim.offset, dim.step, dim.sliced, dim.gathered, dim.number)
                 for dim in access.dims
             ]
         values[node.out] = len(values)

@@ -214,11 +214,12 @@ class Body:
         return self._argument(access.base, self._layout.table(access))
 
     def _element(
-        self, s: Scalars, table: ir.Value, access: Access, domain: Sequence[int], index: Scalar
+        self, s: Scalars, table: ir.Value, access: Access, domain: Sequence[int], *indices: Scalar
     ) -> Scalar:
-        """The element of ``access`` at ``index``."""
+        """The element of ``access`` at ``indices``."""
         loops = self._layout.table(access).loops
-        positions = [s.position(index if loop is None else domain.index(loop)) for loop in loops]
+        computed = iter([indices[dim.number] for dim in access.dims if dim.gathered and dim.size != 1])
+        positions = [s.position(next(computed) if loop is None else domain.index(loop)) for loop in loops]
         return s.extract(table, positions, self._memory(access.base))
 
     def _write_region(
@@ -235,7 +236,7 @@ class Body:
         read = {load: s.load(argument, self._memory(load[0])) for load, argument in loaded}
         values: dict[Value, Scalar] = {}
 
-        def term_of(a: Access) -> Scalar | Callable[[Scalar], Scalar]:
+        def term_of(a: Access) -> Scalar | Callable[..., Scalar]:
             if a.gathers:
                 return partial(self._element, s, tables[a], a, nest.domain)
             return values[a.base] if a.base in values else read[a.base, self._view(a)]

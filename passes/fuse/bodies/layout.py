@@ -150,7 +150,7 @@ class Layout:
         return self._tensor(flat(self._space, access.dims), cut)
 
     def table(self, access: Access) -> Tensor:
-        """A tensor of which one dim is gathered."""
+        """A tensor of which dims are gathered."""
         dims: list[tuple[AnySize, int | None]] = []
         for dim in access.dims:
             if dim.gathered:

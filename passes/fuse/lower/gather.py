@@ -8,13 +8,14 @@ import torch
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.kern.size import AnySize
+from shardc.dialects.kern.size import AnySize, Size
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars
 from shardc.passes.fuse.lower.table import lowers, results
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
 
-Read = Callable[[Scalar], Scalar]
+Read = Callable[..., Scalar]
+"""Gives the element of a table at an i64 index for each of its dims that are indexed."""
 
 
 def outside(s: Scalars, index: Scalar, first: int, size: AnySize) -> Scalar:
@@ -95,14 +96,50 @@ def gather(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     return _gathered(b, call, index, table, dim, _out_of_bounds(table, dim))
 
 
-@lowers("aten.index.Tensor")
+@lowers("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Indexing by one tensor of integers."""
+    """Indexing by tensors of integers, of which those of several have their dims in common."""
     given = [dim for dim, i in enumerate(call["indices"]) if isinstance(i, TensorType)]
-    if len(given) != 1 or values[1].type.dtype not in (torch.int64, torch.int32):
-        raise NotLowered("is indexing by several tensors, or by truth values")
+    if not given or any(v.type.dtype not in (torch.int64, torch.int32) for v in values[1:]):
+        raise NotLowered("is indexing by truth values")
+    if len(given) > 1 or call.target == "aten._unsafe_index.Tensor":
+        return [_at_several(b, call, values, given)]
     (dim,) = given
     return _rows(b, call, values, dim, _out_of_bounds(values[0], dim), negative=True)
+
+
+def _at_several(b: Builder, call: OpCall, values: Sequence[Value], given: list[int]) -> Value:
+    """The dims of the indices stand where the first of them does, or first, unless these are neighbours."""
+    table, *indices = values
+    (type_,), shape = results(call), table.type.shape
+    if any(isinstance(n, Size) for v in values for n in v.type.shape):
+        raise NotLowered("counts from the end of a dim of symbolic size")
+    common = torch.broadcast_shapes(*(v.type.shape for v in indices))
+    neighbours = given == list(range(given[0], given[-1] + 1))
+    start = given[0] if neighbours else 0
+    others = [d for d in range(len(shape)) if d not in given]
+    place = {d: at if at < start else at + len(common) for at, d in enumerate(others)}
+    behind = len(type_.shape) - start - len(common)
+    seen = [b.seen(v, (*v.type.shape, *[1] * behind)) for v in indices]
+
+    def checked(size: int) -> Callable[[Scalars, Scalar], Scalar]:
+        return lambda s, at: outside(s, s.cast(at, torch.int64), -size, size)
+
+    def compute(s: Scalars, *terms: Scalar | Read) -> Scalar:
+        *ats, read = terms
+        assert not isinstance(read, Scalar)
+        found = []
+        for dim, at in zip(given, ats, strict=True):
+            assert isinstance(at, Scalar)
+            at, size = s.cast(at, torch.int64), shape[dim]
+            at = s.select(s.compare("lt", at, 0), s.add(at, size), at)
+            found.append(s.maximum(s.minimum(at, size - 1), 0))
+        return s.cast(read(*found), s.compute)
+
+    if call.target == "aten.index.Tensor":
+        for dim, v in zip(given, indices, strict=True):
+            b.check(v, checked(shape[dim]), _out_of_bounds(table, dim), sizes=[])
+    return b.point(compute, seen, type_, tables=[(table, [place.get(d) for d in range(len(shape))])])
 
 
 def _out_of_bounds(table: Value, dim: int) -> str:

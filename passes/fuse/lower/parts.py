@@ -8,6 +8,7 @@ different sizes are read at computed indices, all of them for each element: that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import accumulate
 from math import prod
 
@@ -17,6 +18,7 @@ from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.grouping.legal import MIN_RUN
 from shardc.passes.fuse.lower.gather import Read, outside, picked
+from shardc.passes.fuse.lower.moves import static
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars
 from shardc.passes.fuse.lower.table import lowers, results
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
@@ -120,14 +122,32 @@ def slice_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
 
 @lowers("aten.constant_pad_nd")
 def pad(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """One dim longer, or shorter, at its two ends."""
+    """Dims longer, or shorter, at their two ends."""
     (x,), (type_,) = values, results(call)
     rank, ends = len(type_.shape), list(zip(call["pad"][::2], call["pad"][1::2], strict=True))
     padded = [(rank - 1 - d, before) for d, (before, after) in enumerate(ends) if before or after]
-    if len(padded) != 1 or not isinstance(call["value"], int | float | bool):
-        raise NotLowered("pads several dims, or none")
+    if not padded or not isinstance(call["value"], int | float | bool):
+        raise NotLowered("pads no dim")
+    if len(padded) > 1 or padded[0][0] == rank - 1:
+        return [_surrounded(b, x, type_, dict(padded), call["value"])]
     ((dim, before),) = padded
     return [_placed(b, [x], [before], type_, dim, call["value"])]
+
+
+def _surrounded(b: Builder, x: Value, type_: TensorType, before: dict[int, int], rest: float) -> Value:
+    """``x`` with ``rest`` around it, from the places ``before`` on in the dims that these name."""
+    static(x.type, type_)
+    dims = sorted(before)
+    kept = [None if d in before else d for d in range(len(type_.shape))]
+
+    def compute(s: Scalars, read: Read, *places: Scalar) -> Scalar:
+        ats = [s.sub(place, before[d]) for d, place in zip(dims, places, strict=True)]
+        beyond = [outside(s, at, 0, x.type.shape[d]) for d, at in zip(dims, ats, strict=True)]
+        is_out = reduce(lambda a, c: s.bit("or", a, c), beyond)
+        inner = [s.select(out, 0, at) for out, at in zip(beyond, ats, strict=True)]
+        return s.select(is_out, rest, s.cast(read(*inner), s.compute))
+
+    return b.point(compute, [], type_, indices=[[d] for d in dims], tables=[(x, kept)])
 
 
 @lowers("aten.select_backward")

@@ -26,7 +26,7 @@ class NotLowered(Exception):
 
 
 Table = tuple[Value, Sequence[int | None]]
-"""A tensor read at a computed index: the result's dim for each of its dims, None for the one indexed."""
+"""A tensor read at computed indices: the result's dim for each of its dims, None for those indexed."""
 
 
 @dataclass
@@ -51,8 +51,8 @@ class Builder:
     ) -> Value:
         """A pointwise op on ``inputs``, broadcast to ``type_``, in ``dtype`` (default: as ATen would).
 
-        After the operands ``compute`` takes a function for each of ``tables``, which gives the element at an
-        i64 index in bounds, then the row-major index (i64) over each group of dims of ``indices``.
+        After the operands ``compute`` takes a function for each of ``tables``, which gives the element at i64
+        indices in bounds, then the row-major index (i64) over each group of dims of ``indices``.
         """
         if type_.dtype not in ELEMENTS:
             raise NotLowered(f"makes {type_.dtype}")
@@ -67,7 +67,8 @@ class Builder:
             accesses.append(access(space, value, read))
         for value, dims_of in tables:
             read = [() if d is None else dims[d] for d in dims_of]
-            accesses.append(access(space, value, read, gathered=list(dims_of).index(None)))
+            gathered = [at for at, d in enumerate(dims_of) if d is None]
+            accesses.append(access(space, value, read, gathered))
         computes = dtype or wide(type_.dtype)
         groups = tuple(tuple(a for d in group for a in dims[d]) for group in indices)
         made = Node(self.call, accesses, Value(type_), dims, computes, space, compute, sizes=tuple(sizes))
@@ -182,23 +183,26 @@ def _viewed(x: Value, shape: tuple[AnySize, ...]) -> Value:
     return Value(sized(shape, x.type.dtype), None, View.reshaped(x, shape), x.node)
 
 
-def access(space: Space, value: Value, read: Sequence[Atoms], gathered: int | None = None) -> Access:
+def access(space: Space, value: Value, read: Sequence[Atoms], gathered: Sequence[int] = ()) -> Access:
     """The access behind views: of the tensor, or the part, that ``value`` is seen of by an index map.
 
-    Dim ``gathered`` is read at a computed index. Raises NotLowered for a dtype that kernels do not take.
+    Dims ``gathered`` are read at computed indices. Raises NotLowered for a dtype that kernels do not take.
     """
     if value.type.dtype not in ELEMENTS:
         raise NotLowered(f"reads {value.type.dtype}")
     sizes = enumerate(zip(read, value.type.shape, strict=True))
-    dims = tuple(Dim(atoms, size, gathered=d == gathered) for d, (atoms, size) in sizes)
+    numbers = {d: number for number, d in enumerate(gathered)}
+    dims = tuple(
+        Dim(atoms, size, gathered=d in numbers, number=numbers.get(d, 0)) for d, (atoms, size) in sizes
+    )
     while value.view is not None and not (value.ir is not None and value.view.is_apart):
         trial = space.joined(Space())
         try:
             seen = value.view.through(trial, dims)
         except Mismatch:
             break
-        if gathered is not None and (
-            any(dim.sliced or dim.parts for dim in seen) or not any(dim.gathered for dim in seen)
+        if gathered and (
+            any(dim.sliced or dim.parts for dim in seen) or sum(dim.gathered for dim in seen) != len(gathered)
         ):
             break
         dims = seen

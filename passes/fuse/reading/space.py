@@ -27,7 +27,7 @@ class Dim:
     """How an access reads one dim of a tensor: element ``offset + step * (the atoms' index)`` of ``size``.
 
     ``sliced``: it does not read all of them. ``parts``: the dim is row-major made of these, each read in its
-    own way. ``gathered``: it reads one element, at an index that is computed.
+    own way. ``gathered``: it reads one element, at the computed index ``number`` among those of the access.
     """
 
     atoms: Atoms
@@ -37,6 +37,7 @@ class Dim:
     sliced: bool = False
     parts: tuple[Dim, ...] = ()
     gathered: bool = False
+    number: int = 0
 
     @property
     def plain(self) -> bool:

@@ -56,6 +56,11 @@ def test_activations_and_losses(check: Check) -> None:
 
 
 @pytest.mark.slow
+def test_data_movement(check: Check) -> None:
+    _all(check, more.MOVES, more.PIXELS)
+
+
+@pytest.mark.slow
 def test_integers(check: Check) -> None:
     made_of_floats = ("true div", "float", "exp", "mixed")
     functions = {n: f for n, f in lowered.INTEGERS.items() if n not in made_of_floats}

@@ -1,4 +1,4 @@
-"""Functions of tensors that each lower to a kernel, several to a graph: activations, losses, data movement."""
+"""Functions of tensors that each lower to a kernel: activations, losses, data movement, reductions."""
 
 from __future__ import annotations
 
@@ -80,3 +80,33 @@ LOSSES: Functions = {
     ),
 }
 """Of two tensors of one shape: reductions of all kinds, and gradients."""
+
+PIXELS = torch.linspace(-2, 3, 2 * 4 * 5 * 6).reshape(2, 4, 5, 6).sin()
+
+
+def _counted(count: int) -> Tensor:
+    return torch.arange(count)
+
+
+MOVES: Functions = {
+    "roll": lambda x: torch.roll(x, (2, -1, 3), (1, 2, 1)),
+    "roll and windows": lambda x: (
+        torch.roll(x, 1, 2)[:, :, 1:].unflatten(2, (2, 2)).permute(0, 2, 1, 3, 4) * 2
+    ),
+    "flip": lambda x: torch.flip(x, (1, -1)),
+    "flip of what is made": lambda x: torch.flip(x * 2, (-1,)) + x,
+    "pad": lambda x: F.pad(x, (1, 2, 0, 3, 2, -1), value=7.0),
+    "pad the last dim": lambda x: F.pad(x * 2, (1, -2)) + 1,
+    "reflection": lambda x: F.pad(x, (2, 1, 3, 0), mode="reflect"),
+    "replication": lambda x: F.pad(x, (2, 1, -1, 3), mode="replicate"),
+    "unfold": lambda x: x.unfold(2, 3, 2) * 2,
+    "unfold what is made": lambda x: (x + 1).unfold(3, 4, 1) * 2,
+    "pixel shuffle": lambda x: F.pixel_shuffle(x, 2),
+    "pixel unshuffle": lambda x: F.pixel_unshuffle(x[:, :, :4], 2),
+    "repeat": lambda x: x.repeat(3, 1, 2, 1, 2),
+    "nearest": lambda x: aten._unsafe_index(x, [None, None, _counted(10)[:, None] // 2, _counted(12) // 2]),
+    "index by two": lambda x: x[:, _counted(6).reshape(2, 3) - 2, _counted(3) * 2 - 3] * 2,
+    "index by two apart": lambda x: x[_counted(2), :, _counted(4)[:, None] - 2],
+    "index behind a view": lambda x: x.permute(3, 0, 2, 1)[_counted(6), :, _counted(6) - 4],
+}
+"""Of a tensor of pixels."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .conftest import assert_near
-from .more_functions import ACTIVATIONS, LOSSES, Functions, X, Y
+from .more_functions import ACTIVATIONS, LOSSES, MOVES, PIXELS, Functions, X, Y
 
 FLOATS = [torch.float32, torch.bfloat16]
 VIEWS = {"aten.select.int", "aten.permute", "aten.view"}
@@ -38,6 +38,10 @@ def test_activations(fuse: Any, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_losses(fuse: Any, dtype: torch.dtype) -> None:
     _check(fuse, LOSSES, X.to(dtype), Y.to(dtype))
+
+
+def test_data_movement(fuse: Any) -> None:
+    _check(fuse, MOVES, PIXELS)
 
 
 def test_activations_of_infinities_and_nans(fuse: Any) -> None:
