@@ -301,7 +301,7 @@ class Body:
                 value: ir.Attribute = ir.FloatAttr.get(element, _START[node.reduce])
             else:
                 bounds = torch.iinfo(node.dtype)
-                starts = {"sum": 0, "max": bounds.min, "min": bounds.max}
+                starts = {"sum": 0, "product": 1, "max": bounds.min, "min": bounds.max}
                 value = ir.IntegerAttr.get(element, starts[node.reduce])
         operands = [self._op("arith.constant", element, [], {"value": value}), made]
         attributes, loc = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1], self._context)}, self._loc
@@ -314,5 +314,5 @@ class Body:
         return fill.result
 
 
-_START = {"sum": 0.0, "max": -inf, "min": inf}
-_COMBINE = {"sum": Scalars.add, "max": Scalars.maximum, "min": Scalars.minimum}
+_START = {"sum": 0.0, "product": 1.0, "max": -inf, "min": inf}
+_COMBINE = {"sum": Scalars.add, "product": Scalars.mul, "max": Scalars.maximum, "min": Scalars.minimum}

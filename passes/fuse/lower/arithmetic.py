@@ -93,25 +93,6 @@ def clamp(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     return [point(b, call, values, compute)]
 
 
-def _remainder(s: Scalars, x: Operand, y: Operand) -> Scalar:
-    """With the sign of the divisor."""
-    rest, divisor = s.op("arith.remf", s.pair(x, y), s.compute), s.cast(y, s.compute)
-    signs = s.bit("xor", s.compare("lt", divisor, 0.0), s.compare("lt", rest, 0.0))
-    return s.select(s.bit("and", s.compare("ne", rest, 0.0), signs), s.add(rest, divisor), rest)
-
-
-@lowers("aten.remainder.Scalar", "aten.remainder.Tensor", "aten.fmod.Scalar", "aten.fmod.Tensor")
-def remainder(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Of floats: integers must fail on 0."""
-    if not results(call)[0].dtype.is_floating_point:
-        raise NotLowered("divides integers by what may be 0")
-    if "fmod" in call.target:
-        return [
-            point(b, call, values, lambda s, x, y: s.op("arith.remf", s.pair(x, y), s.compute), heavy=True)
-        ]
-    return [point(b, call, values, _remainder, heavy=True)]
-
-
 @lowers(
     *(f"aten.{name}.{kind}" for name in ("__lshift__", "__rshift__") for kind in ("Scalar", "Tensor")),
     *(f"aten.bitwise_{to}_shift.{kind}" for to in ("left", "right") for kind in ("Tensor_Scalar", "Tensor")),

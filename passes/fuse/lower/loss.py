@@ -11,7 +11,7 @@ from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.lower.gather import Read, outside, picked
 from shardc.passes.fuse.lower.math import sigmoid
-from shardc.passes.fuse.lower.reduction import divided, finished
+from shardc.passes.fuse.lower.reduction import divided, finished, summed
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.lower.table import lowers, results
 from shardc.passes.fuse.reading.builder import Builder
@@ -66,7 +66,7 @@ def nll_loss(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | 
 
 
 def _summed(b: Builder, x: Value) -> Value:
-    return b.reduce("sum", x, range(len(x.type.shape))) if x.type.shape else x
+    return summed(b, x, range(len(x.type.shape))) if x.type.shape else x
 
 
 @lowers("aten.nll_loss_backward", "aten.nll_loss2d_backward")

@@ -119,7 +119,8 @@ def _as_view(
 ) -> list[Value]:
     """``x`` seen by factors: words are dims, letters the factors of them."""
     static(x.type, type_)
-    view = View(x, *(tuple(map(tuple, dims.split())) for dims in (operand, result)), tuple(sizes.items()))
+    of_operand, of_result = (tuple(map(tuple, dims.split())) for dims in (operand, result))
+    view = View(x, of_operand, of_result, tuple(sizes.items()))
     seen = Value(TensorType(type_.shape, x.type.dtype), None, view, x.node)
     return [b.point(lambda s, v: s.cast(v, s.compute), [seen], type_)]
 

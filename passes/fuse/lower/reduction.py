@@ -1,9 +1,11 @@
-"""Sums, means, extrema and variances over dims. Sums of floats are taken in f32 at least."""
+"""Sums, products, means, extrema with their places, norms and variances over dims. Sums of floats are taken
+in f32 at least.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 
 import torch
 
@@ -11,10 +13,14 @@ from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import AnySize
-from shardc.passes.fuse.lower.scalars import wide
+from shardc.passes.fuse.grouping.legal import MAX_SERIAL
+from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.lower.table import lowers, results
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
+
+LONGEST_ROW, SHORTEST_ROW = 1 << 13, 64
+"""Elements of the rows that a sum of all elements is taken by."""
 
 
 def _reduced_dims(call: OpCall) -> list[int]:
@@ -43,7 +49,37 @@ def finished(b: Builder, x: Value, type_: TensorType) -> Value:
 def total(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     (type_,) = results(call)
     x = converted(b, values[0], wide(type_.dtype)) if type_.dtype != values[0].type.dtype else values[0]
-    return [finished(b, b.reduce("sum", x, _reduced_dims(call), wide(type_.dtype)), type_)]
+    return [finished(b, summed(b, x, _reduced_dims(call), wide(type_.dtype)), type_)]
+
+
+def summed(b: Builder, x: Value, dims: Sequence[int], dtype: torch.dtype | None = None) -> Value:
+    """The sum over ``dims``. One of more than MAX_SERIAL elements to one number is the sum of sums of rows: a
+    kernel adds up its rows on all threads, in an order that depends on their number alone.
+    """
+    shape = x.type.shape
+    rows = _rows(shape) if len(dims) == len(shape) else None
+    if rows is None:
+        return b.reduce("sum", x, dims, dtype)
+    of_rows = b.reduce("sum", b.seen(x, rows), [1], dtype)
+    return b.reduce("sum", of_rows, [0], dtype)
+
+
+def _rows(shape: Sequence[AnySize]) -> tuple[int, int] | None:
+    """Rows of at most :data:`LONGEST_ROW` elements, the longest that do not cut a dim up, unless those are
+    shorter than :data:`SHORTEST_ROW`; None for a tensor that needs none, or has no such rows.
+    """
+    sizes = [n for n in shape if isinstance(n, int)]
+    count = prod(sizes)
+    if len(sizes) < len(shape) or count <= MAX_SERIAL:
+        return None
+    row = 1
+    for size in reversed(sizes):
+        if row * size > LONGEST_ROW:
+            if row < SHORTEST_ROW:
+                row *= max(n for n in range(1, LONGEST_ROW // row + 1) if size % n == 0)
+            break
+        row *= size
+    return (count // row, row) if row >= SHORTEST_ROW else None
 
 
 @lowers("aten.mean", "aten.mean.dim")
@@ -53,20 +89,109 @@ def mean(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 def mean_over(b: Builder, x: Value, dims: Sequence[int], dtype: torch.dtype) -> Value:
-    return divided(b, b.reduce("sum", x, dims, dtype), prod(x.type.shape[d] for d in dims))
+    return divided(b, summed(b, x, dims, dtype), prod(x.type.shape[d] for d in dims))
 
 
 def divided(b: Builder, x: Value, count: AnySize) -> Value:
     return b.point(lambda s, v: s.div(v, s.size(count, v.dtype)), [x], x.type, sizes=[count])
 
 
-@lowers("aten.amax", "aten.amin")
+@lowers("aten.amax", "aten.amin", "aten.max", "aten.min")
 def extremum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """NaN if there is any."""
     if values[0].type.dtype == torch.bool:
         raise NotLowered("is an extremum of booleans")
-    kind = "max" if call.target == "aten.amax" else "min"
+    kind = "max" if "max" in call.target else "min"
     return [finished(b, b.reduce(kind, values[0], _reduced_dims(call)), results(call)[0])]
+
+
+@lowers("aten.max.dim", "aten.min.dim", "aten.argmax", "aten.argmin")
+def placed_extremum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """An extremum, and the first place that has it; the first NaN's if there is any."""
+    (x,), dims, types = values, _reduced_dims(call), results(call)
+    size = prod(x.type.shape[d] for d in dims)
+    if x.type.dtype == torch.bool or not isinstance(size, int) or size >= 1 << 31 or not x.type.shape:
+        raise NotLowered("is an extremum of booleans, or of a size that is not known")
+    found = b.reduce("max" if "max" in call.target else "min", x, dims)
+    type_ = TensorType(x.type.shape, torch.int32)
+
+    def place(s: Scalars, v: Scalar, best: Scalar, index: Scalar) -> Scalar:
+        here = s.compare("eq", s.cast(v, best.dtype), best)
+        if v.dtype.is_floating_point:
+            here = s.bit("or", here, s.compare("ne", v, v))
+        return s.select(here, s.cast(index, torch.int32), size - 1)
+
+    places = b.point(place, [x, found], type_, dtype=torch.int32, indices=[dims])
+    first = finished(b, b.reduce("min", places, dims), types[-1])
+    return [first] if len(types) == 1 else [finished(b, found, types[0]), first]
+
+
+@lowers(*(f"aten.{name}{kind}" for name in ("any", "all") for kind in ("", ".dim", ".dims")))
+def truth(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    (x,), (type_,) = values, results(call)
+    ones = TensorType(x.type.shape, torch.int32)
+
+    def one(s: Scalars, v: Scalar) -> Scalar:
+        return s.cast(s.cast(v, torch.bool), torch.int32)
+
+    x = b.point(one, [x], ones, dtype=torch.int32)
+    return [finished(b, b.reduce("max" if "any" in call.target else "min", x, _reduced_dims(call)), type_)]
+
+
+@lowers("aten.prod", "aten.prod.dim_int")
+def product(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    (type_,) = results(call)
+    dtype = wide(type_.dtype)
+    x = converted(b, values[0], dtype)
+    return [finished(b, b.reduce("product", x, _reduced_dims(call), dtype), type_)]
+
+
+@lowers("aten.logsumexp")
+def log_of_sum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """Less the largest element, unless that is infinite."""
+    (x,), (type_,) = values, results(call)
+    if not x.type.dtype.is_floating_point:
+        raise NotLowered("is of integers")
+    dims, dtype = _reduced_dims(call), wide(type_.dtype)
+    most = b.reduce("max", x, dims)
+
+    def finite(s: Scalars, m: Scalar) -> Scalar:
+        return s.select(s.compare("eq", s.math("absf", m), inf), 0, m)
+
+    def power(s: Scalars, v: Scalar, m: Scalar) -> Scalar:
+        return s.math("exp", s.sub(s.cast(v, dtype), finite(s, m)))
+
+    powers = b.point(power, [x, most], TensorType(x.type.shape, dtype), dtype=dtype, heavy=True)
+    total = b.reduce("sum", powers, dims, dtype)
+
+    def logarithm(s: Scalars, t: Scalar, m: Scalar) -> Scalar:
+        return s.add(s.math("log", t), finite(s, m))
+
+    return [finished(b, b.point(logarithm, [total, most], total.type, heavy=True), type_)]
+
+
+@lowers("aten.linalg_vector_norm", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim")
+def norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """Of powers 1, 2 and infinity."""
+    (x,), (type_,) = values, results(call)
+    power = call["ord" if "linalg" in call.target else "p"]
+    power = 2 if power is None else power
+    if power not in (1, 2, inf, -inf) or not type_.dtype.is_floating_point or x.type.dtype != type_.dtype:
+        raise NotLowered("is a norm of a power that is not 1, 2 or infinity, or in another dtype")
+    dims, dtype = _reduced_dims(call), wide(type_.dtype)
+
+    def term(s: Scalars, v: Scalar) -> Scalar:
+        v = s.cast(v, dtype)
+        return s.mul(v, v) if power == 2 else s.math("absf", v)
+
+    terms = b.point(term, [x], TensorType(x.type.shape, dtype), dtype=dtype)
+    if power in (1, 2):
+        made = summed(b, terms, dims, dtype)
+    else:
+        made = b.reduce("max" if power > 0 else "min", terms, dims, dtype)
+    if power == 2:
+        made = b.point(lambda s, v: s.math("sqrt", v), [made], made.type, dtype=dtype)
+    return [finished(b, made, type_)]
 
 
 @lowers("aten.var.correction", "aten.var_mean.correction")

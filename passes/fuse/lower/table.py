@@ -136,12 +136,19 @@ ALONE = frozenset(
         "native_group_norm_backward native_layer_norm native_layer_norm_backward sigmoid silu",
         "slice_backward sum.dim_IntList tanh var.correction var_mean.correction where.ScalarOther",
         "where.ScalarSelf where.self",
+        "celu elu elu_backward isinf log_sigmoid_backward log_sigmoid_forward logaddexp mish mish_backward",
+        "_prelu_kernel_backward softplus softplus_backward xlogy.Tensor",
+        "binary_cross_entropy_with_logits huber_loss huber_loss_backward mse_loss mse_loss_backward",
+        "smooth_l1_loss smooth_l1_loss_backward soft_margin_loss",
+        "any.dim argmax argmin linalg_vector_norm logsumexp max.dim min.dim norm.ScalarOpt_dim",
+        "_unsafe_index.Tensor pixel_shuffle pixel_unshuffle reflection_pad2d repeat",
+        "avg_pool2d avg_pool2d_backward max_pool2d_with_indices max_pool2d_with_indices_backward",
     )
     for name in names.split()
 )
 """Calls that become kernels even where they share none: ATen took longer, on one thread with 512 x 1024 f32
 (exp 3.0 times as long, where 7.7, softmax 1.5, layer norm 1.6, its gradient 2.0, a sum over rows 2.2; not so
-gelu, sums of two, amax, copies).
+gelu, sums of two, amax, copies). The last seven lines are what ``test/bench/kernel_alone.py`` measured.
 """
 ALONE_ELEMENTS = 1 << 12
 """Elements that such a call reads at least: with fewer it is the call itself that takes the time."""

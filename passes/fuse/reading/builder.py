@@ -76,9 +76,9 @@ class Builder:
         return self._add(made)
 
     def reduce(self, kind: str, x: Value, dims: Sequence[int], dtype: torch.dtype | None = None) -> Value:
-        """The ``sum``, ``max`` or ``min`` of ``x`` over ``dims``, which stay with size 1; 16 bits in f32.
+        """The ``sum``, ``product``, ``max`` or ``min`` of ``x`` over ``dims``, which stay with size 1.
 
-        Over dims of one element each it is pointwise.
+        16 bits are reduced in f32. Over dims of one element each it is pointwise.
         """
         dtype = dtype or wide(x.type.dtype)
         if all(x.type.shape[d] == 1 for d in dims):

@@ -12,7 +12,7 @@ from test_lowered_graphs import check
 sys.path.append(str(Path(__file__).parents[2] / "passes" / "fuse"))
 import more_functions as more
 
-FEW = ("elu", "softplus backward", "remainder", "log sigmoid")
+FEW = ("elu", "softplus backward", "xlogy", "log sigmoid")
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -30,6 +30,21 @@ def test_losses(name: str) -> None:
 )
 def test_data_movement(name: str, threads: int) -> None:
     check(more.MOVES[name], more.PIXELS)
+
+
+@pytest.mark.parametrize("name", list(more.POOLS)[1:2])
+def test_pools(name: str, threads: int) -> None:
+    check(more.POOLS[name], more.PIXELS)
+
+
+@pytest.mark.parametrize("name", ["argmax", "any and all", "logsumexp", "norm"])
+def test_reductions(name: str) -> None:
+    check(more.REDUCTIONS[name], more.X, more.Y)
+
+
+@pytest.mark.parametrize("shape", [(300, 1000), (200_000,), (131_072, 3)])
+def test_sums_of_many_elements_to_one(shape: tuple[int, ...], threads: int) -> None:
+    check(torch.nn.functional.mse_loss, torch.randn(shape), torch.randn(shape), kernels=1)
 
 
 def test_wide_rows_of_moved_data() -> None:

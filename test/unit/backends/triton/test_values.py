@@ -57,7 +57,13 @@ def test_activations_and_losses(check: Check) -> None:
 
 @pytest.mark.slow
 def test_data_movement(check: Check) -> None:
-    _all(check, more.MOVES, more.PIXELS)
+    _all(check, more.MOVES | more.POOLS, more.PIXELS)
+
+
+@pytest.mark.slow
+def test_reductions_to_places_and_of_many_elements(check: Check) -> None:
+    _all(check, more.REDUCTIONS, more.X, more.Y)
+    check(F.mse_loss, torch.randn(300, 1000), torch.randn(300, 1000))
 
 
 @pytest.mark.slow

@@ -45,8 +45,7 @@ ACTIVATIONS: Functions = {
     "sign": lambda x, y: torch.sign(x) + torch.sgn(y),
     "isinf": lambda x, y: torch.isinf(x),
     "nan to num": lambda x, y: torch.nan_to_num(x, 0.5, 7.0, -3.0),
-    "remainder": lambda x, y: torch.remainder(x, y) + torch.remainder(x, -0.75),
-    "fmod": lambda x, y: torch.fmod(x, y) + torch.fmod(x, 0.75),
+    "shifts": lambda x, y: (x.to(torch.int64) << 3) + (x.to(torch.int32) >> y.to(torch.int32)),
     "xlogy": lambda x, y: torch.xlogy(x, y.abs()) + torch.xlogy(0.0, y.abs()),
     "logaddexp": lambda x, y: torch.logaddexp(x, y),
 }
@@ -108,5 +107,40 @@ MOVES: Functions = {
     "index by two": lambda x: x[:, _counted(6).reshape(2, 3) - 2, _counted(3) * 2 - 3] * 2,
     "index by two apart": lambda x: x[_counted(2), :, _counted(4)[:, None] - 2],
     "index behind a view": lambda x: x.permute(3, 0, 2, 1)[_counted(6), :, _counted(6) - 4],
+}
+"""Of a tensor of pixels."""
+
+REDUCTIONS: Functions = {
+    "max": lambda x, y: tuple(x.max(1)),
+    "min": lambda x, y: tuple(torch.min(x.round(), -1, keepdim=True)),
+    "largest": lambda x, y: x.max(),
+    "argmax": lambda x, y: (x.argmax(1), y.round().argmin(1, keepdim=True), x.round().argmax()),
+    "any and all": lambda x, y: ((x > 1).any(1), (x > 1).all(0), x.any(), (y < 9).all()),
+    "product": lambda x, y: ((x * 0.1).prod(1), x.prod()),
+    "logsumexp": lambda x, y: torch.logsumexp(x, (0, 1)) + torch.logsumexp(y, 1, keepdim=True),
+    "norm": lambda x, y: (x.norm(dim=1), torch.linalg.vector_norm(y, 1, 0), y.norm(float("inf"))),
+}
+"""Of two tensors of one shape."""
+
+
+def _pooled(kernel: int, stride: int, padding: int) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    def pools(x: Tensor) -> tuple[Tensor, ...]:
+        window = [kernel] * 2, [stride] * 2, [padding] * 2
+        most, at = aten.max_pool2d_with_indices(x, *window)
+        mean = aten.avg_pool2d(x, *window)
+        inside = aten.avg_pool2d(x, *window, False, False)
+        return (
+            *(most, at, mean, inside, aten.avg_pool2d(x[0], *window, False, True, 3)),
+            aten.max_pool2d_with_indices_backward(mean, x, *window, [1, 1], False, at),
+            aten.avg_pool2d_backward(most, x, *window, False, True, None),
+            aten.avg_pool2d_backward(most, x, *window, False, False, None),
+        )
+
+    return pools
+
+
+POOLS: Functions = {
+    f"windows of {k} by {stride}, padded {pad}": _pooled(k, stride, pad)
+    for k, stride, pad in [(2, 2, 0), (3, 2, 1), (3, 1, 1), (2, 3, 0)]
 }
 """Of a tensor of pixels."""

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from .conftest import assert_near
-from .more_functions import ACTIVATIONS, LOSSES, MOVES, PIXELS, Functions, X, Y
+from .more_functions import ACTIVATIONS, LOSSES, MOVES, PIXELS, POOLS, REDUCTIONS, Functions, X, Y
 
 FLOATS = [torch.float32, torch.bfloat16]
+aten = torch.ops.aten
 VIEWS = {"aten.select.int", "aten.permute", "aten.view"}
 
 
@@ -40,8 +41,20 @@ def test_losses(fuse: Any, dtype: torch.dtype) -> None:
     _check(fuse, LOSSES, X.to(dtype), Y.to(dtype))
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_reductions_of_rows(fuse: Any, dtype: torch.dtype) -> None:
+    _check(fuse, REDUCTIONS, X.to(dtype), Y.to(dtype))
+
+
 def test_data_movement(fuse: Any) -> None:
     _check(fuse, MOVES, PIXELS)
+
+
+def test_pools(fuse: Any) -> None:
+    x = PIXELS.clone()
+    x[0, 1, 2, 3], x[1, 0, :3] = float("nan"), -float("inf")
+    _check(fuse, POOLS, PIXELS.round(decimals=1))
+    _check(fuse, {"special": lambda x: aten.max_pool2d_with_indices(x, [3, 3], [1, 1], [1, 1])}, x)
 
 
 def test_activations_of_infinities_and_nans(fuse: Any) -> None:
