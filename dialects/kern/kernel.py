@@ -25,7 +25,7 @@ from shardc.dialects.kern.body import check_body_op
 from shardc.dialects.kern.config import config, read_config
 from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.size import AnySize, Symbol, read_shape, shape_map
-from shardc.dialects.kern.types import ELEMENTS, read_builtin
+from shardc.dialects.kern.types import ELEMENTS, builtin_type
 from shardc.dialects.kern.yield_op import YieldOp, yielded_values
 
 NAME = "kern.name"
@@ -155,7 +155,7 @@ def _expect(what: str, types: Sequence[TensorType], values: Sequence[ir.Value]) 
     if len(types) != len(values):
         raise Illegal(f"must have {len(types)} {what}s, not {len(values)}")
     for number, (type_, value) in enumerate(zip(types, values, strict=True)):
-        if read_builtin(value.type) != type_:
+        if value.type != builtin_type(type_, value.type.context):
             raise Illegal(f"{what} {number} must be the builtin tensor of {type_}, not {value.type}")
 
 

@@ -1,6 +1,7 @@
 """Value tensors of the torch dialect as the builtin tensors of a kernel's body, and back.
 
-Shapes are the same. Integers are signless, booleans are bytes of 0 or 1 (as in a torch tensor's memory).
+Shapes are the same. Integers are signless, booleans are bytes of 0 or 1 (as in a torch tensor's memory). So
+a byte of a body is a truth value, an int8 or a uint8: the kernel's own types tell which.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ ELEMENTS = {
     torch.bfloat16: "bf16",
     torch.float32: "f32",
     torch.float64: "f64",
+    torch.int8: "i8",
+    torch.uint8: "i8",
+    torch.int16: "i16",
     torch.int32: "i32",
     torch.int64: "i64",
     torch.bool: "i8",
@@ -54,7 +58,10 @@ def check_dtype(role: str, dtype: torch.dtype, allowed: Sequence[torch.dtype]) -
 
 
 def read_builtin(type_: ir.Type) -> TensorType | None:
-    """Shape (None for ``?``) and dtype of a builtin tensor of :data:`ELEMENTS`; None for other types."""
+    """Shape (None for ``?``) and dtype of a builtin tensor of :data:`ELEMENTS`; None for other types.
+
+    Bytes count as truth values.
+    """
     if not isinstance(type_, ir.RankedTensorType):
         return None
     tensor = ir.RankedTensorType(type_)

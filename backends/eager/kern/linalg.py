@@ -19,7 +19,7 @@ from shardc.backends.body.handlers import handlers
 from shardc.backends.eager.aten import WIDE
 from shardc.backends.eager.kern.scalar_ops import EVALUATE, REDUCE, attribute_value
 from shardc.dialects.kern.generic import GenericLoops, Join, loop_of
-from shardc.dialects.kern.kernel import checks, kernel_body
+from shardc.dialects.kern.kernel import checks, kernel_body, result_types
 from shardc.dialects.kern.types import read_builtin
 from shardc.runtime.kernels.kernel_call import check
 
@@ -31,7 +31,8 @@ def run_kernel(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False
 
     Raises NotImplementedError for an op that it does not know, IndexOutOfRange where a check fails.
     """
-    results = _run(*kernel_body(op), operands, widen)
+    types = [WIDE.get(t.dtype, t.dtype) if widen else t.dtype for t in result_types(op)]
+    results = [_in_dtype(r, t) for r, t in zip(_run(*kernel_body(op), operands, widen), types, strict=True)]
     for number, message in checks(op).items():
         check(int(results[number].item()), message)
     return results
@@ -41,7 +42,14 @@ def run_function(function: ir.Operation, operands: Sequence[Tensor], widen: bool
     """Run a function of :func:`shardc.backends.body.extract.extract`; its checks are the caller's."""
     block = function.regions[0].blocks[0]
     *ops, last = (view.operation for view in block.operations)
-    return _run(list(block.arguments), ops, list(last.operands), operands, widen)
+    yielded = list(last.operands)
+    results = _run(list(block.arguments), ops, yielded, operands, widen)
+    return [r.to(_read_dtype(v.type, widen)) for r, v in zip(results, yielded, strict=True)]
+
+
+def _in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Bytes as what they stand for, everything else as it is."""
+    return x.view(torch.uint8) if dtype == torch.uint8 else x.to(dtype)
 
 
 def _run(
@@ -52,12 +60,12 @@ def _run(
     widen: bool,
 ) -> list[Tensor]:
     tensors = [v if isinstance(v, Tensor) else torch.tensor(v) for v in operands]
-    in_memory = [t.to(torch.int8) if t.dtype == torch.bool else t for t in tensors]
+    in_memory = [t.view(torch.int8) if t.dtype in (torch.bool, torch.uint8) else t for t in tensors]
     values: Environment = dict(zip(arguments, in_memory, strict=True))
     for inner in ops:
         made = _Body(values, widen).run(inner)
         values.update(zip(inner.results, made if isinstance(made, list) else [made], strict=True))
-    return [values[v].to(_read_dtype(v.type, widen)).clone() for v in yielded]
+    return [values[v].clone() for v in yielded]
 
 
 def _read_dtype(type_: ir.Type, widen: bool) -> torch.dtype:

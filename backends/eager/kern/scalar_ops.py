@@ -15,7 +15,14 @@ from shardc.backends.eager.aten import WIDE
 Evaluate = Callable[..., Tensor]
 
 _FLOATS = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}
-_INTS = {"i1": torch.bool, "i8": torch.int8, "i32": torch.int32, "i64": torch.int64, "index": torch.int64}
+_INTS = {
+    "i1": torch.bool,
+    "i8": torch.int8,
+    "i16": torch.int16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "index": torch.int64,
+}
 
 
 def attribute_value(op: ir.Operation, widen: bool) -> Tensor:
@@ -113,11 +120,19 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 _POWERS = ["exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt", "sqrt"]
 _SAME_NAME = [*_POWERS, "ceil", "copysign", "cos", "erf", "floor", "sin", "tan", "tanh", "trunc"]
 """Ops of ``math`` that torch has by the same name."""
-_CASTS = ["extf", "extsi", "extui", "fptosi", "index_cast", "sitofp", "truncf", "uitofp"]
+
+
+def _extend_unsigned(op: ir.Operation, widen: bool, x: Tensor) -> Tensor:
+    made = x.to(_dtype(op.results[0].type, widen))
+    return made if x.dtype == torch.bool else made & ((1 << 8 * x.dtype.itemsize) - 1)
+
+
+_CASTS = ["extf", "extsi", "fptosi", "index_cast", "sitofp", "truncf", "uitofp"]
 
 EVALUATE: dict[str, Evaluate] = {
     "arith.cmpf": _compare_floats,
     "arith.cmpi": _compare_ints,
+    "arith.extui": _extend_unsigned,
     "arith.trunci": _truncate_int,
     **{f"arith.{name}": _cast for name in _CASTS},
     **{f"math.{name}": _plain(getattr(torch, name)) for name in _SAME_NAME},

@@ -53,7 +53,7 @@ def launch_all(table, owner, aligned):
 
 def functions_text(name: str, pointers: Sequence[Pointer], body: Sequence[str], warps: int) -> str:
     """The functions of a flat kernel, and what launches them."""
-    types = [VALUES["i1" if p.element == "i8" else p.element] for p in pointers]
+    types = [VALUES[p.element] for p in pointers]
     loads = [
         f"{p.name} = tl.load(row_ptr + {2 + n}).to(tl.pointer_type({type_}))"
         for n, (p, type_) in enumerate(zip(pointers, types, strict=True))

@@ -11,7 +11,10 @@ from shardc.backends.triton.emit.text import TYPES, Names
 from shardc.dialects.kern.size import AnySize
 from shardc.dialects.kern.types import ELEMENTS
 
-DTYPES = {"i1": "torch.bool"} | {element: str(dtype) for dtype, element in ELEMENTS.items()}
+DTYPES = {element: str(dtype) for dtype, element in ELEMENTS.items()} | {
+    "i1": "torch.bool",
+    "i8": "torch.int8",
+}
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from torch_mlir import ir
 
 from shardc.dialects.kern.size import AnySize, evaluate
 
-_ELEMENTS: tuple[str, ...] = ("f16", "bf16", "f32", "f64", "i1", "i8", "i32", "i64")
-_SCALARS = ("float16", "bfloat16", "float32", "float64", "int1", "int8", "int32", "int64")
+_ELEMENTS: tuple[str, ...] = ("f16", "bf16", "f32", "f64", "i1", "i8", "i16", "i32", "i64")
+_SCALARS = ("float16", "bfloat16", "float32", "float64", "int1", "int8", "int16", "int32", "int64")
 TYPES: dict[str, str] = dict(
-    zip(_ELEMENTS, ("fp16", "bf16", "fp32", "fp64", "i1", "i1", "i32", "i64"), strict=True)
+    zip(_ELEMENTS, ("fp16", "bf16", "fp32", "fp64", "i1", "i8", "i16", "i32", "i64"), strict=True)
 )
-"""Element types of memory as Triton's signatures write them; a byte of a kernel's memory is a truth value."""
+"""Element types of memory as Triton's signatures write them; truth values are bytes in a kernel's memory."""
 VALUES = {element: f"tl.{scalar}" for element, scalar in zip(_ELEMENTS, _SCALARS, strict=True)}
 """Types of scalars inside a function."""
 

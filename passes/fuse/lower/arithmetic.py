@@ -18,11 +18,11 @@ def _scaled(s: Scalars, x: Operand, alpha: Operand) -> Operand:
 
 
 def _add(s: Scalars, x: Operand, y: Operand, alpha: Operand = 1) -> Scalar:
-    return s.bit("or", x, y) if s.compute.itemsize == 1 else s.add(x, _scaled(s, y, alpha))
+    return s.bit("or", x, y) if s.compute == torch.bool else s.add(x, _scaled(s, y, alpha))
 
 
 def _mul(s: Scalars, x: Operand, y: Operand) -> Scalar:
-    return s.bit("and", x, y) if s.compute.itemsize == 1 else s.mul(x, y)
+    return s.bit("and", x, y) if s.compute == torch.bool else s.mul(x, y)
 
 
 def _sign(s: Scalars, x: Scalar) -> Scalar:
@@ -106,9 +106,11 @@ def shift(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
     def compute(s: Scalars, x: Operand, by: Operand) -> Scalar:
         x, by = s.pair(x, by)
+        if dtype == torch.uint8:
+            x, by = s.cast(x, torch.int32), s.cast(by, torch.int32)
         beyond = s.bit("or", s.compare("lt", by, 0), s.compare("ge", by, bits))
         if left:
             return s.select(beyond, 0, s.op("arith.shli", [x, s.select(beyond, 0, by)], x.dtype))
-        return s.op("arith.shrsi", [x, s.select(beyond, bits - 1, by)], x.dtype)
+        return s.op("arith.shrsi", [x, s.select(beyond, x.dtype.itemsize * 8 - 1, by)], x.dtype)
 
     return [point(b, call, values, compute)]

@@ -24,7 +24,10 @@ pointwise("frac", lambda s, x: s.sub(x, s.math("trunc", x)))
 
 @lowers("aten.abs")
 def absolute(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    name = "absf" if results(call)[0].dtype.is_floating_point else "absi"
+    dtype = results(call)[0].dtype
+    if dtype == torch.uint8:
+        return [point(b, call, values, lambda s, x: x)]
+    name = "absf" if dtype.is_floating_point else "absi"
     return [point(b, call, values, lambda s, x: s.math(name, x))]
 
 

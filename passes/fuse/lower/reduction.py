@@ -101,8 +101,14 @@ def extremum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """NaN if there is any."""
     if values[0].type.dtype == torch.bool:
         raise NotLowered("is an extremum of booleans")
-    kind = "max" if "max" in call.target else "min"
-    return [finished(b, b.reduce(kind, values[0], _reduced_dims(call)), results(call)[0])]
+    kind, x = "max" if "max" in call.target else "min", _wide_integers(b, values[0])
+    return [finished(b, b.reduce(kind, x, _reduced_dims(call)), results(call)[0])]
+
+
+def _wide_integers(b: Builder, x: Value) -> Value:
+    """Integers of fewer bits than 32 as such of 32."""
+    narrow = not x.type.dtype.is_floating_point and x.type.dtype.itemsize < 4
+    return converted(b, x, torch.int32) if narrow else x
 
 
 @lowers("aten.max.dim", "aten.min.dim", "aten.argmax", "aten.argmin")
@@ -112,6 +118,7 @@ def placed_extremum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[V
     size = prod(x.type.shape[d] for d in dims)
     if x.type.dtype == torch.bool or not isinstance(size, int) or size >= 1 << 31 or not x.type.shape:
         raise NotLowered("is an extremum of booleans, or of a size that is not known")
+    x = _wide_integers(b, x)
     found = b.reduce("max" if "max" in call.target else "min", x, dims)
     type_ = TensorType(x.type.shape, torch.int32)
 
@@ -194,11 +201,12 @@ def norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     return [finished(b, made, type_)]
 
 
-@lowers("aten.var.correction", "aten.var_mean.correction")
+@lowers("aten.var.correction", "aten.var_mean.correction", "aten.var.dim")
 def variance(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """Two sums: of x, and of the squared distance to its mean."""
     dims, types = _reduced_dims(call), results(call)
-    correction = 1 if call["correction"] is None else call["correction"]
+    given = int(call["unbiased"]) if call.target == "aten.var.dim" else call["correction"]
+    correction = 1 if given is None else given
     freedom = prod(values[0].type.shape[d] for d in dims) - correction
     if isinstance(freedom, int) and freedom <= 0:
         raise NotLowered("has no degree of freedom")

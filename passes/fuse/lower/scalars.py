@@ -45,11 +45,24 @@ def _holds(dtype: torch.dtype, number: float) -> bool:
     return torch.tensor(number, dtype=dtype).double().item() == number
 
 
-def _binary(floats: str, ints: str = "") -> Callable[[Scalars, Operand, Operand], Scalar]:
-    """A method that makes ``arith.<floats>`` of two operands; of integers ``arith.<ints>``, if given."""
+def _wrapped(number: int, dtype: torch.dtype) -> int:
+    """The number of the same bits that has a sign."""
+    bits = 8 * dtype.itemsize
+    return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+
+
+def _binary(
+    floats: str, ints: str = "", *, orders: bool = False
+) -> Callable[[Scalars, Operand, Operand], Scalar]:
+    """A method that makes ``arith.<floats>`` of two operands; of integers ``arith.<ints>``, if given.
+
+    ``orders``: whether the sign counts. Bytes without one are taken wider then.
+    """
 
     def build(self: Scalars, x: Operand, y: Operand) -> Scalar:
         a, b = self.pair(x, y)
+        if orders and a.dtype == torch.uint8:
+            return self.cast(build(self, self.cast(a, torch.int32), self.cast(b, torch.int32)), a.dtype)
         name = floats if a.dtype.is_floating_point else ints or floats
         return self.op(f"arith.{name}", [a, b], a.dtype)
 
@@ -100,7 +113,7 @@ class Scalars:
 
     def _constant(self, number: float | int | bool, dtype: torch.dtype) -> Scalar:
         if not dtype.is_floating_point:
-            value = bool(number) if dtype == torch.bool else int(number)
+            value = bool(number) if dtype == torch.bool else _wrapped(int(number), dtype)
             attribute = ir.IntegerAttr.get(self.type(dtype), int(value))
             return self.op("arith.constant", [], dtype, value=attribute)
         number = float(number)
@@ -119,13 +132,19 @@ class Scalars:
             return self.compare("ne", x, 0)
         if x.dtype.is_floating_point and dtype.is_floating_point:
             return self._cast_float(x, dtype)
+        if x.dtype.is_floating_point and dtype.itemsize < 4:
+            return self.cast(self.op("arith.fptosi", [x], torch.int32), dtype)
         if x.dtype.is_floating_point:
             return self.op("arith.fptosi", [x], dtype)
+        if x.dtype == torch.uint8 and dtype.is_floating_point:
+            return self.cast(self.op("arith.extui", [x], torch.int32), dtype)
         if dtype.is_floating_point:
             wider = wide(dtype)
             name = "arith.uitofp" if x.dtype == torch.bool else "arith.sitofp"
             return self.cast(self.op(name, [x], wider), dtype)
-        if x.dtype == torch.bool:
+        if x.dtype != torch.bool and x.dtype.itemsize == dtype.itemsize:
+            return Scalar(x.value, dtype)
+        if x.dtype in (torch.bool, torch.uint8):
             return self.op("arith.extui", [x], dtype)
         return self.op("arith.extsi" if dtype.itemsize > x.dtype.itemsize else "arith.trunci", [x], dtype)
 
@@ -149,11 +168,14 @@ class Scalars:
         raise TypeError("an operation on two numbers")
 
     add, sub, mul = _binary("addf", "addi"), _binary("subf", "subi"), _binary("mulf", "muli")
-    maximum, minimum = _binary("maximumf", "maxsi"), _binary("minimumf", "minsi")
+    maximum, minimum = (
+        _binary("maximumf", "maxsi", orders=True),
+        _binary("minimumf", "minsi", orders=True),
+    )
     """NaN if either is."""
     div = _binary("divf")
     """Of floats."""
-    floor_divide = _binary("floordivsi")
+    floor_divide = _binary("floordivsi", orders=True)
     """Of integers; the divisor must not be 0."""
 
     def negate(self, x: Scalar) -> Scalar:
@@ -174,6 +196,8 @@ class Scalars:
     def compare(self, predicate: str, x: Operand, y: Operand) -> Scalar:
         """``eq``, ``ne``, ``lt``, ``le``, ``gt`` or ``ge``; of booleans only the first two."""
         a, b = self.pair(x, y)
+        if a.dtype == torch.uint8:
+            a, b = self.cast(a, torch.int32), self.cast(b, torch.int32)
         name, numbers = "arith.cmpi", _INT_PREDICATES
         if a.dtype.is_floating_point:
             name, numbers = "arith.cmpf", _FLOAT_PREDICATES

@@ -159,7 +159,11 @@ class ScatterKernels:
         if len(types) < len(values) or not all(t.is_static and 0 not in t.shape for t in types):
             return False
         index, updates, out, *_ = types
-        if index.dtype not in INDEX_DTYPES or out.dtype not in ELEMENTS or out.dtype == torch.bool:
+        if (
+            index.dtype not in INDEX_DTYPES
+            or out.dtype not in ELEMENTS
+            or (out.dtype.itemsize < 4 and not out.dtype.is_floating_point)
+        ):
             return False
         positions = index.shape if form.flat is None else (form.flat,)
         before, after = out.shape[: form.dim], out.shape[form.dim + 1 :]

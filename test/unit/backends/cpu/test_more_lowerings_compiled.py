@@ -42,6 +42,15 @@ def test_reductions(name: str) -> None:
     check(more.REDUCTIONS[name], more.X, more.Y)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
+def test_narrow_integers(dtype: torch.dtype) -> None:
+    bounds = torch.iinfo(dtype)
+    a, b = (torch.randint(bounds.min, bounds.max, (7, 129), dtype=dtype) for _ in range(2))
+    for name in ("arithmetic", "order", "reductions"):
+        check(more.NARROW[name], a, b)
+    check(more.QUANTISED["quantised"], more.X, more.Y)
+
+
 @pytest.mark.parametrize("shape", [(300, 1000), (200_000,), (131_072, 3)])
 def test_sums_of_many_elements_to_one(shape: tuple[int, ...], threads: int) -> None:
     check(torch.nn.functional.mse_loss, torch.randn(shape), torch.randn(shape), kernels=1)

@@ -61,6 +61,13 @@ def test_data_movement(check: Check) -> None:
 
 
 @pytest.mark.slow
+def test_narrow_integers(check: Check) -> None:
+    for dtype in (torch.int8, torch.uint8, torch.int16):
+        _all(check, more.NARROW, *(t.to(torch.int64).to(dtype) for t in (more.X * 14, more.Y * 9)))
+    _all(check, more.QUANTISED, more.X, more.Y)
+
+
+@pytest.mark.slow
 def test_reductions_to_places_and_of_many_elements(check: Check) -> None:
     _all(check, more.REDUCTIONS, more.X, more.Y)
     check(F.mse_loss, torch.randn(300, 1000), torch.randn(300, 1000))

@@ -144,3 +144,22 @@ POOLS: Functions = {
     for k, stride, pad in [(2, 2, 0), (3, 2, 1), (3, 1, 1), (2, 3, 0)]
 }
 """Of a tensor of pixels."""
+
+
+def _quantised(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    scale = x.abs().amax(1, keepdim=True) / 127
+    q = torch.clamp(torch.round(x / scale), -128, 127).to(torch.int8)
+    return q, q.to(x.dtype) * scale + y, q.amax(1), q.to(torch.int64).sum(1)
+
+
+NARROW: Functions = {
+    "arithmetic": lambda a, b: (a + b, a * b - 3, a - b, -a, a.abs()),
+    "bits": lambda a, b: (a & b, ~a, (a ^ 3) | b, a << 1, a >> 2),
+    "order": lambda a, b: (torch.maximum(a, b), a.clamp(3, 100), a > b, a == b, a.sign()),
+    "conversions": lambda a, b: (a.to(torch.float32) * 0.5, a.to(torch.int64) + b, b.to(torch.bool)),
+    "reductions": lambda a, b: (a.amax(1), a.amin(0), a.sum(1), a.argmax(1), (a > 3).any(1)),
+    "choices": lambda a, b: torch.where(a > b, a, b).to(torch.float64) + 1,
+}
+"""Of two tensors of integers of 8 or 16 bits."""
+QUANTISED: Functions = {"quantised": _quantised, "bytes": lambda x, y: (y.abs() * 60).to(torch.uint8) + 1}
+"""Of two tensors of floats."""

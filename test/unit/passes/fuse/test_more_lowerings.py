@@ -9,7 +9,19 @@ import torch
 from torch import Tensor
 
 from .conftest import assert_near
-from .more_functions import ACTIVATIONS, LOSSES, MOVES, PIXELS, POOLS, REDUCTIONS, Functions, X, Y
+from .more_functions import (
+    ACTIVATIONS,
+    LOSSES,
+    MOVES,
+    NARROW,
+    PIXELS,
+    POOLS,
+    QUANTISED,
+    REDUCTIONS,
+    Functions,
+    X,
+    Y,
+)
 
 FLOATS = [torch.float32, torch.bfloat16]
 aten = torch.ops.aten
@@ -44,6 +56,16 @@ def test_losses(fuse: Any, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_reductions_of_rows(fuse: Any, dtype: torch.dtype) -> None:
     _check(fuse, REDUCTIONS, X.to(dtype), Y.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16], ids=str)
+def test_narrow_integers(fuse: Any, dtype: torch.dtype) -> None:
+    a, b = (t.to(torch.int64).to(dtype) for t in (X * 14, Y * 9))
+    _check(fuse, NARROW, a, b)
+
+
+def test_quantisation(fuse: Any) -> None:
+    _check(fuse, QUANTISED, X, Y)
 
 
 def test_data_movement(fuse: Any) -> None:
