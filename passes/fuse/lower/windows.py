@@ -45,7 +45,8 @@ class Windows:
         if call["ceil_mode"] or ("max" in call.target and _pair(call["dilation"]) != (1, 1)):
             raise NotLowered("pools windows with holes, or beyond the padding")
         stride = _pair(call["stride"]) if call["stride"] else kernel
-        return Windows(pixels.shape[-2:], result.shape[-2:], kernel, stride, padding)
+        sizes = (_pair(pixels.shape[-2:]), _pair(result.shape[-2:]))
+        return Windows(*sizes, kernel, stride, padding)
 
     def reads(self) -> list[Offsets]:
         """The elements of a window, in order. Raises NotLowered where they are too many."""
