@@ -52,7 +52,7 @@ def test_sums_of_one_element_are_no_loops_of_their_own(fuse: Any) -> None:
 
 
 def test_what_asks_for_a_shape_alone_does_not_close_a_circle(fuse: Any) -> None:
-    """The running sum, which stays, waits for the ones; these would wait for the sine if they stayed a call."""
+    """The running sum, which stays, waits for the ones; as a call these would wait for the sine."""
 
     def f(x: Tensor) -> tuple[Tensor, Tensor]:
         y = x.sin()
