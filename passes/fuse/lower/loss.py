@@ -9,12 +9,13 @@ import torch
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.size import AnySize, Size
 from shardc.passes.fuse.lower.gather import Read, outside, picked
 from shardc.passes.fuse.lower.math import sigmoid
 from shardc.passes.fuse.lower.reduction import divided, finished, summed
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.lower.table import lowers, results
-from shardc.passes.fuse.reading.builder import Builder
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
 
 NONE, MEAN = 0, 1  # at::Reduction
@@ -113,14 +114,23 @@ def _compared(target: str, each: Callable[..., Scalar], heavy: bool = False) -> 
     def loss(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
         (type_,) = results(call)
         dtype = wide(type_.dtype)
-        shape = torch.broadcast_shapes(*(v.type.shape for v in values))
-        given = TensorType(shape, dtype)
+        given = TensorType(_common_shape(values), dtype)
         made = b.point(_with_absent(call, each, dtype), values, given, dtype=dtype, heavy=heavy)
         if call["reduction"] != NONE:
             made = _summed(b, made)
         if call["reduction"] == MEAN:
             made = divided(b, made, given.numel)
         return [finished(b, made, type_)]
+
+
+def _common_shape(values: Sequence[Value]) -> tuple[AnySize, ...]:
+    """What the tensors are broadcast to."""
+    shapes = {v.type.shape for v in values}
+    if len(shapes) == 1:
+        return shapes.pop()
+    if any(isinstance(n, Size) for shape in shapes for n in shape):
+        raise NotLowered("broadcasts sizes of which is not known that they are equal")
+    return tuple(torch.broadcast_shapes(*shapes))
 
 
 def _gradient(target: str, each: Callable[..., Scalar], heavy: bool = False) -> None:
