@@ -98,12 +98,12 @@ func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
 // -----
 
 func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
-  // expected-error@+1 {{'kern.kernel' op result 0 is !torch.vtensor<[4],si16>: kernels take no torch.int16}}
+  // expected-error@+1 {{'kern.kernel' op result 0 is !torch.vtensor<[4],complex<f32>>: kernels take no torch.complex64}}
   %outs = "kern.kernel"(%ins) ({
   ^bb0(%x: tensor<4xf32>):
     %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
     "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
-  }) {kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],si16>>
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],complex<f32>>>
   return
 }
 
@@ -124,10 +124,10 @@ func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
 // -----
 
 func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
-  // expected-error@+1 {{'kern.kernel' op its body makes a tensor<4xi16> (tensor.empty), a type that kernels do not take}}
+  // expected-error@+1 {{'kern.kernel' op its body makes a tensor<4xi24> (tensor.empty), a type that kernels do not take}}
   %outs = "kern.kernel"(%ins) ({
   ^bb0(%x: tensor<4xf32>):
-    %s = tensor.empty() : tensor<4xi16>
+    %s = tensor.empty() : tensor<4xi24>
     %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>
     "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
   }) {kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
