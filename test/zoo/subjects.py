@@ -57,10 +57,16 @@ SUBJECTS: dict[str, Subject] = {
 """Hand-written nets first, then the classes of ``transformers``."""
 PIXELS = 128
 """Of images that are cut by rows: five halvings leave a row for each of four devices."""
+HALVED = (
+    *("BitForImage", "ConvNext", "Cvt", "DonutSwin", "EfficientNet", "FocalNet", "HGNet", "Hiera", "Levit"),
+    *("MobileNet", "PPLCNet", "PoolFormer", "Pvt", "RegNet", "ResNet", "Segformer", "Swi", "TextNet"),
+)
+"""What names of networks begin with that halve images several times."""
 
 
 def subject_on(name: str, mesh: str) -> Subject:
     """The model as it is tried on one of ``trial.CUTS``."""
-    if mesh.startswith(("rows", "context")) and "ImageClassification" in name and name in ARCHITECTURES:
+    is_large = mesh.startswith("rows") or (mesh.startswith("context") and name.startswith(HALVED))
+    if is_large and name in ARCHITECTURES:
         return of_architecture(ARCHITECTURES[name], pixels=PIXELS)
     return SUBJECTS[name]
