@@ -51,8 +51,6 @@ def roll(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     by: dict[int, int] = {}
     for shift, dim in zip(shifts, dims, strict=True):
         by[dim % rank] = (by.get(dim % rank, 0) + shift) % shape[dim]
-    if by.get(rank - 1):
-        raise NotLowered("rolls the last dim: ATen copies runs of it")
 
     def rolled(shift: int) -> At:
         def at(s: Scalars, place: Scalar, size: int) -> Scalar:

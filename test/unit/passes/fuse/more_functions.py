@@ -89,6 +89,7 @@ def _counted(count: int) -> Tensor:
 
 MOVES: Functions = {
     "roll": lambda x: torch.roll(x, (2, -1, 3), (1, 2, 1)),
+    "roll the last dim": lambda x: torch.roll(x, -2, 3) + x,
     "roll and windows": lambda x: (
         torch.roll(x, 1, 2)[:, :, 1:].unflatten(2, (2, 2)).permute(0, 2, 1, 3, 4) * 2
     ),
