@@ -9,7 +9,7 @@ import torch
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.kern.size import AnySize, Size
+from shardc.dialects.kern.size import Size
 from shardc.passes.fuse.lower.gather import Read, outside, picked
 from shardc.passes.fuse.lower.math import sigmoid
 from shardc.passes.fuse.lower.reduction import divided, finished, summed
@@ -123,14 +123,15 @@ def _compared(target: str, each: Callable[..., Scalar], heavy: bool = False) -> 
         return [finished(b, made, type_)]
 
 
-def _common_shape(values: Sequence[Value]) -> tuple[AnySize, ...]:
+def _common_shape(values: Sequence[Value]) -> tuple[int, ...]:
     """What the tensors are broadcast to."""
     shapes = {v.type.shape for v in values}
     if len(shapes) == 1:
         return shapes.pop()
-    if any(isinstance(n, Size) for shape in shapes for n in shape):
+    known = [tuple(n for n in shape if not isinstance(n, Size)) for shape in shapes]
+    if set(known) != shapes:
         raise NotLowered("broadcasts sizes of which is not known that they are equal")
-    return tuple(torch.broadcast_shapes(*shapes))
+    return tuple(torch.broadcast_shapes(*known))
 
 
 def _gradient(target: str, each: Callable[..., Scalar], heavy: bool = False) -> None:
