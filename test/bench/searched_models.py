@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from shardc.cost.cluster.names import find_cluster
 from shardc.passes.search.choose import Found, Unfit
 from shardc.planning.auto.choose import LIMIT_S, search_around
-from shardc.planning.auto.search import policies_of
+from shardc.planning.auto.searches import policies_of
 from shardc.planning.auto.space import Choice, choices
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, tokens_of

@@ -11,11 +11,14 @@ import torch
 from chromium import MISSING, PROGRAM, Chromium, Tab, chromium
 
 from shardc.cost.cluster.names import find_cluster
+from shardc.planning.auto.front import Front, front_json
+from shardc.planning.auto.sensitivity import Changed, Sensitivity, sensitivity_json
 from shardc.planning.candidates import Candidate
 from shardc.planning.page.page import page
 from shardc.planning.price import Price
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, Sizes, read_config
+from shardc.runtime.check import Json
 
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(PROGRAM is None, reason=MISSING)]
 CONFIG = """{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4,
@@ -47,10 +50,15 @@ def browser() -> Iterator[Chromium]:
 
 
 def opened(
-    browser: Chromium, folder: Path, question: Question, price: list[Price], view: tuple[int, bool]
+    browser: Chromium,
+    folder: Path,
+    question: Question,
+    price: list[Price],
+    view: tuple[int, bool],
+    more: Json | None = None,
 ) -> Tab:
     path = folder / "page.html"
-    path.write_text(page(question, price))
+    path.write_text(page(question, price, more))
     return Tab(browser, path, *view)
 
 
@@ -94,6 +102,26 @@ def test_a_searched_plan_has_its_runner_ups(browser: Chromium, tmp_path: Path, q
     assert "no choice takes less than" in text
     assert "bound the plan" in text
     assert "mlp.gate_proj" in text
+    assert tab.value("document.documentElement.scrollWidth") == VIEWS[0][0]
+    assert tab.problems == []
+
+
+def test_questions_to_a_search_have_sections(
+    browser: Chromium, tmp_path: Path, question: Question, prices: list[Price]
+) -> None:
+    base, other = prices[0], prices[1]
+    rows = [Changed("links=2x", other, base), Changed("batch=2x", problem="a script has its own batch")]
+    more = {
+        "front": front_json(Front([base, other], "a test ends it")),
+        "sensitivity": sensitivity_json(Sensitivity(base, rows)),
+    }
+    tab = opened(browser, tmp_path, question, prices, VIEWS[0], more)
+    front = tab.value("document.getElementById('front').textContent")
+    assert "a test ends it" in front
+    assert other.priced.candidate.plan in front
+    changes = tab.value("document.getElementById('sensitivity').textContent")
+    assert "links=2x" in changes
+    assert "a script has its own batch" in changes
     assert tab.value("document.documentElement.scrollWidth") == VIEWS[0][0]
     assert tab.problems == []
 

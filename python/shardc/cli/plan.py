@@ -104,6 +104,16 @@ def plan(
     every_layer: Annotated[
         bool, Option("--every-layer", help="Compile also layers that are equal to others.")
     ] = False,
+    front: Annotated[
+        bool, Option("--front", help="With --plan auto: the fastest plans for less and less memory.")
+    ] = False,
+    sensitivity: Annotated[
+        bool,
+        Option(
+            "--sensitivity",
+            help="With --plan auto: search again with half and twice the links, the memory and the batch.",
+        ),
+    ] = False,
 ) -> None:
     """Say what plans cost on a cluster: memory, time, what bounds them. Nothing runs; weights are not made.
 
@@ -111,6 +121,7 @@ def plan(
     Examples:
       shardc plan config.json --cluster h100-8x8 --mesh data=8,tensor=8 --plan 'zero3*tensor'
       shardc plan config.json --cluster h100-8 --batch 64
+      shardc plan config.json --cluster h100-8x8 --plan auto --front
       shardc plan train.py --cluster a100-80-8x2 --mesh data=16 --what-if links=2x --what-if memory=40GB
     """
     check_writable(json, html, trace)
@@ -138,6 +149,8 @@ def plan(
             trace,
             chakra,
             every_layer,
+            front,
+            sensitivity,
         )
         text = plan_(request)
     print(text)

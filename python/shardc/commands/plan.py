@@ -19,9 +19,10 @@ from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.passes.search import NothingSearched, SearchWithoutCluster
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
 from shardc.options.presets import AUTO, is_searched
-from shardc.planning.auto.fit import Picked
+from shardc.planning.auto.front import front_json, front_of, front_text
 from shardc.planning.auto.report import searched
-from shardc.planning.auto.search import search_around_cuts
+from shardc.planning.auto.searches import Searches
+from shardc.planning.auto.sensitivity import sensitivity_json, sensitivity_of, sensitivity_text
 from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
 from shardc.planning.largest import largest
 from shardc.planning.page.page import page
@@ -34,6 +35,7 @@ from shardc.planning.what_if import WhatIf, read_what_if
 from shardc.planning.write_json import prices_json
 from shardc.report.traces.file import write_files, write_trace_file
 from shardc.report.traces.tlparse import PLAN, log_artefact
+from shardc.runtime.check import Json
 from shardc.runtime.report import progress
 from shardc.text_files import write_text
 
@@ -56,7 +58,8 @@ class PlanRequest:
     """What ``shardc plan`` is asked. ``plans``: none for all products of presets. ``meshes``: none for all
     of the cluster's devices. ``batch``: samples of the global batch, one a device if None. ``largest``:
     what is sought instead of given, ``batch`` or ``length``. ``every_layer``: compile also layers that are
-    equal to others.
+    equal to others. ``front``: seek plans that need less memory than the one that a search picked.
+    ``sensitivity``: search again with other links, memory and batches.
     """
 
     source: Path
@@ -75,6 +78,8 @@ class PlanRequest:
     trace_file: Path | None = None
     chakra_folder: Path | None = None
     every_layer: bool = False
+    front: bool = False
+    sensitivity: bool = False
 
     @property
     def shows_layers(self) -> bool:
@@ -91,7 +96,8 @@ def plan(request: PlanRequest) -> str:
     if (request.options or {}).get("search_seconds") is not None and not any(map(is_searched, request.plans)):
         raise NothingSearched(option="search_seconds", missing="")
     asked = _Asked(request, clusters[0])
-    picked = asked.picked()
+    searches = asked.searches()
+    picked = None if searches is None else searches.best()
     candidates = list(asked.candidates())
     priced, refused = asked.prices(candidates) if candidates else ([], [])
     if picked is not None:
@@ -105,6 +111,15 @@ def plan(request: PlanRequest) -> str:
     lines.append(verdict(asked.question, best))
     if picked is not None:
         lines.append("\n".join(searched(picked.around)))
+    more: dict[str, Json] = {}
+    if request.front and searches is not None and picked is not None:
+        front = front_of(searches, picked)
+        lines.append("\n".join(front_text(front)))
+        more["front"] = front_json(front)
+    if request.sensitivity and searches is not None and picked is not None:
+        found = sensitivity_of(searches, picked, asked.searches_after)
+        lines.append("\n".join(sensitivity_text(found)))
+        more["sensitivity"] = sensitivity_json(found)
     if len(prices) > 1:
         lines.append("\n".join(ranking(prices, clusters=len(clusters) > 1)))
     if refused:
@@ -115,9 +130,11 @@ def plan(request: PlanRequest) -> str:
         changed = [(change.text, asked.changed(best, change)) for change in what_if]
         lines.append("\n".join(changes(best, changed)))
     if request.json_file is not None:
-        write_text(request.json_file, json.dumps(prices_json(asked.question, prices), indent=1) + "\n")
+        write_text(
+            request.json_file, json.dumps({**prices_json(asked.question, prices), **more}, indent=1) + "\n"
+        )
     if request.html_file is not None:
-        write_text(request.html_file, page(asked.question, prices))
+        write_text(request.html_file, page(asked.question, prices, more))
     if request.trace_file is not None:
         write_trace_file(request.trace_file, trace_of(best))
     if request.chakra_folder is not None:
@@ -165,26 +182,36 @@ class _Asked:
         self.batch = made.samples
         return made, None
 
-    def picked(self) -> Picked | None:
-        """What a search finds of meshes, where ``auto`` has none.
+    def searches(self) -> Searches | None:
+        """What searches meshes, where ``auto`` has none.
 
-        Raises NoPlanFound, SearchWithoutCluster, NotSearched.
+        Raises SearchWithoutCluster, NotSearched, BadArgument, and NothingSearched for questions to a search.
         """
         request = self._request
         if AUTO not in request.plans or request.meshes:
+            for option in (name for name in ("front", "sensitivity") if getattr(request, name)):
+                missing = " around the cuts: a mesh is given" if AUTO in request.plans else ""
+                raise NothingSearched(option=option, missing=missing)
             return None
         if len(request.clusters) > 1:
             raise SearchWithoutCluster()
-        options = request.options or {}
-        recompute, parts, limit_s = (
-            options.get("recompute"),
-            request.micro_batches,
-            options.get("search_seconds"),
-        )
+        return self._searches(self._pricer, self._cluster)
+
+    def searches_after(self, change: WhatIf) -> Searches:
+        """The same for other links, or for another batch. Raises SizesOfScript, BadWhatIf."""
+        if change.is_of_cluster:
+            cluster = change.cluster(self._cluster)
+            return self._searches(self._pricer.on(cluster), cluster)
+        question = self._read(change.count(self.batch), self._request.length)
+        return self._searches(self._pricer_of(*question), self._cluster)
+
+    def _searches(self, pricer: Pricer, cluster: Cluster) -> Searches:
+        options, parts = self._request.options or {}, self._request.micro_batches
+        recompute, limit_s = options.get("recompute"), options.get("search_seconds")
         assert limit_s is None or isinstance(limit_s, float | int)
         # What was found within the time is compiled in the time that this takes.
-        price = partial(self._priced, self._pricer, search_seconds=None)
-        return search_around_cuts(self._pricer, self._cluster, parts, recompute, price, limit_s)
+        price = partial(self._priced, pricer, search_seconds=None)
+        return Searches(pricer, cluster, parts, recompute, price, limit_s)
 
     def candidates(self) -> Iterator[Candidate]:
         """The plans that are asked about. Raises BatchDoesNotDivide where there are none."""

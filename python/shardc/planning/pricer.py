@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -178,6 +179,12 @@ class Pricer:
             except NotFolded as error:
                 _log(f"layers that are not found among the calls of {error}")
                 self.stands = False
+
+    def on(self, cluster: Cluster) -> Pricer:
+        """The same question by the links of another cluster; what was captured is shared."""
+        other = copy(self)
+        other._cluster = cluster
+        return other
 
     def look(self, candidate: Candidate) -> None:
         """Capture the step that a search for a candidate looks at. Raises what a capture raises."""

@@ -166,6 +166,49 @@ def test_a_limit_of_searches_needs_a_search(tmp_path: Path) -> None:
     assert "2 of 2 plans fit" in plan(beside)
 
 
+def test_a_search_answers_more_questions(tmp_path: Path) -> None:
+    """The front of memory against time, and what changes the answer: as text, JSON, and on the page."""
+    path, held, html = tmp_path / "train.py", tmp_path / "plan.json", tmp_path / "plan.html"
+    path.write_text(SCRIPT)
+    request = PlanRequest(
+        path,
+        ["h100-2"],
+        plans=["auto"],
+        micro_batches=1,
+        options={"recompute": "none"},
+        json_file=held,
+        html_file=html,
+        front=True,
+        sensitivity=True,
+    )
+    text = plan(request)
+    assert "memory against time: " in text
+    assert "what changes the answer, each searched again: " in text
+    found = json.loads(held.read_text())
+    points = found["front"]["points"]
+    assert [p["needed_bytes"] for p in points] == sorted((p["needed_bytes"] for p in points), reverse=True)
+    rows = {row["change"]: row for row in found["sensitivity"]["changes"]}
+    assert list(rows) == [f"{name}={x}x" for name in ("links", "memory", "batch") for x in (0.5, 2)]
+    base = found["sensitivity"]["base"]["step_s"]
+    assert rows["links=2x"]["step_s"] <= base <= rows["links=0.5x"]["step_s"]
+    assert rows["memory=2x"]["step_s"] == rows["memory=0.5x"]["step_s"] == base
+    assert rows["batch=2x"]["step_s"] is None
+    assert "--batch" in rows["batch=2x"]["problem"]
+    data = re.search(r'<script id="data" type="application/json">(.*?)</script>', html.read_text(), re.DOTALL)
+    assert data is not None
+    shown = json.loads(data[1])
+    assert (shown["front"], shown["sensitivity"]) == (found["front"], found["sensitivity"])
+
+
+@pytest.mark.parametrize("option", ["front", "sensitivity"])
+def test_questions_to_a_search_need_one(tmp_path: Path, option: str) -> None:
+    request = PlanRequest(write_config(tmp_path), ["h100"], plans=["zero3"], **{option: True})
+    with pytest.raises(NothingSearched, match=f"{option} is about a search"):
+        plan(request)
+    with pytest.raises(NothingSearched, match="a mesh is given"):
+        plan(replace(request, plans=["auto"], meshes=[{"data": 8}]))
+
+
 def test_recomputation_that_is_asked_for_is_kept(tmp_path: Path) -> None:
     request = PlanRequest(
         write_config(tmp_path),

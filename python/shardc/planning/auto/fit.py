@@ -39,18 +39,23 @@ def search_to_fit(
     price: Callable[[Candidate], Priced],
     cluster: Cluster,
     clock: Clock | None = None,
+    *,
+    within: float = 1.0,
+    room: float = 1.0,
+    tries: int = TRIES,
 ) -> Picked:
     """The cheapest plan that fits when it is compiled.
 
     A search does not see temporaries and gathered copies. So it is repeated with less memory by what the
-    compiled plan lacked, :data:`TRIES` times at most; what is closest to fitting is picked then.
+    compiled plan lacked, for ``tries`` searches at most; what is closest to fitting is picked then.
+    ``within``: the part of a device's memory that a plan may need. ``room``: what the first search counts on.
     ``find``: what the search inside of a candidate finds below so many seconds. ``clock``: when all searches
     together end with what they found. Raises NoPlanFound, NoPlanYet.
     """
     clock = clock or Clock()
     limit_s = LIMIT_S if clock.limit_s == inf else inf
-    room, tried = 1.0, list[tuple[Around, Price]]()
-    while len(tried) < TRIES and not (tried and clock.is_over):
+    tried = list[tuple[Around, Price]]()
+    while len(tried) < tries and not (tried and clock.is_over):
         around = search_around(given, partial(_found, find, room), limit_s, clock)
         if not around.found and around.is_stopped and not tried:
             raise NoPlanYet(why=around.why)
@@ -58,24 +63,43 @@ def search_to_fit(
             break
         best = price(_of(around.found[0].choice, room)).on(cluster)
         tried.append((around, best))
-        if best.fits:
+        if _fits(best, within):
             break
-        room = _room(around.found[0].held_bytes, best)
+        room = _room(within, around.found[0].held_bytes, best)
     if not tried:
         smallest = min(device.memory_bytes for device in cluster.used(cluster.size))
         raise NoPlanFound(devices=cluster.size, memory=size_text(smallest))
-    around, best = min(tried, key=lambda of: of[1].order)
-    if clock.is_over and not best.fits:
+    around, best = min(tried, key=lambda of: _order(of[1], within))
+    if clock.is_over and not _fits(best, within):
         around = replace(around, why=clock.why, is_stopped=True)
     return Picked(around, best.priced)
 
 
-def _room(held_bytes: float, compiled: Price) -> float:
+def room_for(within: float, picked: Picked, compiled: Price) -> float:
+    """The part of a device's memory that a search may count on for a plan that needs the part ``within``, by
+    what another plan needs that the search for it did not count.
+    """
+    return _room(within, picked.around.found[0].held_bytes, compiled)
+
+
+def _room(within: float, held_bytes: float, compiled: Price) -> float:
     """The part of a device's memory that is left to a search which counted ``held_bytes`` of what a compiled
     plan needs: what it does not count stays.
     """
-    lacking = compiled.needed_bytes - compiled.capacity_bytes
-    return max(_LEAST, _SPARE * (held_bytes - lacking) / compiled.capacity_bytes)
+    capacity_bytes = compiled.capacity_bytes
+    lacking = compiled.needed_bytes - within * capacity_bytes
+    return max(_LEAST * within, _SPARE * (held_bytes - lacking) / capacity_bytes)
+
+
+def _fits(price: Price, within: float) -> bool:
+    """``within`` above 1: more memory than devices have."""
+    return (price.fits or within > 1) and price.needed_bytes <= within * price.capacity_bytes
+
+
+def _order(price: Price, within: float) -> tuple[bool, bool, float]:
+    """What fits comes first, then what exceeds least the part of memory that was asked for."""
+    is_above = not _fits(price, within)
+    return is_above, not price.fits, price.needed_bytes if is_above else price.order[1]
 
 
 def _found(

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from math import inf
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
-from shardc.diagnostics.passes.search import NotSearched
-from shardc.options.field import options_of
-from shardc.options.parallelism import Parallelism
-from shardc.options.recompute import Policy
-from shardc.passes.search.choose import Found, Unfit
-from shardc.passes.search.clock import Clock
-from shardc.planning.auto.fit import Picked, search_to_fit
+from shardc.planning.auto.fit import Picked
+from shardc.planning.auto.front import front_of
 from shardc.planning.auto.report import searched
-from shardc.planning.auto.space import RECOMPUTED, choices
+from shardc.planning.auto.searches import Searches
 from shardc.planning.candidates import Candidate
-from shardc.planning.price import Price, Priced
+from shardc.planning.price import Price
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, tokens_of
 from shardc.planning.verdict import verdict
-from shardc.runtime.report import progress
-from shardc.step.modules.recomputed import repeated_layers
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """A plan of the front of memory against time: the options of ``compile_step`` for it, and its price."""
+
+    options: Mapping[str, object]
+    price: Price
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,12 @@ class SearchedPlan:
     picked: Picked
     price: Price
     question: Question
+    searches: Searches = field(repr=False, compare=False)
+
+    def front(self) -> Sequence[FrontPoint]:
+        """The fastest plans that are found for less and less memory, this one first: each takes a search."""
+        found = front_of(self.searches, self.picked)
+        return [FrontPoint(_options(self.searches.pricer, p.priced.candidate), p) for p in found.points]
 
     @property
     def seconds(self) -> float:
@@ -97,51 +102,18 @@ def search_plan(
     name, tokens = type(model).__name__, tokens_of(example_batch)
     question = Question(name, model, optimizer, example_batch, loss, tokens)
     pricer = Pricer(question, cluster=of)
-    picked = search_around_cuts(pricer, of, micro_batches, recompute, pricer.price, search_seconds)
-    candidate = picked.priced.candidate
-    options = {
+    searches = Searches(pricer, of, micro_batches, recompute, search_seconds=search_seconds)
+    picked = searches.best()
+    options = _options(pricer, picked.priced.candidate)
+    return SearchedPlan(options, picked, picked.priced.on(of), question, searches)
+
+
+def _options(pricer: Pricer, candidate: Candidate) -> Mapping[str, object]:
+    """The options of ``compile_step`` for a plan that was found."""
+    return {
         "mesh": dict(candidate.mesh),
         "plan": candidate.plan,
         "micro_batches": candidate.micro_batches,
         "recompute": candidate.recompute or "none",
         "cluster": pricer.cluster_of(candidate),
     }
-    return SearchedPlan(options, picked, picked.priced.on(of), question)
-
-
-def search_around_cuts(
-    pricer: Pricer,
-    cluster: Cluster,
-    micro_batches: int | None,
-    recompute: object,
-    price: Callable[[Candidate], Priced],
-    search_seconds: float | None = None,
-) -> Picked:
-    """The best plan for a question on all devices of a cluster. ``price``: what a plan costs, compiled.
-    ``search_seconds``: when the search ends with the best so far; the first Ctrl-C does so, too.
-
-    Raises BadArgument, NoPlanFound, NoPlanYet, NotSearched.
-    """
-    question = pricer.question
-    policies = policies_of(question.model, recompute)
-    given = list(choices(cluster, question.samples, question.layers, policies, micro_batches))
-    options_of(Parallelism)["search_seconds"].check(search_seconds, "compile_step")
-    if given:
-        pricer.look(given[0].candidate)
-    clock = Clock(inf if search_seconds is None else search_seconds, hears=True)
-    with clock.running():
-        return search_to_fit(given, partial(_found, pricer, clock), price, cluster, clock)
-
-
-def policies_of(model: torch.nn.Module, recompute: object) -> Sequence[Policy]:
-    """What may be computed again. Raises NotSearched."""
-    if recompute in RECOMPUTED:
-        return [RECOMPUTED[RECOMPUTED.index(recompute)]]
-    if recompute is not None:
-        raise NotSearched(option="recompute of single modules")
-    return RECOMPUTED if any(True for _ in repeated_layers(model)) else RECOMPUTED[:1]
-
-
-def _found(pricer: Pricer, clock: Clock, candidate: Candidate, cutoff_s: float) -> Found | Unfit:
-    progress.step(candidate.text)
-    return pricer.found(candidate, cutoff_s, clock)

@@ -382,6 +382,29 @@
       rows.length ? h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, [["product", ""], ["times", "number"], ["cut now", ""], ["the best other cut", ""], ["the step then", "number"], ["", "number"], ["memory", ""]].map(([text, kind]) => h("th", { class: kind }, text)))), h("tbody", {}, rows))) : "");
   }
 
+  // ---- questions to a search
+
+  const againText = (plan) => planText(plan) + (plan.recompute === "none" ? "" : `, recompute ${plan.recompute}`);
+  const headsOf = (heads) => h("thead", {}, h("tr", {}, heads.map(([text, kind]) => h("th", { class: kind }, text))));
+  function front() {
+    if (!data.front) return;
+    const points = data.front.points, longest = Math.max(...points.map((p) => p.step_s)), most = Math.max(...points.map((p) => p.needed_bytes));
+    const bar = (part) => h("div", { class: "bar thin" }, h("i", { style: { width: `${100 * part}%`, background: "var(--c-memory)" } }));
+    const rows = points.map((p) => h("tr", {}, h("td", { class: "number" }, sizeText(p.needed_bytes)), h("td", {}, bar(p.needed_bytes / most)), h("td", { class: "number" }, timeText(p.step_s)), h("td", {}, bar(p.step_s / longest)), h("td", {}, againText(p))));
+    section("front", "Memory against time", h("p", { class: "quiet" }, `The fastest plans that were found for less and less memory; it ends since ${data.front.why}.`),
+      h("div", { class: "wide" }, h("table", {}, headsOf([["needs", "number"], ["", ""], ["step", "number"], ["", ""], ["plan", ""]]), h("tbody", {}, rows))));
+  }
+
+  function sensitivity() {
+    if (!data.sensitivity) return;
+    const base = data.sensitivity.base;
+    const kept = (row) => (row.kept_fits === null ? "" : row.kept_fits ? timeText(row.kept_step_s) : "does not fit");
+    const rows = data.sensitivity.changes.map((row) => h("tr", {}, h("td", { class: "mono" }, row.change), row.problem ? h("td", { colspan: 5 }, row.problem) : [
+      h("td", { class: "number" }, timeText(row.step_s)), h("td", { class: "number" }, changeText(row.step_s, base.step_s)), h("td", { class: "number" }, kept(row)), h("td", { class: "number" }, sizeText(row.needed_bytes)), h("td", {}, row.is_same ? "the same" : row.picked)]));
+    section("sensitivity", "What changes the answer", h("p", { class: "quiet" }, `Each change by itself, searched again. As it is: ${base.picked}, ${timeText(base.step_s)}.`),
+      h("div", { class: "wide" }, h("table", {}, headsOf([["change", ""], ["step", "number"], ["", "number"], ["plan as it is", "number"], ["needs", "number"], ["picked", ""]]), h("tbody", {}, rows))));
+  }
+
   // ---- what if
 
   const SLIDERS = { links: "rate of the links", flops: "peak of products", "memory-rate": "rate of memory", memory: "memory of a device" };
@@ -452,6 +475,8 @@
   collectives();
   timeline();
   searched();
+  front();
+  sensitivity();
   whatIf();
   others();
   if (data.work.length) section("work", "Work of a device", h("pre", {}, data.work.join("\n")));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 
@@ -23,9 +23,11 @@ PARTS = {
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
-def page(question: Question, prices: Sequence[Price]) -> str:
-    """One HTML file that shows the best of ``prices``, and the others beside it."""
-    return assembled(page_json(question, prices), f"{question.name}: shardc plan")
+def page(question: Question, prices: Sequence[Price], more: Mapping[str, Json] | None = None) -> str:
+    """One HTML file that shows the best of ``prices``, and the others beside it. ``more``: what a search was
+    asked besides, by its name in the JSON.
+    """
+    return assembled(page_json(question, prices) | dict(more or {}), f"{question.name}: shardc plan")
 
 
 def assembled(data: Json, title: str) -> str:

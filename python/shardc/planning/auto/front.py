@@ -1,0 +1,102 @@
+"""The front of memory against time: the fastest plans for less and less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
+from shardc.diagnostics.text import size_text, table
+from shardc.passes.search.clock import INTERRUPTED
+from shardc.planning.auto.fit import Picked, room_for
+from shardc.planning.auto.searches import Searches
+from shardc.planning.price import Price
+from shardc.planning.verdict import time_text
+from shardc.runtime.check import Json
+
+MOST = 6
+"""Points of a front."""
+STEP = 0.75
+"""Of what a point needs, the most that the next one may need."""
+_TRIES = 2
+"""Searches for a point: a plan that needs somewhat more than was asked for is a point, too."""
+
+
+@dataclass(frozen=True)
+class Front:
+    """Compiled plans, the fastest first, each of which needs less memory than the one before; and why there
+    are no more of them.
+    """
+
+    points: Sequence[Price]
+    why: str
+
+
+def front_of(searches: Searches, first: Picked) -> Front:
+    """The front from a search's answer downwards, :data:`MOST` points at most."""
+    picked, points = first, [first.priced.on(searches.cluster)]
+    why = f"{MOST} points are enough"
+    while len(points) < MOST:
+        last = points[-1]
+        within = STEP * last.needed_bytes / last.capacity_bytes
+        if searches.is_interrupted:
+            why = INTERRUPTED
+            break
+        try:
+            picked = searches.best(within, room_for(within, picked, last), _TRIES)
+        except NoPlanFound:
+            why = f"no plan was found that needs less than {size_text(STEP * last.needed_bytes)}"
+            break
+        except NoPlanYet as error:
+            why = str(error.fields["why"])
+            break
+        point = picked.priced.on(searches.cluster)
+        if point.needed_bytes >= last.needed_bytes:
+            why = f"what was found below {size_text(last.needed_bytes)} needs more when it is compiled"
+            break
+        points.append(point)
+    return Front(_undominated(points), why)
+
+
+def _undominated(points: Sequence[Price]) -> list[Price]:
+    """Points that no later one beats in both; each later one needs less."""
+    return [
+        point
+        for at, point in enumerate(points)
+        if all(point.time.seconds < other.time.seconds for other in points[at + 1 :])
+    ]
+
+
+def front_text(front: Front) -> list[str]:
+    """A line for each point, and why there are no more."""
+    rows = [("needs", "peak", "step", "plan")]
+    rows += [
+        (
+            size_text(point.needed_bytes),
+            size_text(point.priced.fullest.peak_bytes),
+            time_text(point.time.seconds),
+            point.priced.candidate.text,
+        )
+        for point in front.points
+    ]
+    head = "memory against time: the fastest plans that were found for less and less memory"
+    return [f"{head}; it ends since {front.why}", *table(rows, right=(0, 1, 2))]
+
+
+def front_json(front: Front) -> Json:
+    """The same as JSON. ``searched_bytes``: of a device, what a search that finds the plan may count on."""
+    return {"why": front.why, "points": [_point(point) for point in front.points]}
+
+
+def _point(point: Price) -> Json:
+    candidate = point.priced.candidate
+    return {
+        "plan": candidate.plan,
+        "mesh": dict(candidate.mesh),
+        "micro_batches": candidate.micro_batches,
+        "recompute": candidate.recompute or "none",
+        "searched_bytes": candidate.room * point.capacity_bytes,
+        "needed_bytes": point.needed_bytes,
+        "peak_bytes": point.priced.fullest.peak_bytes,
+        "step_s": point.time.seconds,
+    }

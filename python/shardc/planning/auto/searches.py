@@ -1,0 +1,94 @@
+"""Searches around the cuts of one step: with all of a device's memory, and with less of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+
+import torch
+
+from shardc.cost.cluster.cluster import Cluster
+from shardc.diagnostics.passes.search import NotSearched
+from shardc.options.field import options_of
+from shardc.options.parallelism import Parallelism
+from shardc.options.recompute import Policy
+from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.clock import Clock
+from shardc.planning.auto.fit import TRIES, Picked, search_to_fit
+from shardc.planning.auto.known import Known
+from shardc.planning.auto.space import RECOMPUTED, choices
+from shardc.planning.candidates import Candidate
+from shardc.planning.price import Priced
+from shardc.planning.pricer import Pricer
+from shardc.runtime.report import progress
+from shardc.step.modules.recomputed import repeated_layers
+
+
+class Searches:
+    """Searches for one question on all devices of a cluster. A later one begins with what is known.
+
+    Args:
+        pricer: Of the question and the cluster.
+        cluster: Whose devices are used.
+        micro_batches, recompute: Fix these parts of the choice.
+        price: What a plan costs, compiled. Default: the pricer's.
+        search_seconds: When each search ends with the best so far; the first Ctrl-C does so, too.
+
+    Raises:
+        BadArgument, NotSearched.
+    """
+
+    def __init__(
+        self,
+        pricer: Pricer,
+        cluster: Cluster,
+        micro_batches: int | None = None,
+        recompute: object = None,
+        price: Callable[[Candidate], Priced] | None = None,
+        search_seconds: float | None = None,
+    ) -> None:
+        options_of(Parallelism)["search_seconds"].check(search_seconds, "compile_step")
+        question, self.pricer, self.cluster = pricer.question, pricer, cluster
+        policies = policies_of(question.model, recompute)
+        self._given = list(choices(cluster, question.samples, question.layers, policies, micro_batches))
+        self._price = price or pricer.price
+        self._clock = Clock(inf if search_seconds is None else search_seconds, hears=True)
+        capacity_bytes = min(device.memory_bytes for device in cluster.used(cluster.size))
+        self._known = Known(self._found, capacity_bytes, lambda: self._clock.is_over)
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the user pressed Ctrl-C during a search."""
+        return self._clock.is_interrupted
+
+    def best(self, within: float = 1.0, room: float | None = None, tries: int = TRIES) -> Picked:
+        """The cheapest plan that needs at most the part ``within`` of a device's memory.
+
+        ``room``: the part that the first search counts on. Raises NoPlanFound, NoPlanYet.
+        """
+        if self._given:
+            self.pricer.look(self._given[0].candidate)
+        with self._clock.running():
+            return search_to_fit(
+                self._given,
+                self._known,
+                self._price,
+                self.cluster,
+                self._clock,
+                within=within,
+                room=within if room is None else room,
+                tries=tries,
+            )
+
+    def _found(self, candidate: Candidate, cutoff_s: float) -> Found | Unfit:
+        progress.step(candidate.text)
+        return self.pricer.found(candidate, cutoff_s, self._clock)
+
+
+def policies_of(model: torch.nn.Module, recompute: object) -> Sequence[Policy]:
+    """What may be computed again. Raises NotSearched."""
+    if recompute in RECOMPUTED:
+        return [RECOMPUTED[RECOMPUTED.index(recompute)]]
+    if recompute is not None:
+        raise NotSearched(option="recompute of single modules")
+    return RECOMPUTED if any(True for _ in repeated_layers(model)) else RECOMPUTED[:1]
