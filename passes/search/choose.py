@@ -137,6 +137,8 @@ def search(
     solution = replace(solution, bound_s=max(solution.bound_s, step.floor_s))
     answer = None
     if explain:
+        if clock.is_enough:  # runners-up take as long as the search
+            step.graph.undecided = set()
         solution, answer = explained(step, solution, capacity)
     chosen = solution.chosen
     ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]

@@ -11,8 +11,6 @@ from time import perf_counter
 from types import FrameType
 
 INTERRUPTED = "interrupted"
-Before = Callable[[int, FrameType | None], object] | int | signal.Handlers
-"""What a signal's handler can be."""
 
 
 class Clock:
@@ -32,6 +30,7 @@ class Clock:
     ) -> None:
         self.limit_s, self._hears, self._now = limit_s, hears, now
         self._is_interrupted = False
+        self._outer: Clock | None = None
         self.start()
 
     def start(self) -> None:
@@ -54,7 +53,19 @@ class Clock:
     @property
     def why(self) -> str:
         """Why the search has to end."""
-        return INTERRUPTED if self._is_interrupted else f"time limit of {self.limit_s:g} s"
+        is_interrupted = self._is_interrupted or self._is_outer_interrupted
+        return INTERRUPTED if is_interrupted else f"time limit of {self.limit_s:g} s"
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the first good plan is enough: this search has to end, or its user ended the one that it is
+        part of, which needs a plan all the same.
+        """
+        return self.is_over or self._is_outer_interrupted
+
+    @property
+    def _is_outer_interrupted(self) -> bool:
+        return self._outer is not None and self._outer.is_interrupted
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -65,22 +76,23 @@ class Clock:
         self.start()
         before = signal.getsignal(signal.SIGINT)
         can_hear = self._hears and current_thread() is main_thread()
-        if not can_hear or before is None or before == signal.SIG_IGN or isinstance(before, _Handler):
+        if not can_hear or _listening or before is None or before == signal.SIG_IGN:
+            self._outer = _listening[0] if can_hear and _listening else None
             yield
             return
-        signal.signal(signal.SIGINT, _Handler(self, before))
+
+        def interrupted(number: int, frame: FrameType | None) -> None:
+            self.interrupt()
+            signal.signal(signal.SIGINT, before)
+
+        signal.signal(signal.SIGINT, interrupted)
+        _listening.append(self)
         try:
             yield
         finally:
+            _listening.pop()
             signal.signal(signal.SIGINT, before)
 
 
-class _Handler:
-    """The handler of SIGINT while a clock runs. It works once, and puts back the one before."""
-
-    def __init__(self, clock: Clock, before: Before) -> None:
-        self._clock, self._before = clock, before
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self._clock.interrupt()
-        signal.signal(signal.SIGINT, self._before)
+_listening: list[Clock] = []
+"""The clock that takes Ctrl-C, if one does."""

@@ -40,7 +40,7 @@ def solve_overlapped(
     bound_s, start_s = -inf, perf_counter()
     for weight in _WEIGHTS:
         found = solve(graph.weighted(weight), capacity, cutoff_s, clock)
-        is_stopped = clock.is_over
+        is_stopped = clock.is_over or (best is not None and clock.is_enough)
         if found is not None:
             bound_s = max(bound_s, found.bound_s)
             seconds = graph.total(found.chosen)

@@ -113,6 +113,8 @@ def _bounded(graph: Graph, capacity: float, cutoff_s: float, clock: Clock) -> So
         is_near = best is not None and graph.seconds(best) * (1 - GAP) <= program.bound_s
         if is_near or program.bound_s >= cutoff_s or clock.is_over:
             break
+        if best is not None and clock.is_enough:
+            break
         low, high = (low, times) if fits else (times, high)
         times = times * 2 if high == inf else (low + high) / 2
     if best is None or not np.isfinite(graph.seconds(best)):

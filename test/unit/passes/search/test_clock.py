@@ -62,7 +62,12 @@ def test_an_inner_search_leaves_the_interrupt_to_the_outer_one() -> None:
     with outer.running(), inner.running():
         interrupt()
         assert outer.is_over
+        assert inner.is_enough
         assert not inner.is_over
+    with pytest.raises(KeyboardInterrupt), outer.running():
+        interrupt()
+        with inner.running():
+            interrupt()
 
 
 def test_only_who_hears_and_the_main_thread_take_interrupts() -> None:
