@@ -33,12 +33,23 @@ class Estimate:
     held_bytes: float
 
 
+@dataclass(frozen=True)
+class Start:
+    """Where a search begins: at the best choice of an earlier one of the same step, with other memory.
+
+    ``floor_s``: what the kernels of forward and backward take at least.
+    """
+
+    choice: Choice
+    floor_s: float
+
+
 @dataclass
 class Around:
     """What was found, the cheapest first, and the least seconds that any choice takes.
 
     ``looked_at``: how many of ``choices`` were searched inside; ``why``: why the search stopped;
-    ``is_stopped``: whether its clock ended it.
+    ``is_stopped``: whether its clock ended it; ``floor_s``: what the kernels of forward and backward take.
     """
 
     found: list[Estimate]
@@ -47,6 +58,12 @@ class Around:
     choices: int
     why: str
     is_stopped: bool = False
+    floor_s: float = 0.0
+
+    @property
+    def start(self) -> Start:
+        """Where a later search may begin. Only of a search that found something."""
+        return Start(self.found[0].choice, self.floor_s)
 
     @property
     def gap(self) -> float:
@@ -55,18 +72,24 @@ class Around:
 
 
 def search_around(
-    choices: Iterable[Choice], find: Find, limit_s: float = LIMIT_S, clock: Clock | None = None
+    choices: Iterable[Choice],
+    find: Find,
+    limit_s: float = LIMIT_S,
+    clock: Clock | None = None,
+    start: Start | None = None,
 ) -> Around:
     """Look at choices by ``find``, for ``limit_s`` seconds and one more choice at most, or until ``clock`` is
-    over, which ``find`` asks as well.
+    over, which ``find`` asks as well. ``start``: the choice to look at first.
     """
-    return _Search(list(choices), find).run(limit_s, clock or Clock())
+    search = _Search(list(choices), find, start)
+    return search.run(limit_s, clock or Clock())
 
 
 @dataclass
 class _Search:
     choices: list[Choice]
     find: Find
+    start: Start | None = None
     found: list[Estimate] = field(default_factory=list)
     bounds: dict[Choice, float] = field(default_factory=dict)
     """Seconds that a choice takes at least, of those that were looked at."""
@@ -74,6 +97,10 @@ class _Search:
     """Whether memory made a choice dearer, or impossible."""
     floor_s: float = 0.0
     """What the kernels of forward and backward take at least."""
+
+    def __post_init__(self) -> None:
+        if self.start is not None:
+            self.floor_s = self.start.floor_s
 
     def run(self, limit_s: float, clock: Clock) -> Around:
         start_s, why, is_stopped = perf_counter(), "all choices were looked at, or can be no better", False
@@ -89,14 +116,19 @@ class _Search:
         self.found.sort(key=lambda estimate: estimate.seconds)
         least = (self._least_s(choice) for choice in self.choices if not self._is_beaten(choice))
         bound_s = min(min(least, default=inf), self.best_s)
-        return Around(self.found, bound_s, len(self.bounds), len(self.choices), why, is_stopped)
+        return Around(self.found, bound_s, len(self.bounds), len(self.choices), why, is_stopped, self.floor_s)
 
     @property
     def best_s(self) -> float:
         return min((estimate.seconds for estimate in self.found), default=inf)
 
     def _order(self) -> Iterator[Choice]:
-        """One choice of each number of stages; neighbours of the best, as long as it changes; all others."""
+        """Where an earlier search ended, and its neighbours; one choice of each number of stages; neighbours
+        of the best, as long as it changes; all others.
+        """
+        if self.start is not None:
+            yield self.start.choice
+            yield from [choice for choice in self.choices if _is_near(choice, self.start.choice)]
         yield from _spread([min(of, key=_first) for of in _by_stages(self.choices)])
         while self.found:
             best = min(self.found, key=lambda estimate: estimate.seconds)

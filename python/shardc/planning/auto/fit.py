@@ -12,7 +12,7 @@ from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.diagnostics.text import size_text
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
-from shardc.planning.auto.choose import LIMIT_S, Around, search_around
+from shardc.planning.auto.choose import LIMIT_S, Around, Start, search_around
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Price, Priced
@@ -43,12 +43,14 @@ def search_to_fit(
     within: float = 1.0,
     room: float = 1.0,
     tries: int = TRIES,
+    start: Start | None = None,
 ) -> Picked:
     """The cheapest plan that fits when it is compiled.
 
     A search does not see temporaries and gathered copies. So it is repeated with less memory by what the
     compiled plan lacked, for ``tries`` searches at most; what is closest to fitting is picked then.
     ``within``: the part of a device's memory that a plan may need. ``room``: what the first search counts on.
+    ``start``: where it begins; later ones begin where it ended.
     ``find``: what the search inside of a candidate finds below so many seconds. ``clock``: when all searches
     together end with what they found. Raises NoPlanFound, NoPlanYet.
     """
@@ -56,7 +58,7 @@ def search_to_fit(
     limit_s = LIMIT_S if clock.limit_s == inf else inf
     tried = list[tuple[Around, Price]]()
     while len(tried) < tries and not (tried and clock.is_over):
-        around = search_around(given, partial(_found, find, room), limit_s, clock)
+        around = search_around(given, partial(_found, find, room), limit_s, clock, start)
         if not around.found and around.is_stopped and not tried:
             raise NoPlanYet(why=around.why)
         if not around.found:
@@ -65,7 +67,7 @@ def search_to_fit(
         tried.append((around, best))
         if _fits(best, within):
             break
-        room = _room(within, around.found[0].held_bytes, best)
+        room, start = _room(within, around.found[0].held_bytes, best), around.start
     if not tried:
         smallest = min(device.memory_bytes for device in cluster.used(cluster.size))
         raise NoPlanFound(devices=cluster.size, memory=size_text(smallest))

@@ -14,6 +14,7 @@ from shardc.options.parallelism import Parallelism
 from shardc.options.recompute import Policy
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
+from shardc.planning.auto.choose import Start
 from shardc.planning.auto.fit import TRIES, Picked, search_to_fit
 from shardc.planning.auto.known import Known
 from shardc.planning.auto.space import RECOMPUTED, choices
@@ -54,6 +55,7 @@ class Searches:
         self._price = price or pricer.price
         self._clock = Clock(inf if search_seconds is None else search_seconds, hears=True)
         capacity_bytes = min(device.memory_bytes for device in cluster.used(cluster.size))
+        self._start: Start | None = None
         self._known = Known(self._found, capacity_bytes, lambda: self._clock.is_over)
 
     @property
@@ -62,14 +64,15 @@ class Searches:
         return self._clock.is_interrupted
 
     def best(self, within: float = 1.0, room: float | None = None, tries: int = TRIES) -> Picked:
-        """The cheapest plan that needs at most the part ``within`` of a device's memory.
+        """The cheapest plan that needs at most the part ``within`` of a device's memory. A later search
+        begins at the choice that the one before picked.
 
         ``room``: the part that the first search counts on. Raises NoPlanFound, NoPlanYet.
         """
         if self._given:
             self.pricer.look(self._given[0].candidate)
         with self._clock.running():
-            return search_to_fit(
+            picked = search_to_fit(
                 self._given,
                 self._known,
                 self._price,
@@ -78,7 +81,10 @@ class Searches:
                 within=within,
                 room=within if room is None else room,
                 tries=tries,
+                start=self._start,
             )
+        self._start = picked.around.start
+        return picked
 
     def _found(self, candidate: Candidate, cutoff_s: float) -> Found | Unfit:
         progress.step(candidate.text)

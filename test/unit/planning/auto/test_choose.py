@@ -67,6 +67,21 @@ def test_the_best_of_all_choices_is_found(seeds: range) -> None:
                 assert around.gap == pytest.approx(0.0, abs=1e-9)
 
 
+def test_a_later_search_begins_where_an_earlier_one_ended() -> None:
+    """With less memory the best is found, too, and what was best before is looked at first."""
+    for drawn in map(Drawn, range(40)):
+        before = search_around(drawn.choices, lambda *asked, d=drawn: d.find(6.0, *asked))
+        if not before.found:
+            continue
+        drawn.looked_at.clear()
+        fitting = [drawn.seconds[c] for c in drawn.choices if drawn.bytes[c] <= 2.0]
+        find = lambda *asked, d=drawn: d.find(2.0, *asked)  # noqa: E731
+        around = search_around(drawn.choices, find, start=before.start)
+        assert drawn.looked_at[0] == before.found[0].choice
+        assert around.found[0].seconds == pytest.approx(min(fitting))
+        assert around.bound_s <= min(fitting) + 1e-12
+
+
 def test_most_choices_are_passed_over() -> None:
     looked_at = 0
     for drawn in map(Drawn, range(20)):
