@@ -15,6 +15,7 @@ os.environ["SHARDC_TUNING_DB"] = "/nonexistent/tuning.db"
 os.environ["SHARDC_SHIPPED_TUNING"] = ""
 # Nor is a step loaded that another test compiled: tests plant bugs that no key sees.
 os.environ["SHARDC_STEP_CACHE"] = "0"
+os.environ["SHARDC_PLAN_CACHE"] = "0"
 
 # Nor does a slow machine write more to standard error than a fast one.
 os.environ["SHARDC_PROGRESS"] = "0"

@@ -66,7 +66,9 @@ def _custom_operators(block: ir.Block) -> set[str]:
 def edges(module: ir.Module) -> tuple[list[Json], list[Json], list[str]]:
     """A level-3 module's mesh, its arguments as the manifest has them, and why each is cut as it is."""
     described, attributes = describe_program(module), step_function(module).attributes["arg_attrs"]
-    whys = [ir.StringAttr(a["dist.why"]).value if "dist.why" in a else "nothing shards it" for a in attributes]
+    whys = [
+        ir.StringAttr(a["dist.why"]).value if "dist.why" in a else "nothing shards it" for a in attributes
+    ]
     return described["mesh"], described["arguments"], whys
 
 

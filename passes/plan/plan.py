@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 Key = tuple[str, str]
 """(role, name) of an argument; gradients go by role ``grad`` and their parameter's name, what all attention
@@ -35,13 +37,15 @@ class Plan:
     """Entries by argument, and the text they came from. ``pipeline`` is the axis of stages, or empty.
 
     ``attention``: for an axis that cuts sequences, how attention gets what other devices have; axes that are
-    not there gather keys and values.
+    not there gather keys and values. ``cuts``: of a plan that was searched and saved, how each call is cut
+    (``passes/search/saved.py``), as plain data.
     """
 
     text: str
     entries: dict[Key, Entry] = field(default_factory=dict)
     pipeline: str = ""
     attention: dict[str, str] = field(default_factory=dict)
+    cuts: Mapping[str, Any] | None = None
 
     def say(self, key: Key, dims: DimNames, *, closed: bool, why: str) -> None:
         """Fix the dims of an argument; a later call for the same argument joins its cuts dim by dim."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ def fingerprint(arguments: Sequence[Argument]) -> str:
 def plan_to_json(
     plan: Plan, mesh: Mesh, arguments: Sequence[Argument], cluster: str = ""
 ) -> dict[str, object]:
-    """The plan as plain data, with the name of the cluster that it is for, if there is one."""
+    """The plan as plain data, with the name of the cluster that it is for, if there is one, and the cuts of
+    calls that were searched.
+    """
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -34,6 +36,7 @@ def plan_to_json(
         "pipeline": plan.pipeline,
         **({"cluster": cluster} if cluster else {}),
         **({"attention": [*map(list, plan.attention.items())]} if plan.attention else {}),
+        **({"cuts": plan.cuts} if plan.cuts is not None else {}),
         "entries": [
             {"role": role, "name": name, **asdict(entry)} for (role, name), entry in plan.entries.items()
         ],
@@ -47,7 +50,7 @@ def read_plan(path: Path, mesh: Mesh, arguments: Sequence[Argument]) -> Plan:
         raise BadPlanFile(path=path, problem="it was made for another model, optimizer or batch")
     try:
         saved = Mesh(tuple(MeshAxis.of_row(*axis) for axis in data["mesh"]))
-        plan = plan_of_json(data)
+        plan = replace(plan_of_json(data), cuts=data.get("cuts"))
     except (KeyError, TypeError, ValueError) as error:
         raise BadPlanFile(path=path, problem=f"a field is missing or of the wrong kind ({error!r})") from None
     if saved != mesh:
@@ -57,7 +60,10 @@ def read_plan(path: Path, mesh: Mesh, arguments: Sequence[Argument]) -> Plan:
 
 
 def plan_of_json(data: Mapping[str, Any]) -> Plan:
-    """What :func:`plan_to_json` wrote. Raises KeyError, TypeError, ValueError."""
+    """What :func:`plan_to_json` wrote, but for cuts, which are of one program.
+
+    Raises KeyError, TypeError, ValueError.
+    """
     entries = {(e["role"], e["name"]): _entry(e) for e in data["entries"]}
     attention = {str(axis): str(how) for axis, how in data.get("attention", ())}
     return Plan(str(data["text"]), entries, str(data.get("pipeline", "")), attention)

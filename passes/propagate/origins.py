@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch_mlir import ir
+
 from shardc.dialects.location import source_line
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.propagate.state import PropagationState
@@ -43,7 +45,7 @@ def _root(program: Program, value: int) -> str:
     role, name = program.argument_key(position)
     why = program.attribute(position, "dist.why")
     name = (f"input {name}" if role == "input" else name) or f"argument {position}"
-    return f"{name} ({why.value})" if why is not None else name
+    return f"{name} ({ir.StringAttr(why).value})" if why is not None else name
 
 
 def _through(ops: list[Node]) -> str:

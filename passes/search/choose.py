@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -147,12 +147,14 @@ def search(
     return Found(ways, arguments, solution, len(step.graph.costs), held, step.floor_s, answer)
 
 
-def write(program: Program, mesh: Mesh, found: Found, pipeline: str = "") -> None:
+def write(
+    program: Program, mesh: Mesh, ways: Sequence[Way], arguments: Sequence[Layout], pipeline: str = ""
+) -> None:
     """Put cuts into the IR: ``dist.sharding`` of arguments, and what is said of calls above."""
     context = program.module.context
     codec = ShardingCodec(context, mesh)
     axes = SearchAxes.of(mesh, pipeline).axes
-    for node, way in zip(program.nodes, found.ways, strict=True):
+    for node, way in zip(program.nodes, ways, strict=True):
         cuts = {f: codec.axes(a) for f, a in way.cuts(axes).items()}
         node.op.attributes[CUTS] = ir.DictAttr.get(cuts, context)
         number, over = way.passing()
@@ -165,7 +167,7 @@ def write(program: Program, mesh: Mesh, found: Found, pipeline: str = "") -> Non
         ]
         node.op.attributes["dist.shardings"] = codec.array(made)
     rows = []
-    for position, layout in enumerate(found.arguments):
+    for position, layout in enumerate(arguments):
         row = edge_attributes(program.function, "arg_attrs", position)
         rank = len(program.types[program.arguments[position]].shape)
         row["dist.sharding"] = codec.write(sharding_of(layout, rank, axes))

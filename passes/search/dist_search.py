@@ -20,6 +20,7 @@ from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.search.choose import EXACT, SEARCHERS, Found, Unfit, search, step_graph, write
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.fold import More
+from shardc.passes.search.saved import SavedCuts
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class DistSearch(ReadingPass):
     ``on``: whose devices and links the costs are of; without one, those of the ``cluster`` of that name.
     ``pipeline``: the axis along which stages lie, which cuts no call. ``more``: how many more equal layers
     there are than the program has, for which these stand. ``seconds``: when to end with the best that was
-    found so far. ``hears``: whether the first Ctrl-C does so, too.
+    found so far. ``hears``: whether the first Ctrl-C does so, too. ``saved``: what a search found before,
+    which is written as it is.
     """
 
     name: ClassVar[str] = "dist-search"
@@ -42,8 +44,13 @@ class DistSearch(ReadingPass):
     more: More = ()
     seconds: float = inf
     hears: bool = False
+    saved: SavedCuts | None = None
 
     def apply(self, reading: Reading) -> bool:
+        if self.saved is not None:
+            mesh, program = reading.sharded(level=1)
+            write(program, mesh, *self.saved.read(program, mesh, self.pipeline), self.pipeline)
+            return False
         clock = Clock(self.seconds, hears=self.hears)
         with clock.running():
             found = self.find(reading, explain=True, clock=clock)
@@ -53,7 +60,7 @@ class DistSearch(ReadingPass):
                 raise NoPlanYet(why=found.why)
             memory = size_text(self._capacity(mesh))
             raise NoPlanFound(devices=mesh.world_size, memory=memory)
-        write(program, mesh, found, self.pipeline)
+        write(program, mesh, found.ways, found.arguments, self.pipeline)
         if found.answer is not None:
             found.answer.write(program.module)
             remark("Searched", found.answer.certificate())

@@ -72,6 +72,15 @@ class WaysOf:
             self._known[key] = tuple(self._found(rule, shapes, decided))
         return self._known[key]
 
+    def way(self, rule: Rule, shapes: Shapes, choices: tuple[Choice, ...]) -> Way | None:
+        """The way in which axes do what ``choices`` say; None if there is none."""
+        passing = {choice for choice in choices if isinstance(choice, int)}
+        factors = {choice for choice in choices if isinstance(choice, str)}
+        is_known = all(0 <= number < len(rule.linear) for number in passing) and factors <= {*rule.factors}
+        if len(choices) != len(self._axes) or not is_known or len(passing) > 1:
+            return None
+        return self._way(rule, shapes, choices) if self._fits(rule, choices) else None
+
     def _found(self, rule: Rule, shapes: Shapes, decided: Decided) -> list[Way]:
         best: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], Way] = {}
         for way in self._every(rule, shapes, decided):

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from shardc.options.pipeline import Pipeline
     from shardc.options.shapes import Shapes
     from shardc.planning.auto.search import search_plan
+    from shardc.planning.auto.without_mesh import compile_step
     from shardc.runtime.report.messages import ShardcWarning
     from shardc.step.compile_forward import compile_forward
-    from shardc.step.compile_step import compile_step
     from shardc.step.hugging_face import export_weights, read_weights
 
     __version__: str
@@ -51,7 +51,7 @@ _LAZY = {
     "ShardcWarning": ("shardc.runtime.report.messages", "ShardcWarning"),
     "compile_forward": ("shardc.step.compile_forward", "compile_forward"),
     "Shapes": ("shardc.options.shapes", "Shapes"),
-    "compile_step": ("shardc.step.compile_step", "compile_step"),
+    "compile_step": ("shardc.planning.auto.without_mesh", "compile_step"),
     "constrain": ("shardc.frontend.operators.constrain", "constrain"),
     "explain_fusion": ("shardc.commands.explain_function", "explain_fusion"),
     "explain_memory": ("shardc.commands.explain_function", "explain_memory"),

@@ -47,6 +47,21 @@ STEP_CACHE = Variable(
     "0 compiles each training step anew; 1 loads one whose program was compiled before.",
     "1",
 )
+PLAN_CACHE = Variable(
+    "SHARDC_PLAN_CACHE",
+    "0 or 1",
+    True,
+    {"0": False, "1": True}.__getitem__,
+    '0 searches each time that `plan="auto"` has no mesh; 1 takes what an equal search found before.',
+    "1",
+)
+ELASTIC = Variable(
+    "SHARDC_ELASTIC",
+    "flag",
+    False,
+    bool,
+    "Rank 0 prints the plan that a search picked. `shardc run --elastic` sets it for the ranks.",
+)
 FOLD_LAYERS = Variable(
     "SHARDC_FOLD_LAYERS",
     "0 or 1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from functools import cache
@@ -16,7 +17,8 @@ from training import captured, check_equal, trained
 import shardc
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import find_cluster
-from shardc.diagnostics.passes.search import ConstraintNotSearched, NoPlanFound
+from shardc.diagnostics.passes.search import ConstraintNotSearched, CutsDoNotFit, NoPlanFound
+from shardc.passes.search.dist_search import DistSearch
 from shardc.step.compile_step import CompiledStep
 from shardc.step.levels import ANNOTATED
 
@@ -137,12 +139,55 @@ def test_a_constraint_is_kept() -> None:
         compiled(slow(), constraints={"layers.1": [["tensor", "data"], None]})
 
 
-def test_a_saved_plan_has_the_layouts(tmp_path: Path) -> None:
-    step = compiled(slow())
+def test_a_saved_plan_is_the_same_program_without_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = compiled(slow(), micro_batches=2)
     step.save_plan(tmp_path / "plan.json")
-    again = compiled(slow(), plan=str(tmp_path / "plan.json"))
+    monkeypatch.setattr(DistSearch, "find", lambda *_, **__: pytest.fail("searched again"))
+    again = compiled(slow(), plan=str(tmp_path / "plan.json"), micro_batches=2)
     assert again.compiled.plan.entries == step.compiled.plan.entries
+    assert again.compiled.program_text == step.compiled.program_text
+    assert again.compiled.plan_json == step.compiled.plan_json
     assert again.check().passed
+
+
+BY_DATA, BY_TENSOR = {"layers.1": ["data", None]}, {"layers.1": ["tensor", None]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({}, {"clip_grad_norm": 1.0}), ({"constraints": BY_DATA}, {"constraints": BY_TENSOR})],
+)
+def test_saved_cuts_of_other_calls_are_left(
+    before: dict[str, object], after: dict[str, object], tmp_path: Path
+) -> None:
+    """Layouts of arguments decide then, as in plans that were saved before cuts were."""
+    step, file = compiled(slow(), **before), tmp_path / "plan.json"
+    step.save_plan(file)
+    again = compiled(slow(), plan=str(file), **after)
+    assert "CutsLeft" in str(again.plan)
+    assert again.check().passed
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"calls": []}, "they are of 0 calls, and it has"),
+        ({"kinds": [["nothing", None]] * 99}, r"can't be cut by \['nothing', None\]"),
+        ({"arguments": [[7, 7]] * 99}, "they are of"),
+    ],
+)
+def test_saved_cuts_that_cannot_be_are_named(
+    changed: dict[str, object], problem: str, tmp_path: Path
+) -> None:
+    step, file = compiled(slow()), tmp_path / "plan.json"
+    step.save_plan(file)
+    held = json.loads(file.read_text())
+    held["cuts"] |= changed
+    file.write_text(json.dumps(held))
+    with pytest.raises(CutsDoNotFit, match=problem):
+        compiled(slow(), plan=str(file))
 
 
 def test_the_report_says_what_other_cuts_cost() -> None:

@@ -76,6 +76,7 @@ ALLOWED = {
     },
     "planning": {
         "backends",
+        "cache",
         "compiler",
         "cost",
         "diagnostics",

@@ -8,11 +8,12 @@ from typer import Argument, Option
 
 from shardc.cli.options import with_options
 from shardc.options.given import GROUPS
+from shardc.options.parallelism import lacks_mesh
 from shardc.options.step import StepOptions
 from shardc.runtime.report.progress import work
 
 
-@with_options(*GROUPS.values())
+@with_options(*GROUPS.values(), optional=("mesh",))
 def compile_(
     script: Annotated[
         Path,
@@ -33,10 +34,16 @@ def compile_(
       shardc compile examples/llama.py --mesh data=4 --plan zero3 --clip-grad-norm 1.0 -o out/
       shardc compile examples/llama.py --mesh pipe=2,data=2 --plan 'pipeline*data' --micro-batches 4 \\
         --schedule zb-h1 -o out/
+      shardc compile examples/llama.py --plan auto --cluster h100-8 -o out/
     """
-    options = StepOptions.of(given, "the command line")
+    options = None if lacks_mesh(given) else StepOptions.of(given, "the command line")
     with work(f"compiling {script.name}"):
-        from shardc.commands.compile import compile_script
+        if options is None:
+            from shardc.commands.compile import search_and_compile
 
-        report = compile_script(script, out, options)
+            report = search_and_compile(script, out, given)
+        else:
+            from shardc.commands.compile import compile_script
+
+            report = compile_script(script, out, options)
     print(report.render())

@@ -47,21 +47,24 @@ def read_kernels(given: Mapping[str, object]) -> Kernels:
     return kernels
 
 
-def with_options(*groups: type[Group], only: Sequence[str] = ()) -> Callable[[Command], Command]:
+def with_options(
+    *groups: type[Group], only: Sequence[str] = (), optional: Sequence[str] = ()
+) -> Callable[[Command], Command]:
     """A command whose flags are its own parameters and the options of ``groups``, or ``only`` some of them.
+    ``optional``: those that a group requires and this command may do without.
 
     It gets those that were given as the mapping ``given``, by name, read and not checked yet.
     """
     options = [option for group in groups for option in options_of(group).values()]
     flags = [o for o in options if (o.name in only if only else _has_flag(o))]
-    return lambda command: _derive(command, flags)
+    return lambda command: _derive(command, flags, optional)
 
 
 def _has_flag(option: Option) -> bool:
     return option.about.has_flag and option.about.only != "torch.compile"
 
 
-def _derive(command: Command, options: Sequence[Option]) -> Command:
+def _derive(command: Command, options: Sequence[Option], optional: Sequence[str]) -> Command:
     def derived(**arguments: object) -> None:
         given = {option.name: arguments.pop(option.name) for option in options}
         read = {o.name: o.read(given[o.name]) for o in options if given[o.name] not in (None, [])}
@@ -72,12 +75,13 @@ def _derive(command: Command, options: Sequence[Option]) -> Command:
     required = [p for p in parameters if p.default is p.empty]
     others = [p for p in parameters if p.default is not p.empty]
     derived.__doc__, derived.__name__, derived.__annotations__ = command.__doc__, command.__name__, {}
-    signature = inspect.Signature([*required, *map(_parameter, options), *others])
+    flags = [_parameter(option, option.is_required and option.name not in optional) for option in options]
+    signature = inspect.Signature([*required, *flags, *others])
     derived.__signature__ = signature  # type: ignore[attr-defined]
     return derived
 
 
-def _parameter(option: Option) -> inspect.Parameter:
+def _parameter(option: Option, is_required: bool) -> inspect.Parameter:
     """What typer makes an option's flag of."""
     names = [flag(option.name), *([f"-{option.about.short}"] if option.about.short else [])]
     if option.type is bool and option.default:
@@ -87,15 +91,15 @@ def _parameter(option: Option) -> inspect.Parameter:
     return inspect.Parameter(
         option.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if option.is_required else None,
-        annotation=Annotated[_flag_type(option), info],
+        default=inspect.Parameter.empty if is_required else None,
+        annotation=Annotated[_flag_type(option, is_required), info],
     )
 
 
-def _flag_type(option: Option) -> object:
+def _flag_type(option: Option, is_required: bool) -> object:
     kind = option.type if option.type in (bool, int) else float if option.type == float | None else str
     kind = list[str] if option.is_list else kind
-    return kind if option.is_required else kind | None  # type: ignore[operator]
+    return kind if is_required else kind | None  # type: ignore[operator]
 
 
 def _default(default: object) -> str:

@@ -114,6 +114,14 @@ def plan(
             help="With --plan auto: search again with half and twice the links, the memory and the batch.",
         ),
     ] = False,
+    elastic: Annotated[
+        Count,
+        Option(
+            "--elastic",
+            min=1,
+            help="With --plan auto: plans also for up to so many nodes fewer, or devices of a single node.",
+        ),
+    ] = None,
 ) -> None:
     """Say what plans cost on a cluster: memory, time, what bounds them. Nothing runs; weights are not made.
 
@@ -123,6 +131,7 @@ def plan(
       shardc plan config.json --cluster h100-8 --batch 64
       shardc plan config.json --cluster h100-8x8 --plan auto --front
       shardc plan train.py --cluster a100-80-8x2 --mesh data=16 --what-if links=2x --what-if memory=40GB
+      shardc plan config.json --cluster h100-8x4 --plan auto --elastic 2
     """
     check_writable(json, html, trace)
     meshes = [parse_mesh(text) for text in mesh or ()]
@@ -151,6 +160,7 @@ def plan(
             every_layer,
             front,
             sensitivity,
+            elastic or 0,
         )
         text = plan_(request)
     print(text)

@@ -1,18 +1,32 @@
 """``shardc run``: trains with a compiled folder on processes of this machine."""
 
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
-from shardc.cli.options import Artefact, File, Libraries
+from shardc.cli.options import Count, File, Libraries, Texts
+from shardc.diagnostics.runtime import NotOfASource
+
+STEPS = 10
+"""Of a folder that is trained, where nobody says how many."""
 
 
 def run(
-    folder: Artefact,
+    source: Annotated[
+        Path,
+        Argument(
+            exists=True,
+            metavar="FOLDER|SCRIPT",
+            help="Folder that shardc compile wrote, or Python script that calls compile_step.",
+        ),
+    ],
     nproc: Annotated[int, Option("--nproc", "-n", min=1, help="Processes to start: the size of the mesh.")],
-    steps: Annotated[int, Option(min=1, help="Training steps to run.")] = 10,
+    arguments: Annotated[Texts, Argument(help="Arguments of the script.")] = None,
+    steps: Annotated[int | None, Option(min=1, help="Training steps to run.  [default: 10]")] = None,
     load: Annotated[
         File, Option(exists=True, file_okay=False, help="Checkpoint folder to start from.")
     ] = None,
@@ -29,8 +43,19 @@ def run(
         Option("--cluster", "-c", help="Cluster of the prediction; this machine's processors if not given."),
     ] = None,
     libraries: Libraries = None,
+    elastic: Annotated[
+        Count,
+        Option(
+            "--elastic",
+            min=1,
+            help="Ranks that a script may lose: it is started again with those that are left.",
+        ),
+    ] = None,
 ) -> None:
     """Train with a compiled folder on processes of this machine, and print the loss of each step.
+
+    A script runs as it does under torchrun. With --elastic it is started again when a rank is killed, on
+    fewer processes: it loads its last checkpoint, and plan="auto" without a mesh plans for those left.
 
     On a cluster, start the folder's own program with torchrun instead.
 
@@ -39,10 +64,27 @@ def run(
       shardc run out/ --nproc 4 --steps 10
       shardc run out/ --nproc 4 --load checkpoints/step10 --save checkpoints/step20
       shardc run out/ --nproc 4 --trace run.pftrace
+      shardc run train.py --nproc 4 --elastic 2
     """
-    from shardc.commands.run import run_artefact
-
     if sys.stderr.isatty():  # no spinner: the processes print to the same terminal
         print(f"starting {nproc} processes", file=sys.stderr)
     files = {"load": load, "save": save, "trace": trace}
-    raise typer.Exit(run_artefact(folder, nproc, steps, files, libraries or (), cluster))
+    of_folder = {**files, "steps": steps, "cluster": cluster, "import": libraries}
+    if source.is_file():
+        _refuse(source, of_folder, "script", "folder")
+        from shardc.commands.run_script import run_script
+
+        raise typer.Exit(run_script(source, nproc, arguments or (), elastic or 0))
+    _refuse(source, {"elastic": elastic, "arguments": arguments}, "folder", "script")
+    from shardc.commands.run import run_artefact
+
+    raise typer.Exit(run_artefact(source, nproc, steps or STEPS, files, libraries or (), cluster))
+
+
+def _refuse(source: Path, options: Mapping[str, object], kind: str, other: str) -> None:
+    """Raises NotOfASource for an option that was given, and is of the other kind of source."""
+    for name, value in options.items():
+        if value:
+            shown = f"--{name}" if name != "arguments" else "an argument of a script"
+            where = f"shardc run {source}"
+            raise NotOfASource(option=shown, other=other, source=source, kind=kind, where=where)

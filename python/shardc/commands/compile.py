@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardc.commands.script import read_script
+from shardc.commands.script import Training, read_script
 from shardc.options.step import StepOptions
 
 if TYPE_CHECKING:
@@ -15,10 +16,34 @@ if TYPE_CHECKING:
 
 def compile_script(script: Path, out: Path, options: StepOptions) -> Report:
     """Compile what ``script`` builds and write the folder ``out``; what was done, as a report."""
+    return _compiled(_read(script, out), out, options)
+
+
+def search_and_compile(script: Path, out: Path, given: Mapping[str, object]) -> Report:
+    """:func:`compile_script` with options that have ``plan="auto"`` and no mesh, which a search picks.
+
+    Raises what the search does.
+    """
+    training = _read(script, out)
+    from shardc.planning.auto.without_mesh import search_for  # the compiler, too
+
+    t, front_end = training, "the command line"
+    with training.asks():
+        found = search_for(t.model, t.optimizer, t.batch, t.loss, given, front_end)
+    options = StepOptions.of({**given, **found.options}, front_end)
+    return replace(_compiled(training, out, options), around=found.searched)
+
+
+def _read(script: Path, out: Path) -> Training:
+    """What a script builds, once the folder is known to be writable."""
     training = read_script(script)
     from shardc.artefact.folder import check_folder  # the compiler: what a script gets wrong is told before
 
     check_folder(out.absolute())
+    return training
+
+
+def _compiled(training: Training, out: Path, options: StepOptions) -> Report:
     step = training.compile(options)
     step.save(out)
     return replace(step.plan, written=out)

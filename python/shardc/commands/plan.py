@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Literal
@@ -16,10 +15,12 @@ from shardc.commands.script import read_script
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.passes.search import NothingSearched, SearchWithoutCluster
+from shardc.diagnostics.passes.search import ElasticNotSearched, NothingSearched, SearchWithoutCluster
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
 from shardc.options.presets import AUTO, is_searched
+from shardc.planning.auto.elastic import Left, fewer_json, fewer_table, plans_for_fewer
 from shardc.planning.auto.front import front_json, front_of, front_text
+from shardc.planning.auto.kept import Answer
 from shardc.planning.auto.report import searched
 from shardc.planning.auto.searches import Searches
 from shardc.planning.auto.sensitivity import sensitivity_json, sensitivity_of, sensitivity_text
@@ -59,7 +60,8 @@ class PlanRequest:
     of the cluster's devices. ``batch``: samples of the global batch, one a device if None. ``largest``:
     what is sought instead of given, ``batch`` or ``length``. ``every_layer``: compile also layers that are
     equal to others. ``front``: seek plans that need less memory than the one that a search picked.
-    ``sensitivity``: search again with other links, memory and batches.
+    ``sensitivity``: search again with other links, memory and batches. ``elastic``: also plans for up to so
+    many nodes fewer, or devices of a single node.
     """
 
     source: Path
@@ -80,6 +82,7 @@ class PlanRequest:
     every_layer: bool = False
     front: bool = False
     sensitivity: bool = False
+    elastic: int = 0
 
     @property
     def shows_layers(self) -> bool:
@@ -97,11 +100,11 @@ def plan(request: PlanRequest) -> str:
         raise NothingSearched(option="search_seconds", missing="")
     asked = _Asked(request, clusters[0])
     searches = asked.searches()
-    picked = None if searches is None else searches.best()
+    picked = None if searches is None else searches.answer()
     candidates = list(asked.candidates())
     priced, refused = asked.prices(candidates) if candidates else ([], [])
     if picked is not None:
-        priced.append(picked.priced)
+        priced.append(picked.priced or asked.price(picked.candidate))
     prices = [price.on(cluster) for cluster in clusters for price in priced]
     best = min(prices, key=lambda price: price.order)
     if request.shows_layers and not best.priced.is_whole:
@@ -112,14 +115,10 @@ def plan(request: PlanRequest) -> str:
     if picked is not None:
         lines.append("\n".join(searched(picked.around)))
     more: dict[str, Json] = {}
-    if request.front and searches is not None and picked is not None:
-        front = front_of(searches, picked)
-        lines.append("\n".join(front_text(front)))
-        more["front"] = front_json(front)
-    if request.sensitivity and searches is not None and picked is not None:
-        found = sensitivity_of(searches, picked, asked.searches_after)
-        lines.append("\n".join(sensitivity_text(found)))
-        more["sensitivity"] = sensitivity_json(found)
+    if searches is not None and picked is not None:
+        for text, found in asked.more(searches, picked):
+            lines.append(text)
+            more |= found
     if len(prices) > 1:
         lines.append("\n".join(ranking(prices, clusters=len(clusters) > 1)))
     if refused:
@@ -185,33 +184,54 @@ class _Asked:
     def searches(self) -> Searches | None:
         """What searches meshes, where ``auto`` has none.
 
-        Raises SearchWithoutCluster, NotSearched, BadArgument, and NothingSearched for questions to a search.
+        Raises SearchWithoutCluster, NotSearched, BadArgument, and NothingSearched and ElasticNotSearched for
+        questions to a search.
         """
         request = self._request
         if AUTO not in request.plans or request.meshes:
             for option in (name for name in ("front", "sensitivity") if getattr(request, name)):
                 missing = " around the cuts: a mesh is given" if AUTO in request.plans else ""
                 raise NothingSearched(option=option, missing=missing)
+            if request.elastic:
+                raise ElasticNotSearched(where="--elastic")
             return None
         if len(request.clusters) > 1:
             raise SearchWithoutCluster()
         return self._searches(self._pricer, self._cluster)
 
-    def searches_after(self, change: WhatIf) -> Searches:
+    def more(self, searches: Searches, answer: Answer) -> Iterator[tuple[str, dict[str, Json]]]:
+        """What else is asked of a search, in words and as data. Raises BadClusterSize."""
+        request = self._request
+        if request.front:
+            front = front_of(searches, searches.picked(answer))
+            yield "\n".join(front_text(front)), {"front": front_json(front)}
+        if request.sensitivity:
+            found = sensitivity_of(searches, searches.picked(answer), self._searches_after)
+            yield "\n".join(sensitivity_text(found)), {"sensitivity": sensitivity_json(found)}
+        if request.elastic:
+            first = Left(self._cluster, answer)
+            fewer = plans_for_fewer(first, request.elastic, self._searches_on)
+            yield "\n".join(fewer_table(fewer)), {"elastic": fewer_json(fewer)}
+
+    def _searches_after(self, change: WhatIf) -> Searches:
         """The same for other links, or for another batch. Raises SizesOfScript, BadWhatIf."""
         if change.is_of_cluster:
-            cluster = change.cluster(self._cluster)
-            return self._searches(self._pricer.on(cluster), cluster)
+            return self._searches_on(change.cluster(self._cluster))
         question = self._read(change.count(self.batch), self._request.length)
         return self._searches(self._pricer_of(*question), self._cluster)
 
+    def _searches_on(self, cluster: Cluster) -> Searches:
+        return self._searches(self._pricer.on(cluster), cluster)
+
     def _searches(self, pricer: Pricer, cluster: Cluster) -> Searches:
-        options, parts = self._request.options or {}, self._request.micro_batches
-        recompute, limit_s = options.get("recompute"), options.get("search_seconds")
+        options = {**(self._request.options or {}), "whole": self._request.every_layer}
+        recompute, limit_s = options.pop("recompute", None), options.pop("search_seconds", None)
         assert limit_s is None or isinstance(limit_s, float | int)
-        # What was found within the time is compiled in the time that this takes.
-        price = partial(self._priced, pricer, search_seconds=None)
-        return Searches(pricer, cluster, parts, recompute, price, limit_s)
+        return Searches(pricer, cluster, self._request.micro_batches, recompute, limit_s, **options)
+
+    def price(self, candidate: Candidate) -> Priced:
+        """What one plan costs. Raises what a compile raises."""
+        return self._priced(self._pricer, candidate, search_seconds=None)
 
     def candidates(self) -> Iterator[Candidate]:
         """The plans that are asked about. Raises BatchDoesNotDivide where there are none."""

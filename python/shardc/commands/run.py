@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shardc.artefact.folder import read_kernels, read_manifest
 from shardc.artefact.manifest import Manifest
@@ -19,6 +20,9 @@ from shardc.runtime.comm.mesh import Mesh
 from shardc.text_files import check_writable, writing
 from shardc.tuner.database.place import database_path
 from shardc.tuner.database.profiles import read_program
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 SEEN = "look at what that rank printed above"
 KILLED = "look at the machine's memory first: a killed process is most often one that took too much of it"
@@ -92,7 +96,7 @@ def launch(folder: Path, nproc: int, arguments: Sequence[str], libraries: Sequen
     whole = ["--standalone", "--nproc-per-node", str(nproc), str(folder / "run.py"), *arguments]
     for library in libraries:
         whole += ["--import", str(Path(library).absolute()) if library.endswith(".py") else library]
-    with changed(_rank_environment()), scratch() as logs:
+    with changed(rank_environment()), scratch() as logs:
         _launch(["--log-dir", logs, *whole])  # else torchrun leaves a folder behind, each time
 
 
@@ -129,26 +133,39 @@ def _check_save(save: Path) -> None:
 
 
 def _launch(arguments: list[str]) -> None:
+    """:func:`torchrun`. Raises RankFailed, RankRefused."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    try:
+        torchrun(arguments)
+    except ChildFailedError as error:
+        raise failure_of(error) from None
+
+
+def torchrun(arguments: list[str]) -> None:
     """torchrun in this process. As a command it would report a failed rank in a traceback only.
 
-    Raises KeyboardInterrupt for Ctrl-C, SystemExit for another signal, once the ranks have ended.
+    Raises KeyboardInterrupt for Ctrl-C, SystemExit for another signal, once the ranks have ended, and
+    ChildFailedError for ranks that failed.
     """
-    from torch.distributed import run as torchrun
+    from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     for name in ("torch.distributed.elastic", "torch.distributed.elastic.agent.server.api"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        torchrun.run(torchrun.parse_args(arguments))
+        run.run(run.parse_args(arguments))
     except SignalException as error:
         if error.sigval == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise SystemExit(SIGNALLED + error.sigval) from None
-    except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        refused = failure.exitcode == RankRefused.exit_code
-        raise (RankRefused if refused else RankFailed)(rank=rank, **_describe(failure.exitcode)) from None
+
+
+def failure_of(error: ChildFailedError) -> RankFailed:
+    """The error of ours that names the rank that failed first."""
+    rank, failure = error.get_first_failure()
+    refused = failure.exitcode == RankRefused.exit_code
+    return (RankRefused if refused else RankFailed)(rank=rank, **_describe(failure.exitcode))
 
 
 def _describe(exit_code: int) -> dict[str, str]:
@@ -158,7 +175,7 @@ def _describe(exit_code: int) -> dict[str, str]:
     return {"how": f"was killed by {name}", "hint": KILLED if name == "SIGKILL" else SEEN}
 
 
-def _rank_environment() -> dict[str, str | None]:
+def rank_environment() -> dict[str, str | None]:
     """The environment of the ranks: nothing of ours on the path, one thread each where they share a CPU, and
     whom they end with.
     """

@@ -25,6 +25,15 @@ def cluster_of(given: str | Path | Cluster) -> Cluster:
     return find_cluster(given)
 
 
+def with_devices(cluster: Cluster, devices: int | None) -> Cluster:
+    """The same cluster with so many of its devices; all if None. Raises BadClusterSize."""
+    if devices is None or devices == cluster.size:
+        return cluster
+    if is_local(cluster.name):
+        return local_cluster(figures(), devices)
+    return cluster.shrunk(devices)
+
+
 @cache
 def figures() -> Figures:
     """What was measured on this machine: some 10 seconds the first time, then read from the cache. Processes

@@ -21,6 +21,7 @@ from shardc.runtime import errors
 from shardc.runtime.errors import RuntimeFailure
 
 REMARKS = {
+    "CutsLeft": "A saved plan says how other calls are cut than the step has: layouts decide instead.",
     "Interleaved": "A weight holds several parts, such as fused q, k and v, each of which is cut.",
     "NotCut": "A tensor stays whole where a preset would have cut it.",
     "KeysGathered": "Under `ring` some calls of attention gather keys and values: they have masks, say.",

@@ -46,6 +46,26 @@ class RankFailed(ShardcError):
     exit_code = 1
 
 
+class TooFewRanks(RankFailed):
+    """More ranks of an elastic run were killed than it may lose."""
+
+    template = "{lost}: {left} of {nproc} processes are left, and the run was to go on with {least} at least"
+    hint = "start it again, which goes on from the last checkpoint, or raise --elastic; " + (
+        "a process is most often killed because it took too much memory"
+    )
+
+
+class NotOfASource(ShardcError):
+    """An option of ``shardc run`` for a script beside a folder, or one for a folder beside a script.
+
+    Fails: ``shardc run out/ --nproc 4 --elastic 1``: a folder is compiled for one mesh.
+    Works: ``shardc run train.py --nproc 4 --elastic 1``.
+    """
+
+    template = "{option} is of a {other}, and {source} is a {kind}"
+    hint = "leave {option} out, or name a {other}"
+
+
 class RankRefused(RankFailed):
     """A rank ended because its input was bad: it printed what and where."""
 

@@ -20,7 +20,7 @@ from shardc.options.constraints import parse_constraints
 from shardc.options.experts import Experts, Overflow, copies_of, read_copies
 from shardc.options.field import Group, Hint, option, required, size_of
 from shardc.options.plan_file import load_plan_file, named_file
-from shardc.options.presets import PRESETS, PRODUCTS, is_searched, plan_terms, product_of
+from shardc.options.presets import AUTO, PRESETS, PRODUCTS, is_searched, plan_terms, product_of
 from shardc.options.recompute import Recompute, read_recompute
 from shardc.options.shares import Shares, read_shares, settled, shares_of
 
@@ -30,6 +30,19 @@ MICRO = "micro"
 """The time axis of micro-batches."""
 MOST_DEVICES = 2**31 - 1
 """Ranks are C integers of 32 bits in PyTorch's process groups."""
+
+
+def parallelism_of(given: Mapping[str, object]) -> Mapping[str, object]:
+    """Options of parallelism that were given by name, in the group's mapping or beside it."""
+    group = given.get("parallelism")
+    named = {**(group if isinstance(group, Mapping) else {}), **given}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def lacks_mesh(given: Mapping[str, object]) -> bool:
+    """Whether the plan is ``auto`` and no mesh is given, so that a search is to pick it."""
+    named, group = parallelism_of(given), given.get("parallelism")
+    return named.get("plan") == AUTO and named.get("mesh") is None and not isinstance(group, Parallelism)
 
 
 def parse_mesh(text: str) -> dict[str, int]:

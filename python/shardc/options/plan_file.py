@@ -21,6 +21,14 @@ _ENTRY = s.record(
     }
 )
 _AXIS = (s.text(), s.integer(1), s.choice("space", "time"))
+_CUTS = s.record(
+    {
+        "program": s.text("[0-9a-f]{64}", "a SHA-256"),
+        "kinds": s.items(s.items(s.nullable(s.either(s.text(), s.integer())))),
+        "calls": s.items(s.integer()),
+        "arguments": s.items(s.items(s.integer(-1))),
+    }
+)
 _CHECK = s.record(
     {
         "schema": s.exactly(SCHEMA),
@@ -33,6 +41,7 @@ _CHECK = s.record(
     {
         "pipeline": s.text("(?s).*"),
         "cluster": s.text("(?s).+"),
+        "cuts": _CUTS,
         "attention": s.items(s.row(s.text(), s.choice("ulysses", "ring"))),
     },
 )
@@ -83,6 +92,9 @@ def _misfits(data: dict[str, Any]) -> Iterator[str]:
             yield f"entries[{number}] names the axis {unknown[0]!r}, which mesh does not have"
     if unknown := [axis for axis, _ in data.get("attention", ()) if axis not in axes]:
         yield f"attention names the axis {unknown[0]!r}, which mesh does not have"
+    cuts = data.get("cuts", {"kinds": [], "calls": []})
+    if any(number >= len(cuts["kinds"]) for number in cuts["calls"]):
+        yield "a call of cuts is of a kind that is not there"
     if data.get("pipeline") and data["pipeline"] not in axes:
         yield f"pipeline is {data['pipeline']!r}, which is no axis of mesh"
 

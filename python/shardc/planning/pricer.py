@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -77,6 +78,12 @@ class Pricer:
         self._is_checked = False
         self.stands = True
         """Whether a few layers may stand for others in searches."""
+
+    def on(self, cluster: Cluster) -> Pricer:
+        """Prices of the same question by another cluster's links, of the same captures."""
+        other = copy(self)
+        other._cluster = cluster
+        return other
 
     def price(self, candidate: Candidate, *, whole: bool = False, **options: object) -> Priced:
         """What one plan's costs follow from. ``options``: more of ``compile_step``'s. ``whole``: compile each
@@ -180,15 +187,20 @@ class Pricer:
                 _log(f"layers that are not found among the calls of {error}")
                 self.stands = False
 
-    def on(self, cluster: Cluster) -> Pricer:
-        """The same question by the links of another cluster; what was captured is shared."""
-        other = copy(self)
-        other._cluster = cluster
-        return other
-
     def look(self, candidate: Candidate) -> None:
         """Capture the step that a search for a candidate looks at. Raises what a capture raises."""
         self._captured(self._stood_for()[0], _searched(candidate))
+
+    def key(self) -> str:
+        """What tells a question's searches from others: the captured step with few of its equal layers, and
+        how many there are.
+        """
+        periods, more = self._stood_for()
+        options = StepOptions.of({"mesh": {DATA: 1}}).parallelism
+        with collection_paused():
+            module = self._captured(periods, options).module
+        text = module.operation.get_asm(assume_verified=True)
+        return hashlib.sha256(repr((text, more, self._whole())).encode()).hexdigest()
 
     def cluster_of(self, candidate: Candidate) -> Cluster | None:
         """The cluster with as much memory as a search for a candidate may count on."""

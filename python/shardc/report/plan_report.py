@@ -40,7 +40,7 @@ class Report:
     there is one; ``kernels`` are the manifest's, ``peak`` says what a step needs at most, ``fusion`` what a
     user's edges change of it. ``micro_batches_apart``: how many run as programs of their own. ``work``: of
     a device, beside the single device's. ``time``: estimated, on the cluster that the step is for.
-    ``searched``: what the search of the plan found.
+    ``searched``: what the search of the plan found; ``around``: what else it chose between, in lines.
     """
 
     mesh: str
@@ -60,6 +60,7 @@ class Report:
     work: DeviceWork | None = None
     time: StepTime | None = None
     searched: Answer | None = None
+    around: Sequence[str] = ()
 
     def render(self) -> str:
         parts = [[self.title()], self._pipeline(), self._memory(), self._time(), self._work()]
@@ -117,7 +118,7 @@ class Report:
         return lines
 
     def _searched(self) -> list[str]:
-        return [] if self.searched is None else self.searched.render()
+        return [*self.around, *([] if self.searched is None else self.searched.render())]
 
     def _collectives(self) -> list[str]:
         of = " before it was cut" if self.pipeline is not None else ""

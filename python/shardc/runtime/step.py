@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from .arguments import mapping_given, path_given, whole_number
 from .batch import LOCAL_HINT, check_leaf, leaves_of
 from .check import STATE_ROLES, Json, check_files, read_manifest
+from .checkpoint.folder import holds_checkpoint
 from .checkpoint.load import Checkpoint
 from .checkpoint.objects import RANDOM, Generators, Stateful, pack, unpack
 from .checkpoint.save import Saver, Saving
@@ -383,7 +384,11 @@ class TrainStep:
 
     @progress.work("loading a checkpoint")
     def load_checkpoint(
-        self, folder: Path | str, *, objects: Mapping[str, Stateful | None] | None = None
+        self,
+        folder: Path | str,
+        *,
+        objects: Mapping[str, Stateful | None] | None = None,
+        missing_ok: bool = False,
     ) -> None:
         """Read what ``save_checkpoint`` wrote on this mesh or another; of a series, the latest.
 
@@ -394,6 +399,8 @@ class TrainStep:
         Args:
             folder: A checkpoint, or a series of them.
             objects: Those that ``save_checkpoint`` was given, made anew; None for one leaves it as it is.
+            missing_ok: Leave the step as it is where no checkpoint is there yet: of a script that is started
+                again when it ends early.
 
         Raises:
             BadCheckpoint: none is there, a file of it is damaged, or its objects are not those passed.
@@ -403,6 +410,8 @@ class TrainStep:
         folder = path_given(folder, "folder")
         if objects is not None:
             mapping_given(objects, "objects", "objects with a state_dict()")
+        if missing_ok and not holds_checkpoint(folder):
+            return
         numbers = self._progress()
         self._same_batch.start_from(None, (), {})
         with self._watch.guard(self.steps_done):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
+from torch import distributed
 
 from shardc.diagnostics.api import BadArgument, MeshNotGiven
 from shardc.environment import WORLD_SIZE
@@ -31,6 +32,13 @@ def one_device(parallelism: object) -> dict[str, int] | None:
     if world is not None and world > 1:
         raise MeshNotGiven(world=world, where="mesh=")
     return {"data": 1}
+
+
+def processes() -> int | None:
+    """How many processes torchrun started, or are in the process group; None where there is neither."""
+    if WORLD_SIZE.text() is None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size()
+    return world_size()
 
 
 def world_size() -> int | None:

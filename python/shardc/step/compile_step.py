@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -95,6 +95,8 @@ class CompiledStep:
     _device: str | None = None
     _running: TrainStep | None = field(default=None, init=False)
     _places: Places | None = field(default=None, init=False)
+    around: Sequence[str] = field(default=(), init=False)
+    """What was searched around the cuts of calls, in lines, where the search picked the mesh."""
 
     @property
     def plan(self) -> Report:
@@ -102,7 +104,8 @@ class CompiledStep:
         c = self.compiled
         kernels, remarks = describe_kernels(c.program), list(c.remarks)
         more = (kernels, self.peak, self.pipeline, c.fusion_effect, c.work, c.time)
-        return make_report(c.rank_module, c.plan.text, remarks, c.seconds, *more)
+        made = make_report(c.rank_module, c.plan.text, remarks, c.seconds, *more)
+        return replace(made, around=self.around)
 
     @cached_property
     def peak(self) -> str:
@@ -344,7 +347,9 @@ def compile_step(
         example_batch: A global batch. A mapping or dataclass is passed as keyword arguments, a tuple or list
             as positional ones; its last part is the loss's target, ``(x, y)``, if the forward cannot take it
             or the loss is PyTorch's own.
-        mesh, plan: The fields of ``parallelism`` that most calls need. Without a mesh: one device.
+        mesh, plan: The fields of ``parallelism`` that most calls need. Without a mesh: one device; of
+            ``plan="auto"`` a search picks it, with micro-batches and what is computed again, for ``cluster``
+            or for the processes that run.
         loss: Called as ``loss(output, batch)``, or ``loss(output, y)`` for a batch ``(x, y)``; needed unless
             the output has ``.loss``, is a scalar, or a tuple that begins with one.
         state: Initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called

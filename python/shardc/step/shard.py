@@ -19,7 +19,7 @@ from shardc.compiler.profiling.known import predicted_time
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import is_local
 from shardc.cost.step.step_time import StepTime
-from shardc.diagnostics.base import Remarks, collect_remarks
+from shardc.diagnostics.base import Remarks, collect_remarks, remark
 from shardc.diagnostics.passes.pipeline import NotAPipeline
 from shardc.diagnostics.passes.search import SearchWithoutCluster
 from shardc.dialects.collection import collection_paused
@@ -66,6 +66,7 @@ from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.dist_search import DistSearch
 from shardc.passes.search.fold import More
+from shardc.passes.search.saved import SavedCuts, cuts_in, digest
 from shardc.report.device_work import DeviceWork, device_work
 from shardc.report.step.step_time import step_time
 from shardc.runtime.check import Json
@@ -88,15 +89,13 @@ def _passes(
     verify: bool,
     search: DistSearch | None,
 ) -> list[Pass]:
-    """The passes from a plan's shardings to level 3. ``pipeline``: the axis of stages; ``search``: what
-    is still to find the plan.
+    """The passes from a plan's shardings to level 3. ``pipeline``: the axis of stages; ``search``: finds the
+    plan, or writes one that was found before.
     """
-    if search is not None and cluster is None:
-        raise SearchWithoutCluster()
     steps = [*_to_level_2(reshard_after_forward, experts), VerifyLevel(2), DistPartition(cluster)]
     if search is not None:
         at = next(place for place, step in enumerate(steps) if isinstance(step, DistPropagate))
-        steps[at] = replace(search, on=cluster, pipeline=pipeline)
+        steps[at] = search
     if micro_batches is not None:
         steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
     if not pipeline:  # what dist-combine packs together may be of several stages
@@ -303,6 +302,26 @@ def _as_found(module: ir.Module, mesh: Mesh, asked: Plan) -> Plan:
     return found
 
 
+def _saved_cuts(plan: Plan, program: Program) -> SavedCuts | None:
+    """The cuts of a saved plan, if they are of this step's calls; a remark says so if not."""
+    if plan.cuts is None:
+        return None
+    found = SavedCuts.of_json(plan.cuts)
+    if found.program == digest(program):
+        return found
+    remark("CutsLeft", "the saved plan's cuts are of other calls: layouts of arguments decide in their place")
+    return None
+
+
+def _search(
+    search: DistSearch, saved: SavedCuts | None, cluster: Cluster | None, pipeline: str
+) -> DistSearch:
+    """What finds cuts, or writes those that were saved. Raises SearchWithoutCluster."""
+    if saved is None and cluster is None:
+        raise SearchWithoutCluster()
+    return replace(search, on=cluster, pipeline=pipeline, saved=saved)
+
+
 def _change(
     capture: Capture,
     recompute: Recompute | frozenset[int],
@@ -436,17 +455,31 @@ def compile_capture(
         program = reading.program
         assert program is not None
         arguments = arguments_of(program)
+        saved_cuts, searcher, before = _saved_cuts(chosen, program), None, ""
+        if saved_cuts is not None:
+            chosen = make_plan(chosen.text, program, planned, model_plan)
+        if saved_cuts is not None or is_searched(plan):
+            searcher = _search(search or DistSearch(), saved_cuts, cluster, chosen.pipeline)
+            before = digest(program)
+        chosen.cuts = None
         apply_plan(program, planned, chosen)
         passed("dist-apply-plan", module)
         kept = reshard_after_forward, experts
-        searched = is_searched(plan)
-        how = (search or DistSearch()) if searched else None
-        passes = _passes(chosen.pipeline, micro_batches, cluster, *kept, verify, how)
+        passes = _passes(chosen.pipeline, micro_batches, cluster, *kept, verify, searcher)
+        cuts: SavedCuts | None = None
+        if searcher is not None:
+            at = passes.index(searcher) + 1
+            run(module, passes[:at], verify_each=False, after_pass=passed, reading=reading)
+            passes, reading = passes[at:], Reading(module)
+            assert reading.program is not None
+            cuts = cuts_in(reading.program, planned, chosen.pipeline, before)
         run(module, passes, verify_each=False, after_pass=passed, reading=reading)
         levels.keep(RANK, module)
-        if searched:
+        if cuts is not None:
             chosen = _as_found(module, planned, chosen)
+            chosen.cuts = cuts.json
         saved = plan_to_json(chosen, planned, arguments, "" if cluster is None else cluster.name)
+        chosen.cuts = None  # of this program, and not of one for other shapes
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds, cluster=cluster)
         if chosen.pipeline:
             cut = copy_module(module)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Literal, get_args
+from typing import Literal, NoReturn, get_args
 
 from shardc.cost.cluster.device import Device, Host
 from shardc.cost.cluster.facts import Facts, NotNegative, Positive
@@ -107,6 +107,42 @@ class Cluster(Facts):
         ways += [1] * (len(self.levels) - len(ways))
         levels = tuple(replace(level, ways=w) for level, w in zip(self.levels, ways, strict=True))
         return replace(self, name=name, levels=levels)
+
+    def shrunk(self, devices: int) -> Cluster:
+        """The first ``devices`` devices: whole groups of each level but the outermost that is left.
+
+        Raises BadClusterSize.
+        """
+        if devices > self.size:
+            self._refuse(devices, f"it has {self.size}")
+        sizes, left = list[int](), devices
+        for level in self.levels:
+            sizes.append(min(level.ways, left))
+            left = 0 if left % sizes[-1] else left // sizes[-1]
+            changed = sizes[-1] != level.ways
+            if not left or (changed and (level.dims or level.wiring)):
+                self._refuse(devices, f"they are no whole groups of its {level.name}")
+        levels = tuple(replace(level, ways=ways) for level, ways in zip(self.levels, sizes, strict=True))
+        kinds, rest = list[Device](), devices
+        for kind in self.devices:
+            kinds += [replace(kind, count=kind.count and min(kind.count, rest))] if rest > 0 else []
+            rest -= kind.count or rest
+        one_kind = (replace(kinds[0], count=None),) if len(kinds) == 1 else tuple(kinds)
+        return replace(self, name=self._name_of(sizes), levels=levels, devices=one_kind)
+
+    def _name_of(self, sizes: list[int]) -> str:
+        """``h100-8x3`` of ``h100-8x4``, whose sizes end its name."""
+        ways = [str(level.ways) for level in self.levels]
+        ends = ["x".join(ways[:count]) for count in range(len(ways), 0, -1)]
+        found = next((end for end in ends if self.name.endswith(f"-{end}")), "")
+        stem = self.name.removesuffix(f"-{found}") if found else self.name
+        return f"{stem}-{'x'.join(map(str, sizes[: found.count('x') + 1] if found else sizes))}"
+
+    def _refuse(self, devices: int, problem: str) -> NoReturn:
+        """Raises BadClusterSize for so many of its devices."""
+        name, level = f"{devices} of {self.name}", self.levels[0]
+        example = f"one {level.name} of it"
+        raise BadClusterSize(name=name, problem=problem, example=example, count=level.ways)
 
     def _too_large(self, ways: list[int]) -> str:
         if len(ways) > len(self.levels):

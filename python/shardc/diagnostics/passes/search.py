@@ -68,3 +68,34 @@ class AutoInProduct(ShardcError):
 
     template = "plan {plan!r}: 'auto' stands alone or beside 'pipeline', it decides about all other axes"
     hint = "write plan='auto' or plan='pipeline*auto', or name a preset for each axis"
+
+
+class NothingToSearchFor(ShardcError):
+    """``plan="auto"`` with neither a mesh nor a cluster, in a process that is not one of several.
+
+    Fails: ``compile_step(model, optimizer, batch, plan="auto")`` in a script that ``python`` started.
+    Works: the same with ``cluster="h100-8x8"``, or started by ``torchrun --nproc-per-node 4``.
+    """
+
+    template = "plan 'auto' was given neither a mesh nor a cluster, and no other processes run"
+    hint = "name the cluster, as in cluster='h100-8x8' (8 nodes of 8), give a mesh, or start with torchrun"
+
+
+class ElasticNotSearched(ShardcError):
+    """``shardc plan --elastic`` beside a mesh or a named plan, which are for one number of devices.
+
+    Works: ``shardc plan config.json -c h100-8x4 --plan auto --elastic 2``.
+    """
+
+    template = "plans for fewer devices are searched, which a mesh or a named plan leaves no room for"
+    hint = "give --plan auto and no --mesh"
+
+
+class CutsDoNotFit(ShardcError):
+    """A saved plan says how calls are cut, and these are others, or cannot be cut so.
+
+    It was changed by hand, or saved by another version of shardc.
+    """
+
+    template = "the cuts of the saved plan do not fit this step: {problem}"
+    hint = "save the plan anew, or take its field 'cuts' out: then layouts of arguments decide"

@@ -61,9 +61,10 @@ def search_to_fit(
         around = search_around(given, partial(_found, find, room), limit_s, clock, start)
         if not around.found and around.is_stopped and not tried:
             raise NoPlanYet(why=around.why)
-        if not around.found:
+        compiled = _compiled(around, room, price)
+        if compiled is None:
             break
-        best = price(_of(around.found[0].choice, room)).on(cluster)
+        around, best = compiled[0], compiled[1].on(cluster)
         tried.append((around, best))
         if _fits(best, within):
             break
@@ -75,6 +76,21 @@ def search_to_fit(
     if clock.is_over and not _fits(best, within):
         around = replace(around, why=clock.why, is_stopped=True)
     return Picked(around, best.priced)
+
+
+def _compiled(
+    around: Around, room: float, price: Callable[[Candidate], Priced]
+) -> tuple[Around, Priced] | None:
+    """The fastest of what was found that compiles, at the head of what was found; None if nothing does.
+
+    Where memory is short the search within a compile, which sees each layer, may find no plan.
+    """
+    for place, estimate in enumerate(around.found):
+        try:
+            return replace(around, found=around.found[place:]), price(_of(estimate.choice, room))
+        except NoPlanFound:
+            continue
+    return None
 
 
 def room_for(within: float, picked: Picked, compiled: Price) -> float:

@@ -10,15 +10,16 @@ import torch
 
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
-from shardc.planning.auto.fit import Picked
+from shardc.options.recompute import Recompute
+from shardc.planning.auto.choose import Around
 from shardc.planning.auto.front import front_of
+from shardc.planning.auto.kept import Answer
 from shardc.planning.auto.report import searched
 from shardc.planning.auto.searches import Searches
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Price
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, tokens_of
-from shardc.planning.verdict import verdict
 
 
 @dataclass(frozen=True)
@@ -38,28 +39,41 @@ class SearchedPlan:
     """
 
     options: Mapping[str, object]
-    picked: Picked
-    price: Price
-    question: Question
+    answer: Answer
     searches: Searches = field(repr=False, compare=False)
 
     def front(self) -> Sequence[FrontPoint]:
         """The fastest plans that are found for less and less memory, this one first: each takes a search."""
-        found = front_of(self.searches, self.picked)
+        found = front_of(self.searches, self.searches.picked(self.answer))
         return [FrontPoint(_options(self.searches.pricer, p.priced.candidate), p) for p in found.points]
+
+    @property
+    def candidate(self) -> Candidate:
+        """Mesh, plan, micro-batches and what is computed again."""
+        return self.answer.candidate
+
+    @property
+    def around(self) -> Around:
+        """The choices that were looked at, and the bound on all."""
+        return self.answer.around
 
     @property
     def seconds(self) -> float:
         """Of a step, by the cost model."""
-        return self.price.time.seconds
+        return self.answer.seconds
 
     @property
     def peak_bytes(self) -> int:
         """Of the fullest device."""
-        return self.price.priced.fullest.peak_bytes
+        return self.answer.peak_bytes
+
+    @property
+    def searched(self) -> list[str]:
+        """What was looked at, in lines."""
+        return searched(self.around)
 
     def __str__(self) -> str:
-        return "\n\n".join((verdict(self.question, self.price), "\n".join(searched(self.picked.around))))
+        return "\n\n".join((self.answer.verdict, "\n".join(self.searched)))
 
 
 def search_plan(
@@ -70,7 +84,8 @@ def search_plan(
     cluster: str | Path | Cluster,
     loss: Callable[..., torch.Tensor] | None = None,
     micro_batches: int | None = None,
-    recompute: str | None = None,
+    recompute: Recompute | None = None,
+    autocast: str | None = None,
     search_seconds: float | None = None,
 ) -> SearchedPlan:
     """Search how a training step is spread over a cluster: before a run, on any machine.
@@ -89,6 +104,7 @@ def search_plan(
         example_batch: The global batch, as of ``compile_step``.
         cluster: A cluster's name, its file, or a ``Cluster``; all of its devices are used.
         loss: As of ``compile_step``.
+        autocast: As of ``compile_step``.
         micro_batches, recompute: Fixes these parts of the choice: a number, and ``none``, ``selective`` or
             ``full``.
         search_seconds: When the search ends with the best plan so far, counted from the end of
@@ -101,11 +117,9 @@ def search_plan(
     of = cluster_of(cluster)
     name, tokens = type(model).__name__, tokens_of(example_batch)
     question = Question(name, model, optimizer, example_batch, loss, tokens)
-    pricer = Pricer(question, cluster=of)
-    searches = Searches(pricer, of, micro_batches, recompute, search_seconds=search_seconds)
-    picked = searches.best()
-    options = _options(pricer, picked.priced.candidate)
-    return SearchedPlan(options, picked, picked.priced.on(of), question, searches)
+    searches = Searches(Pricer(question, autocast, of), of, micro_batches, recompute, search_seconds)
+    answer = searches.answer()
+    return SearchedPlan(_options(searches.pricer, answer.candidate), answer, searches)
 
 
 def _options(pricer: Pricer, candidate: Candidate) -> Mapping[str, object]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from math import inf
 
 import torch
@@ -16,11 +17,12 @@ from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
 from shardc.planning.auto.choose import Start
 from shardc.planning.auto.fit import TRIES, Picked, search_to_fit
+from shardc.planning.auto.kept import Answer, answered, asked
 from shardc.planning.auto.known import Known
 from shardc.planning.auto.space import RECOMPUTED, choices
 from shardc.planning.candidates import Candidate
-from shardc.planning.price import Priced
 from shardc.planning.pricer import Pricer
+from shardc.planning.verdict import verdict
 from shardc.runtime.report import progress
 from shardc.step.modules.recomputed import repeated_layers
 
@@ -32,8 +34,8 @@ class Searches:
         pricer: Of the question and the cluster.
         cluster: Whose devices are used.
         micro_batches, recompute: Fix these parts of the choice.
-        price: What a plan costs, compiled. Default: the pricer's.
         search_seconds: When each search ends with the best so far; the first Ctrl-C does so, too.
+        options: More of ``compile_step``'s, for what the pick costs.
 
     Raises:
         BadArgument, NotSearched.
@@ -45,14 +47,17 @@ class Searches:
         cluster: Cluster,
         micro_batches: int | None = None,
         recompute: object = None,
-        price: Callable[[Candidate], Priced] | None = None,
         search_seconds: float | None = None,
+        **options: object,
     ) -> None:
         options_of(Parallelism)["search_seconds"].check(search_seconds, "compile_step")
         question, self.pricer, self.cluster = pricer.question, pricer, cluster
         policies = policies_of(question.model, recompute)
         self._given = list(choices(cluster, question.samples, question.layers, policies, micro_batches))
-        self._price = price or pricer.price
+        self._price = partial(pricer.price, **options)
+        sizes = question.name, question.samples, question.layers, question.tokens
+        layers = tuple(repeated_layers(question.model))  # what is computed again
+        self._fixed = sizes, policies, layers, micro_batches, search_seconds, sorted(options.items(), key=str)
         self._clock = Clock(inf if search_seconds is None else search_seconds, hears=True)
         capacity_bytes = min(device.memory_bytes for device in cluster.used(cluster.size))
         self._start: Start | None = None
@@ -62,6 +67,20 @@ class Searches:
     def is_interrupted(self) -> bool:
         """Whether the user pressed Ctrl-C during a search."""
         return self._clock.is_interrupted
+
+    def answer(self) -> Answer:
+        """What :meth:`best` picks, or picked for the same question before. Raises NoPlanFound, NoPlanYet."""
+
+        def search() -> Answer:
+            picked = self.best()
+            best = picked.priced.on(self.cluster)
+            return asked(picked, verdict(self.pricer.question, best), best.time.seconds)
+
+        return answered((self.pricer.key(), self.cluster, self._fixed), search)
+
+    def picked(self, answer: Answer) -> Picked:
+        """An answer with what its plan costs, compiled."""
+        return Picked(answer.around, answer.priced or self._price(answer.candidate))
 
     def best(self, within: float = 1.0, room: float | None = None, tries: int = TRIES) -> Picked:
         """The cheapest plan that needs at most the part ``within`` of a device's memory. A later search

@@ -51,6 +51,11 @@ def checkpoints_of(series: Path) -> list[Path]:
     return sorted(found, key=lambda path: read_record(path).get("number", 0))
 
 
+def holds_checkpoint(folder: Path) -> bool:
+    """Whether a folder, which need not be there, holds a checkpoint or a series with one."""
+    return (folder / METADATA).is_file() or any((p / METADATA).is_file() for p in folder.glob("step-*"))
+
+
 def find_checkpoint(folder: Path) -> Path:
     """The folder itself, if it holds a checkpoint, or the latest of its series. Raises BadCheckpoint."""
     if (folder / METADATA).is_file():

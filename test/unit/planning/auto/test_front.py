@@ -43,7 +43,7 @@ def test_each_point_needs_less_takes_longer_and_compiles(found: SearchedPlan) ->
     needed, seconds = zip(*((p.price.needed_bytes, p.price.time.seconds) for p in points), strict=True)
     assert list(needed) == sorted(needed, reverse=True)
     assert list(seconds) == sorted(seconds)
-    question = found.question
+    question = found.searches.pricer.question
     step = shardc.compile_step(
         question.model, question.optimizer, question.batch, fuse=False, **points[-1].options
     )
@@ -51,11 +51,12 @@ def test_each_point_needs_less_takes_longer_and_compiles(found: SearchedPlan) ->
 
 
 def test_a_front_in_words_and_as_json(found: SearchedPlan) -> None:
-    front = Front([found.price], "a test ends it")
+    price = found.searches.picked(found.answer).priced.on(found.searches.cluster)
+    front = Front([price], "a test ends it")
     text = front_text(front)
     assert text[0].endswith("it ends since a test ends it")
-    assert found.price.priced.candidate.text in text[-1]
+    assert found.candidate.text in text[-1]
     held = json.loads(json.dumps(front_json(front)))
     assert held["why"] == "a test ends it"
-    assert held["points"][0]["needed_bytes"] == found.price.needed_bytes
+    assert held["points"][0]["needed_bytes"] == price.needed_bytes
     assert held["points"][0]["step_s"] == found.seconds

@@ -1,0 +1,104 @@
+"""``plan="auto"`` without a mesh: a search picks it, for a cluster or for the processes that run."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import ParamSpec
+
+import torch
+
+from shardc.compiler.local_cluster import cluster_of, with_devices
+from shardc.cost.cluster.cluster import Cluster
+from shardc.diagnostics.passes.search import NothingToSearchFor, NotSearched, SearchWithoutCluster
+from shardc.environment import ELASTIC, RANK
+from shardc.options.field import FrontEnd
+from shardc.options.parallelism import ClusterLike, lacks_mesh, parallelism_of
+from shardc.options.step import StepOptions
+from shardc.planning.auto.search import SearchedPlan, search_plan
+from shardc.planning.candidates import DATA
+from shardc.runtime.report import progress
+from shardc.runtime.report.logs import PLAN
+from shardc.step.arguments import check_arguments, processes
+from shardc.step.compile_step import CompiledStep
+from shardc.step.compile_step import compile_step as compile_on_mesh
+
+P = ParamSpec("P")
+
+
+def _with_search(compile_: Callable[P, CompiledStep]) -> Callable[P, CompiledStep]:
+    """``compile_step`` that asks a search for what ``plan="auto"`` leaves open."""
+    signature = inspect.signature(compile_)
+
+    @wraps(compile_)
+    def compile_step(*args: P.args, **kwargs: P.kwargs) -> CompiledStep:
+        if not lacks_mesh(kwargs):
+            return compile_(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs).arguments
+        given = {**bound.pop("options", {}), **bound}
+        model, optimizer, batch, loss, state = (given.pop(name, None) for name in ARGUMENTS)
+        check_arguments({"model": model, "optimizer": optimizer, "loss": loss, "state": state})
+        found = search_for(model, optimizer, batch, loss, given)
+        chosen = {**given, **found.options}
+        step = compile_on_mesh(model, optimizer, batch, loss=loss, state=state, **chosen)
+        step.around = found.searched
+        return step
+
+    return compile_step
+
+
+ARGUMENTS = ("model", "optimizer", "example_batch", "loss", "state")
+"""Arguments of ``compile_step`` that are no options."""
+compile_step = _with_search(compile_on_mesh)
+
+
+@progress.work("search")
+def search_for(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    example_batch: object,
+    loss: Callable[..., torch.Tensor] | None,
+    given: Mapping[str, object],
+    front_end: FrontEnd = "compile_step",
+) -> SearchedPlan:
+    """What is picked where options ``given`` have ``plan="auto"`` and no mesh.
+
+    Raises NothingToSearchFor, SearchWithoutCluster, NotSearched, BadClusterSize, and what
+    :func:`~shardc.planning.auto.search.search_plan` and wrong options raise.
+    """
+    options = StepOptions.of({**given, "mesh": {DATA: 1}}, front_end)
+    parallelism, named = options.parallelism, parallelism_of(given)
+    for name in ("constraints", "per_micro_batch"):
+        if getattr(parallelism, name):
+            raise NotSearched(option=f"{name}, where no mesh is given,")
+    found = search_plan(
+        model,
+        optimizer,
+        example_batch,
+        cluster=_cluster(parallelism.cluster),
+        loss=loss,
+        micro_batches=parallelism.micro_batches if "micro_batches" in named else None,
+        recompute=parallelism.recompute if "recompute" in named else None,
+        autocast=options.numerics.autocast,
+        search_seconds=parallelism.search_seconds,
+    )
+    PLAN.info("%s", found.candidate.text)
+    if ELASTIC.get() and RANK.get() == "0":
+        print(f"plan: {found.candidate.text}", file=sys.stderr, flush=True)
+    return found
+
+
+def _cluster(given: ClusterLike | None) -> Cluster:
+    """The cluster that was given, with as many devices as there are processes; or this machine, which they
+    share.
+    """
+    world = processes()
+    if given is not None:
+        return with_devices(cluster_of(given), world)
+    if world is None:
+        raise NothingToSearchFor(where="mesh=")
+    if torch.cuda.is_available():
+        raise SearchWithoutCluster()
+    return cluster_of(f"local-{world}")
