@@ -82,7 +82,7 @@ def forms(contraction: Contraction) -> dict[str, list[LibraryCall]]:
     ``onednn`` computes the epilogue inside; ``onednn, apart`` leaves it to ATen.
     """
     found = {"aten": _aten(contraction)}
-    if has_onednn() and contraction.dtype in DTYPES:
+    if has_onednn() and contraction.dtype in DTYPES and onednn_takes(contraction.dtype):
         found["onednn"] = _onednn(contraction)
         if contraction.epilogue:
             found["onednn, apart"] = [*_onednn(replace(contraction, epilogue="")), *_aten(contraction)[1:]]
@@ -96,6 +96,16 @@ def has_onednn() -> bool:
         return torch.backends.mkldnn.is_available() and overload(LINEAR) is not None
     except (UnknownOperator, AttributeError):
         return False
+
+
+@cache
+def onednn_takes(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies such matrices on this CPU: those of bf16 need AVX-512."""
+    name = {
+        torch.bfloat16: "mkldnn._is_mkldnn_bf16_supported",
+        torch.float16: "mkldnn._is_mkldnn_fp16_supported",
+    }
+    return dtype not in name or bool(overload(name[dtype])())
 
 
 def _aten(contraction: Contraction) -> list[LibraryCall]:

@@ -16,6 +16,33 @@ LOWER = (
     "convert-cf-to-llvm,reconcile-unrealized-casts,canonicalize,cse"
 )
 
+_ROUND = """
+llvm.func @__truncsfbf2(%x: f32) -> bf16 {
+  %half = llvm.mlir.constant(16 : i32) : i32
+  %one = llvm.mlir.constant(1 : i32) : i32
+  %most = llvm.mlir.constant(32767 : i32) : i32
+  %quiet = llvm.mlir.constant(64 : i32) : i32
+  %bits = llvm.bitcast %x : f32 to i32
+  %high = llvm.lshr %bits, %half : i32
+  %odd = llvm.and %high, %one : i32
+  %tie = llvm.add %odd, %most : i32
+  %up = llvm.add %bits, %tie : i32
+  %rounded = llvm.lshr %up, %half : i32
+  %nan = llvm.or %high, %quiet : i32
+  %is_nan = llvm.fcmp "uno" %x, %x : f32
+  %chosen = llvm.select %is_nan, %nan, %rounded : i1, i32
+  %short = llvm.trunc %chosen : i32 to i16
+  %made = llvm.bitcast %short : i16 to bf16
+  llvm.return %made : bf16
+}
+"""
+"""What LLVM calls to round to bf16 for CPUs without AVX512-BF16, as compiler-rt does: to nearest, ties to
+even.
+"""
+
+_MAKING = frozenset({"llvm.load", "llvm.bitcast", "llvm.intr.masked.load"})
+"""What makes a number of bf16: it is read, or rounded as an integer."""
+
 SCALES = "kern.scales_by_powers_of_two"
 """An attribute of a module whose target does so with one instruction
 (:func:`shardc.backends.cpu.lanes.polynomials.expand_math`)."""
@@ -36,7 +63,7 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
             vectorize(module)
         expand_math(module, SCALES in module.operation.attributes, tables)
         _run(LOWER, module)
-        _move_bits(module)
+        has_bf16 = _move_bits(module)
         limits = [ir.Attribute.parse(f'["target-features", "{without}"]')] if without else []
         passed = ir.ArrayAttr.get([ir.StringAttr.get("noinline"), *limits])
         for function in module.body:
@@ -44,6 +71,8 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
                 _annotate(block.operations[len(block.operations) - 1].operation)
             if len(function.regions[0].blocks):
                 function.attributes["passthrough"] = passed
+        if has_bf16:
+            _append(ir.Module.parse(_ROUND), module)
         _append(ir.Module.parse(entries), module)
         module.operation.verify()
 
@@ -61,11 +90,15 @@ def _annotate(branch: ir.Operation) -> None:
         del branch.attributes[LOOP]
 
 
-def _move_bits(module: ir.Module) -> None:
-    """bf16 lanes under a mask are moved as integers: where there is no arithmetic of bf16, LLVM calls a
+def _move_bits(module: ir.Module) -> bool:
+    """Whether there are numbers of bf16.
+
+    bf16 lanes under a mask are moved as integers: where there is no arithmetic of bf16, LLVM calls a
     library to round each that it takes out of a vector.
     """
+    has_bf16 = False
     for op in list(walk(module.operation)):
+        has_bf16 |= op.name in _MAKING and "bf16" in str(op.results[0].type)
         if op.name == "llvm.intr.masked.load" and _is_bf16(op.results[0].type):
             mask, nothing = list(op.operands)[1:3]
             with ir.InsertionPoint(op):
@@ -76,6 +109,7 @@ def _move_bits(module: ir.Module) -> None:
         elif op.name == "llvm.intr.masked.store" and _is_bf16(op.operands[0].type):
             with ir.InsertionPoint(op):
                 op.operands[0] = _bitcast(op.operands[0], ir.IntegerType.get_signless(16))
+    return has_bf16
 
 
 def _is_bf16(type_: ir.Type) -> bool:

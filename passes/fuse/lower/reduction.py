@@ -116,7 +116,12 @@ def placed_extremum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[V
     """An extremum, and the first place that has it; the first NaN's if there is any."""
     (x,), dims, types = values, _reduced_dims(call), results(call)
     size = prod(x.type.shape[d] for d in dims)
-    if x.type.dtype == torch.bool or not isinstance(size, int) or size >= 1 << 31 or not x.type.shape:
+    if (
+        x.type.dtype == torch.bool
+        or not isinstance(size, int)
+        or size > torch.iinfo(torch.int32).max
+        or not x.type.shape
+    ):
         raise NotLowered("is an extremum of booleans, or of a size that is not known")
     x = _wide_integers(b, x)
     found = b.reduce("max" if "max" in call.target else "min", x, dims)
