@@ -73,7 +73,7 @@ class Option:
 
     def parse(self, pass_name: str, text: str) -> Value:
         """Return ``text`` as a value of the option's type. Raises BadPassOption."""
-        expected, read = _KINDS[self.type]
+        expected, read = _KINDS.get(self.type, _UNREAD)
         try:
             return read(text)
         except (KeyError, ValueError):
@@ -83,7 +83,7 @@ class Option:
         """``max-iterations=4 (int)``, for ``--list-passes``."""
         default = ",".join(map(str, self.default)) if isinstance(self.default, tuple) else self.default
         shown = str(default).lower() if isinstance(default, bool) else default
-        return f"{self.name}={shown} ({_KINDS[self.type][0]})"
+        return f"{self.name}={shown} ({_KINDS.get(self.type, _UNREAD)[0]})"
 
 
 def _read_counts(text: str) -> Counts:
@@ -104,3 +104,5 @@ _KINDS: dict[object, tuple[str, Callable[[str], Value]]] = {
     Cluster | None: ("a cluster's name or file", find_cluster),
 }
 """Types that an option may have: what to call each in messages, and what reads it."""
+_UNREAD: tuple[str, Callable[[str], Value]] = ("what Python code gives it", {}.__getitem__)
+"""Of other types, which text cannot give."""

@@ -36,7 +36,6 @@ from shardc.planning.what_if import WhatIf, read_what_if
 from shardc.planning.write_json import prices_json
 from shardc.report.traces.file import write_files, write_trace_file
 from shardc.report.traces.tlparse import PLAN, log_artefact
-from shardc.runtime.check import Json
 from shardc.runtime.report import progress
 from shardc.text_files import write_text
 
@@ -114,7 +113,7 @@ def plan(request: PlanRequest) -> str:
     lines.append(verdict(asked.question, best))
     if picked is not None:
         lines.append("\n".join(searched(picked.around)))
-    more: dict[str, Json] = {}
+    more: dict[str, object] = {}
     if searches is not None and picked is not None:
         for text, found in asked.more(searches, picked):
             lines.append(text)
@@ -199,7 +198,7 @@ class _Asked:
             raise SearchWithoutCluster()
         return self._searches(self._pricer, self._cluster)
 
-    def more(self, searches: Searches, answer: Answer) -> Iterator[tuple[str, dict[str, Json]]]:
+    def more(self, searches: Searches, answer: Answer) -> Iterator[tuple[str, dict[str, object]]]:
         """What else is asked of a search, in words and as data. Raises BadClusterSize."""
         request = self._request
         if request.front:

@@ -57,7 +57,7 @@ def _row(left: Left) -> tuple[str, ...]:
     return *place, answer.candidate.text, time_text(answer.seconds), size_text(answer.peak_bytes)
 
 
-def fewer_json(found: Sequence[Left]) -> Json:
+def fewer_json(found: Sequence[Left]) -> list[Json]:
     """The same as data; ``plan`` is None where none fits."""
     return [_entry(left) for left in found]
 

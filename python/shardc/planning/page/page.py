@@ -23,7 +23,7 @@ PARTS = {
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
-def page(question: Question, prices: Sequence[Price], more: Mapping[str, Json] | None = None) -> str:
+def page(question: Question, prices: Sequence[Price], more: Mapping[str, object] | None = None) -> str:
     """One HTML file that shows the best of ``prices``, and the others beside it. ``more``: what a search was
     asked besides, by its name in the JSON.
     """
