@@ -9,6 +9,7 @@ JOBS ?= 2
 PYTHONS ?= python3.11 python3.12 python3.13 python3
 
 .DEFAULT_GOAL := help
+DOCS := .venv/.docs
 .PHONY: help setup demo docs browser test test-all mutants
 
 help: ## this list
@@ -41,8 +42,14 @@ demo: $(STAMP) ## run examples/llama_demo.py: a Hugging Face Llama on four proce
 	@if [ ! -f examples/llama_demo.py ]; then echo "make demo: examples/llama_demo.py is missing from this checkout" >&2; exit 1; fi
 	@$(BIN)/python examples/llama_demo.py
 
-docs: $(STAMP) ## write docs/reference from the definitions
+$(DOCS): $(STAMP) requirements-docs.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-docs.lock
+	@touch $(DOCS)
+
+docs: $(DOCS) ## write docs/reference from the definitions, and build the book into out/book
 	@$(BIN)/python docs/write_reference.py docs/reference
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs out/book
+	@echo "open out/book/index.html"
 
 browser: ## Chromium from Debian, in which test/e2e/test_page.py opens pages; needs root
 	apt-get update -qq
@@ -62,7 +69,7 @@ endef
 test: $(STAMP) ## ruff, pyright, lit, and the quick tests: 10 minutes on JOBS=2 cores
 	$(call run-tests,-m "not slow")
 
-test-all: $(STAMP) ## the same with all tests, as continuous integration runs them: within the hour
+test-all: $(STAMP) $(DOCS) ## the same with all tests, as continuous integration runs them: within the hour
 	$(call run-tests,)
 
 mutants: $(STAMP) ## which tests catch the planted bugs of test/mutants; goes on where it stopped
