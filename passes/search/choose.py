@@ -25,13 +25,13 @@ from shardc.passes.search.distances import Distances
 from shardc.passes.search.fold import More, folded
 from shardc.passes.search.graph import Graph, StepGraph
 from shardc.passes.search.layout import Layout, sharding_of
-from shardc.passes.search.overlap import solve_overlapped
 from shardc.passes.search.searchers.annealing import annealing
 from shardc.passes.search.searchers.greedy import greedy
 from shardc.passes.search.searchers.layers import layers
 from shardc.passes.search.searchers.randomly import random_restarts
 from shardc.passes.search.searchers.searcher import Budget, Searcher
-from shardc.passes.search.solve import Solution
+from shardc.passes.search.solver.overlap import solve_overlapped
+from shardc.passes.search.solver.solve import Solution
 from shardc.passes.search.ways import Way
 from shardc.passes.search.work import Work
 

@@ -20,12 +20,12 @@ from shardc.compiler.local_cluster import cluster_of
 from shardc.options.parallelism import parse_mesh
 from shardc.passes.search import choose
 from shardc.passes.search.graph import Graph
-from shardc.passes.search.overlap import solve_overlapped
 from shardc.passes.search.searchers.annealing import annealing
 from shardc.passes.search.searchers.greedy import greedy
 from shardc.passes.search.searchers.layers import layers
 from shardc.passes.search.searchers.randomly import random_restarts
 from shardc.passes.search.searchers.searcher import Budget
+from shardc.passes.search.solver.overlap import solve_overlapped
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Sizes, read_config

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import shardc
 from shardc.commands.run import run_artefact
-from shardc.commands.run_trace import predicted_run
+from shardc.commands.runs.run_trace import predicted_run
 from shardc.report.timeline_trace import read_run
 from shardc.report.traces.tracks import Process
 

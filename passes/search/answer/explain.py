@@ -6,7 +6,7 @@ from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.answer.causes import causes_of
 from shardc.passes.search.answer.runner_up import improved, products_of, runners_up
 from shardc.passes.search.graph import StepGraph
-from shardc.passes.search.solve import Solution
+from shardc.passes.search.solver.solve import Solution
 
 
 def explained(step: StepGraph, solution: Solution, capacity: float) -> tuple[Solution, Answer]:

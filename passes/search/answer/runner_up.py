@@ -18,7 +18,7 @@ from shardc.passes.manager.program import Node, Program
 from shardc.passes.search.answer.answer import CLEAR, RunnerUp
 from shardc.passes.search.graph import BACKWARD, OPTIMIZER, Graph, StepGraph
 from shardc.passes.search.searchers.walk import Walk
-from shardc.passes.search.solve import Solution
+from shardc.passes.search.solver.solve import Solution
 from shardc.passes.search.ways import Choice, Way
 
 MOST = 9

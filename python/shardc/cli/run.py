@@ -72,7 +72,7 @@ def run(
     of_folder = {**files, "steps": steps, "cluster": cluster, "import": libraries}
     if source.is_file():
         _refuse(source, of_folder, "script", "folder")
-        from shardc.commands.run_script import run_script
+        from shardc.commands.runs.run_script import run_script
 
         raise typer.Exit(run_script(source, nproc, arguments or (), elastic or 0))
     _refuse(source, {"elastic": elastic, "arguments": arguments}, "folder", "script")

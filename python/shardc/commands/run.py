@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shardc.artefact.folder import read_kernels, read_manifest
 from shardc.artefact.manifest import Manifest
 from shardc.cache.scratch import scratch
-from shardc.commands.run_trace import predicted_run, write_run_trace
+from shardc.commands.runs.run_trace import predicted_run, write_run_trace
 from shardc.compiler.profiling.conditions import conditions
 from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
 from shardc.environment import LAUNCHER, OMP_NUM_THREADS, changed

@@ -14,7 +14,7 @@ from choice_graphs import choices, drawn, total
 
 from shardc.passes.search.clock import INTERRUPTED, Clock
 from shardc.passes.search.graph import Graph
-from shardc.passes.search.overlap import solve_overlapped
+from shardc.passes.search.solver.overlap import solve_overlapped
 
 
 class Counted:

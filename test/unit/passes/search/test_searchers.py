@@ -13,13 +13,13 @@ from shardc.diagnostics.cli import BadPassOption
 from shardc.dialects.context import new_context
 from shardc.passes.manager.reading import Reading
 from shardc.passes.search.dist_search import DistSearch
-from shardc.passes.search.overlap import solve_overlapped
 from shardc.passes.search.searchers.annealing import annealing
 from shardc.passes.search.searchers.greedy import greedy
 from shardc.passes.search.searchers.layers import layers
 from shardc.passes.search.searchers.randomly import random_restarts
 from shardc.passes.search.searchers.searcher import Budget, Searcher
 from shardc.passes.search.searchers.walk import Walk
+from shardc.passes.search.solver.overlap import solve_overlapped
 
 SEARCHERS: dict[str, Searcher] = {
     "annealing": annealing,

@@ -10,7 +10,7 @@ import pytest
 
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
-from shardc.passes.search.solve import Solution
+from shardc.passes.search.solver.solve import Solution
 from shardc.planning.auto.choose import search_around
 from shardc.planning.auto.space import RECOMPUTED, Choice
 

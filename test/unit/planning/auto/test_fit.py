@@ -11,7 +11,7 @@ from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
-from shardc.passes.search.solve import Solution
+from shardc.passes.search.solver.solve import Solution
 from shardc.planning.auto import fit
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import Candidate

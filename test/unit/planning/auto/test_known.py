@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 
 from shardc.passes.search.choose import Found, Unfit
-from shardc.passes.search.solve import Solution
+from shardc.passes.search.solver.solve import Solution
 from shardc.planning.auto.known import Known
 from shardc.planning.candidates import Candidate
 

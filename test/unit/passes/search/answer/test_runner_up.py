@@ -10,7 +10,7 @@ from choice_graphs import choices, drawn, total
 
 from shardc.passes.search.answer.runner_up import cheapest_other
 from shardc.passes.search.graph import Graph
-from shardc.passes.search.overlap import solve_overlapped
+from shardc.passes.search.solver.overlap import solve_overlapped
 
 
 @pytest.mark.parametrize("seeds", [range(n, n + 50) for n in range(0, 200, 50)], ids=str)

@@ -9,9 +9,9 @@ import pytest
 from choice_graphs import choices, drawn, total
 
 from shardc.passes.search.graph import Graph
-from shardc.passes.search.overlap import solve_overlapped
-from shardc.passes.search.reduce import Reduced
-from shardc.passes.search.solve import GAP, solve
+from shardc.passes.search.solver.overlap import solve_overlapped
+from shardc.passes.search.solver.reduce import Reduced
+from shardc.passes.search.solver.solve import GAP, solve
 
 GRAPHS = 400
 

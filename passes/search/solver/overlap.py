@@ -13,7 +13,7 @@ from time import perf_counter
 
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
-from shardc.passes.search.solve import Solution, solve
+from shardc.passes.search.solver.solve import Solution, solve
 
 _WEIGHTS = (0.01, 1.0, 0.5, 0.25, 0.75)
 """In the order in which they are tried. Not 0: what is hidden should be small, too."""

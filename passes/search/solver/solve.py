@@ -20,9 +20,9 @@ import numpy as np
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.distances import Matrix
 from shardc.passes.search.graph import Graph
-from shardc.passes.search.reduce import Reduced
-from shardc.passes.search.round import rounded
 from shardc.passes.search.rows import Rows
+from shardc.passes.search.solver.reduce import Reduced
+from shardc.passes.search.solver.round import rounded
 
 GAP = 1e-3
 """By how much of itself a plan may cost more than the bound on all."""

@@ -1,0 +1,1 @@
+"""The integer program: its reductions, its rounding, and the weights of what overlaps."""
