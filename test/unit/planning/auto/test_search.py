@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -55,6 +56,15 @@ def test_parts_of_the_choice_are_fixed() -> None:
         shardc.search_plan(*asked(), cluster="h100-2x2", recompute="layers")
 
 
+@pytest.fixture
+def hears_interrupts() -> Iterator[None]:
+    """Ctrl-C as in a foreground process: a shell starts those in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_interrupts")
 def test_an_interrupt_ends_the_search_with_the_best_plan_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     find, asked_for = Pricer.found, []
 
