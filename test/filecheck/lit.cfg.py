@@ -37,3 +37,8 @@ config.substitutions += [  # noqa: F821
     (r"\bfilecheck\b", os.path.join(BIN, "filecheck")),
     (r"\bshardc-opt\b", f"{sys.executable} -S -E {os.path.join(HERE, 'opt_client.py')} {SOCKET} opt"),
 ]
+
+# oneDNN multiplies matrices of bf16 with AVX-512 alone.
+with open("/proc/cpuinfo") as cpu:
+    if "avx512f" in cpu.read():
+        config.available_features.add("avx512")  # noqa: F821
