@@ -1,6 +1,5 @@
 // RUN: shardc-opt --kern-extern --split-input-file %s | filecheck %s
 // RUN: shardc-opt --kern-extern=library=aten --split-input-file %s | filecheck %s --check-prefix=ATEN
-// RUN: shardc-opt --kern-extern=rounding=eager --split-input-file %s | filecheck %s --check-prefix=EAGER
 // ATEN-NOT: kern.extern
 
 // A linear layer's bias and activation: the weight is read as it lies in memory, the result is seen in its shape again.
