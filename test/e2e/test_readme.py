@@ -47,7 +47,7 @@ def test_each_command_does_what_the_readme_says(printed: dict[str, str]) -> None
     assert "bytes on each device" in compiled and "collectives of a step" in compiled
     assert "equal to the single-device program" in checked
     assert len(re.findall(r"^step +\d+ +loss", ran, re.MULTILINE)) == 10
-    assert re.search(r"2\.weight +\[64, 256\] +\[\*, tensor\] +from", explained)
+    assert re.search(r"2\.weight +\[64, 256\] +\[\*, tensor\] +follows 0.weight", explained)
 
 
 @pytest.mark.slow
