@@ -38,7 +38,9 @@ def origin_of(program: Program, state: PropagationState, value: int) -> str:
 def _root(program: Program, value: int) -> str:
     if value not in program.arguments:
         op = program.nodes[program.producer[value]].op
-        name = "a constraint" if op.name == "dist.constraint" else "attention"
+        name = (
+            "a constraint" if op.name == "dist.constraint" else _name(program.nodes[program.producer[value]])
+        )
         line = source_line(op.location)
         return f"{name} ({line})" if line else name
     position = program.arguments.index(value)
@@ -61,4 +63,4 @@ def _through(ops: list[Node]) -> str:
 
 def _name(node: Node) -> str:
     """``lerp`` for ``aten.lerp.Tensor``."""
-    return node.spec.target.removeprefix("aten.").removeprefix("dist.").partition(".")[0]
+    return node.spec.target.partition(".")[2].partition(".")[0] or node.spec.target
