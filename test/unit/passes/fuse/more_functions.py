@@ -140,9 +140,48 @@ def _pooled(kernel: int, stride: int, padding: int) -> Callable[[Tensor], tuple[
     return pools
 
 
+def _in_three_dims(x: Tensor) -> tuple[Tensor, ...]:
+    """Pools of the planes of channels, with holes, and windows that reach beyond the padding."""
+    window = [2, 3, 2], [1, 2, 2], [1, 1, 0]
+    most, at = aten.max_pool3d_with_indices(x[None], *window)
+    back = aten.max_pool3d_with_indices_backward
+    return (
+        *(most, at, back(most, x[None], *window, [1, 1, 1], False, at)),
+        aten.avg_pool3d(x, *window),
+        aten.avg_pool3d(x, *window, True, False),
+        aten.avg_pool3d(x, *window, True),
+        aten.avg_pool3d_backward(most[0], x, *window, False, True, None),
+        aten.avg_pool3d_backward(most[0], x, *window, False, False, None),
+        aten._adaptive_avg_pool3d(x, [1, 3, 4]),
+    )
+
+
+def _with_holes(x: Tensor) -> tuple[Tensor, ...]:
+    window = [3, 2], [2, 1], [1, 1], [2, 3]
+    most, at = aten.max_pool2d_with_indices(x, *window)
+    over = [3, 3], [2, 2], [1, 1], [1, 1], True
+    beyond, there = aten.max_pool2d_with_indices(x, *over)
+    back = aten.max_pool2d_with_indices_backward
+    return most, at, back(most, x, *window, False, at), beyond, there, back(beyond, x, *over, there)
+
+
+def _adaptive(rows: int, columns: int) -> Callable[[Tensor], tuple[Tensor, ...]]:
+    def pools(x: Tensor) -> tuple[Tensor, ...]:
+        mean = aten._adaptive_avg_pool2d(x, [rows, columns])
+        return mean, aten._adaptive_avg_pool2d_backward(mean, x)
+
+    return pools
+
+
 POOLS: Functions = {
     f"windows of {k} by {stride}, padded {pad}": _pooled(k, stride, pad)
     for k, stride, pad in [(2, 2, 0), (3, 2, 1), (3, 1, 1), (2, 3, 0)]
+} | {
+    "three dims": _in_three_dims,
+    "holes and beyond": _with_holes,
+    "adaptive, equal parts": _adaptive(2, 3),
+    "adaptive, unequal parts": _adaptive(3, 5),
+    "adaptive, more parts than pixels": _adaptive(16, 7),
 }
 """Of a tensor of pixels."""
 
