@@ -5,7 +5,7 @@
     python test/bench/kernelbench FOLDER --minutes 50        # a part; the same line again goes on
     python test/bench/kernelbench FOLDER --table             # what was measured so far
 
-``FOLDER`` holds ``level1`` and ``level2`` of KernelBench; nothing of it is kept here. Sizes are scaled down by
+``FOLDER`` holds ``level1`` and ``level2`` of KernelBench; nothing of it is kept here. Sizes are scaled by
 the rule in ``problems.py``. Rows go to ``--results`` as they come, one process for each problem and number of
 threads. Beside each row stands its bound (``bounds.py``). Models are in training mode.
 """
