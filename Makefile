@@ -69,8 +69,8 @@ endef
 test: $(STAMP) ## ruff, pyright, lit, and the quick tests: 10 minutes on JOBS=2 cores
 	$(call run-tests,-m "not slow")
 
-test-all: $(STAMP) $(DOCS) ## the same with all tests, as continuous integration runs them: within the hour
-	$(call run-tests,)
+test-all: $(STAMP) $(DOCS) ## the same and each day a quarter of the slow tests, as continuous integration does
+	$(call run-tests,--slow-today)
 
 mutants: $(STAMP) ## which tests catch the planted bugs of test/mutants; goes on where it stopped
 	@$(BIN)/python test/mutants/run.py --jobs $(JOBS)

@@ -27,18 +27,32 @@ from datetime import date
 from random import Random
 from threading import Barrier
 from typing import Any
+from zlib import crc32
 
 import pytest
 
-DAY = os.environ.get("TEST_DAY", date.today().isoformat())
-"""Which cases are drawn; ``TEST_DAY=2026-11-20`` repeats that day's, ``TEST_DAY=all`` runs all of them."""
+DAY = os.environ.setdefault("TEST_DAY", date.today().isoformat())
+"""Which cases are drawn; ``TEST_DAY=2026-11-20`` repeats that day's, ``TEST_DAY=all`` runs all of them.
+Workers of ``pytest -n`` inherit it.
+"""
+DAYS = 4
+"""In how many days each slow test has its turn under ``--slow-today``."""
 _left_out: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--slow-today",
+        action="store_true",
+        help=f"of the slow tests only those whose turn it is today: each runs every {DAYS} days",
+    )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Of a function that is ``sampled(n)``, marks all cases but ``n`` slow, which are spread evenly. Of one
     that is ``drawn(n)``, keeps ``n`` of the cases that options choose, by the date.
+    Under ``--slow-today`` a slow test waits for its turn.
     """
     for found, count in _cases(items, "sampled"):
         kept = {number * len(found) // count for number in range(count)}
@@ -53,6 +67,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             kept = Random(f"{DAY} {name}").sample(range(len(found)), count)
             left_out |= {item.nodeid for number, item in enumerate(found) if number not in kept}
             _left_out.append(f"{name.rpartition('/')[2]} {count} of {len(found)}")
+    if DAY != "all" and config.getoption("slow_today"):
+        slow = [i.nodeid for i in items if i.get_closest_marker("slow") and i.nodeid not in left_out]
+        today = date.fromisoformat(DAY).toordinal()
+        later = {test for test in slow if (crc32(test.encode()) + today) % DAYS}
+        _left_out.append(f"slow tests {len(slow) - len(later)} of {len(slow)}")
+        left_out |= later
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
     items[:] = [item for item in items if item.nodeid not in left_out]
 
