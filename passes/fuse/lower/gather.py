@@ -93,7 +93,7 @@ def gather(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     dim = call["dim"] % max(1, len(shape))
     if not shape or any(n != m for d, (n, m) in enumerate(zip(shape, type_.shape, strict=True)) if d != dim):
         raise NotLowered("is of a part of the other dims")
-    return _gathered(b, call, index, table, dim, _out_of_bounds(table, dim))
+    return _gathered(b, call, index, table, dim, out_of_bounds(table, dim))
 
 
 @lowers("aten.index.Tensor", "aten._unsafe_index.Tensor")
@@ -105,7 +105,7 @@ def index(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     if len(given) > 1 or call.target == "aten._unsafe_index.Tensor":
         return [_at_several(b, call, values, given)]
     (dim,) = given
-    return _rows(b, call, values, dim, _out_of_bounds(values[0], dim), negative=True)
+    return _rows(b, call, values, dim, out_of_bounds(values[0], dim), negative=True)
 
 
 def _at_several(b: Builder, call: OpCall, values: Sequence[Value], given: list[int]) -> Value:
@@ -138,9 +138,9 @@ def _at_several(b: Builder, call: OpCall, values: Sequence[Value], given: list[i
 
     if call.target == "aten.index.Tensor":
         for dim, v in zip(given, indices, strict=True):
-            b.check(v, checked(shape[dim]), _out_of_bounds(table, dim), sizes=[])
+            b.check(v, checked(shape[dim]), out_of_bounds(table, dim), sizes=[])
     return b.point(compute, seen, type_, tables=[(table, [place.get(d) for d in range(len(shape))])])
 
 
-def _out_of_bounds(table: Value, dim: int) -> str:
+def out_of_bounds(table: Value, dim: int) -> str:
     return f"index {{}} is out of bounds for dimension {dim} with size {table.type.shape[dim]}"

@@ -117,6 +117,10 @@ REDUCTIONS: Functions = {
     "largest": lambda x, y: x.max(),
     "argmax": lambda x, y: (x.argmax(1), y.round().argmin(1, keepdim=True), x.round().argmax()),
     "any and all": lambda x, y: ((x > 1).any(1), (x > 1).all(0), x.any(), (y < 9).all()),
+    "written at the largest": lambda x, y: (
+        aten.scatter(y, 1, x.argmax(1, keepdim=True), x.amax(1, keepdim=True)),
+        aten.scatter(x, -1, y.argmax(1, keepdim=True), 3.5),
+    ),
     "product": lambda x, y: ((x * 0.1).prod(1), x.prod()),
     "logsumexp": lambda x, y: torch.logsumexp(x, (0, 1)) + torch.logsumexp(y, 1, keepdim=True),
     "norm": lambda x, y: (x.norm(dim=1), torch.linalg.vector_norm(y, 1, 0), y.norm(float("inf"))),

@@ -1,0 +1,48 @@
+"""Writes at one computed place of each row: the gradients of ``max``, ``min`` and ``median`` along a dim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from shardc.dialects.aten.call import OpCall
+from shardc.passes.fuse.lower.gather import out_of_bounds, outside
+from shardc.passes.fuse.lower.moves import static
+from shardc.passes.fuse.lower.scalars import Scalar, Scalars
+from shardc.passes.fuse.lower.table import lowers, results
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Value
+
+
+@lowers("aten.scatter.src", "aten.scatter.value")
+def scatter(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """``src`` where the place along ``dim`` is the index, ``self`` elsewhere: one index for each row, so that
+    no two elements go to one place.
+    """
+    x, index, *source = values
+    (type_,) = results(call)
+    static(x.type, *(v.type for v in values))
+    rank = len(x.type.shape)
+    if not rank:
+        raise NotLowered("is of a number")
+    dim = call["dim"] % rank
+    rows = tuple(1 if d == dim else n for d, n in enumerate(x.type.shape))
+    if any(v.type.shape != rows for v in (index, *source)):
+        raise NotLowered("writes several elements of a row, or not in all rows")
+    size = x.type.shape[dim]
+    assert isinstance(size, int)
+
+    def compute(s: Scalars, old: Scalar, at: Scalar, *rest: Scalar) -> Scalar:
+        *new, place = rest
+        written = new[0] if new else s.constant(call["value"], s.compute)
+        here = s.compare("eq", s.cast(at, torch.int64), place)
+        return s.select(here, s.cast(written, s.compute), s.cast(old, s.compute))
+
+    b.check(
+        index,
+        lambda s, at: outside(s, s.cast(at, torch.int64), 0, size),
+        out_of_bounds(x, dim),
+        sizes=[],
+    )
+    return [b.point(compute, [x, index, *source], type_, indices=[[dim]])]
