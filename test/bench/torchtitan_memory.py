@@ -23,7 +23,7 @@ import sys
 from dataclasses import dataclass, replace
 
 import torch
-from torchtitan.llama import LLAMA_8B, LLAMA_405B, Llama, Sizes, loss
+from published_llama.llama import LLAMA_8B, LLAMA_405B, Llama, Sizes, loss
 
 from shardc.planning.candidates import Candidate
 from shardc.planning.memory import RankMemory
