@@ -71,7 +71,8 @@ def test_recurrent_network(compiled: Wrap) -> None:
                 hidden = self.cell(row, hidden)
             return self.head(hidden)
 
-    assert_trains_as_eager(compiled, Reader(), (torch.randn(5, 3, 4),))
+    # Without AVX-512, MKL's sums depend on where its operands lie.
+    assert_trains_as_eager(compiled, Reader(), (torch.randn(5, 3, 4),), within=1e-6)
 
 
 def _tiny(kind: str) -> nn.Module:
