@@ -35,8 +35,8 @@ DAY = os.environ.setdefault("TEST_DAY", date.today().isoformat())
 """Which cases are drawn; ``TEST_DAY=2026-11-20`` repeats that day's, ``TEST_DAY=all`` runs all of them.
 Workers of ``pytest -n`` inherit it.
 """
-DAYS = 4
-"""In how many days each slow test has its turn under ``--slow-today``."""
+DAYS = 5
+"""In how many days each slow test has its turn under ``--slow-today``, unless it is marked ``daily``."""
 _left_out: list[str] = []
 
 
@@ -68,7 +68,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             left_out |= {item.nodeid for number, item in enumerate(found) if number not in kept}
             _left_out.append(f"{name.rpartition('/')[2]} {count} of {len(found)}")
     if DAY != "all" and config.getoption("slow_today"):
-        slow = [i.nodeid for i in items if i.get_closest_marker("slow") and i.nodeid not in left_out]
+        marked = {
+            i.nodeid for i in items if i.get_closest_marker("slow") and not i.get_closest_marker("daily")
+        }
+        slow = sorted(marked - left_out)
         today = date.fromisoformat(DAY).toordinal()
         later = {test for test in slow if (crc32(test.encode()) + today) % DAYS}
         _left_out.append(f"slow tests {len(slow) - len(later)} of {len(slow)}")

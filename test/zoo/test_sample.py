@@ -17,6 +17,7 @@ from walk import sample
 
 
 @pytest.mark.slow
+@pytest.mark.daily
 def test_equals_eager_training(zoo_model: str) -> None:
     meshes = {mesh: MESHES[mesh] for mesh in read_passing()[zoo_model]}
     with warnings.catch_warnings():
@@ -28,6 +29,7 @@ def test_equals_eager_training(zoo_model: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.daily
 def test_a_cut_is_equal_and_saves(zoo_cut: tuple[str, str]) -> None:
     """Thirty models and meshes of those that were seen to be cut, others each day."""
     model, mesh = zoo_cut
