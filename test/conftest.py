@@ -68,10 +68,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             left_out |= {item.nodeid for number, item in enumerate(found) if number not in kept}
             _left_out.append(f"{name.rpartition('/')[2]} {count} of {len(found)}")
     if DAY != "all" and config.getoption("slow_today"):
-        marked = {
-            i.nodeid for i in items if i.get_closest_marker("slow") and not i.get_closest_marker("daily")
-        }
-        slow = sorted(marked - left_out)
+        waiting = (i for i in items if i.get_closest_marker("slow") and not i.get_closest_marker("daily"))
+        slow = sorted({item.nodeid for item in waiting} - left_out)
         today = date.fromisoformat(DAY).toordinal()
         later = {test for test in slow if (crc32(test.encode()) + today) % DAYS}
         _left_out.append(f"slow tests {len(slow) - len(later)} of {len(slow)}")
