@@ -35,7 +35,11 @@ import more_functions as more
 
 aten = torch.ops.aten
 PIXELS = (8, 16, 64, 64)
+VOXELS, HALVED = (8, 4, 16, 32, 32), (8, 4, 8, 16, 16)
+WINDOW = ([2, 2, 2], [2, 2, 2], [0, 0, 0])
 Function = Callable[..., Any]
+
+
 ALONE: dict[str, Function] = {
     **{name: f for name, f in more.ACTIVATIONS.items() if name != "nan to num"},
     "round": lambda x, y: torch.round(x),
@@ -67,6 +71,14 @@ ALONE: dict[str, Function] = {
     "repeat": lambda x, y: x.repeat(2, 2),
     "max pool": lambda x, y: F.max_pool2d(x.view(PIXELS), 3, 2, 1),
     "max pool 2": lambda x, y: F.max_pool2d(x.view(PIXELS), 2),
+    "max pool 3d": lambda x, y: F.max_pool3d(x.view(VOXELS), 2),
+    "max pool 3d, 3 by 2": lambda x, y: F.max_pool3d(x.view(VOXELS), 3, 2, 1),
+    "average pool 3d": lambda x, y: F.avg_pool3d(x.view(VOXELS), 2),
+    "average pool 3d, 3 by 2": lambda x, y: F.avg_pool3d(x.view(VOXELS), 3, 2, 1),
+    "average pool 3d backward": lambda x, y: aten.avg_pool3d_backward(
+        x[:64].view(HALVED), x.view(VOXELS), *WINDOW, False, True, None
+    ),
+    "adaptive pool": lambda x, y: aten._adaptive_avg_pool2d(x.view(PIXELS), [16, 16]),
     "average pool": lambda x, y: F.avg_pool2d(x.view(PIXELS), 3, 2, 1),
 }
 

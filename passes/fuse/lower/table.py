@@ -143,12 +143,14 @@ ALONE = frozenset(
         "any.dim argmax argmin linalg_vector_norm logsumexp max.dim min.dim norm.ScalarOpt_dim",
         "_unsafe_index.Tensor pixel_shuffle pixel_unshuffle reflection_pad2d repeat",
         "avg_pool2d avg_pool2d_backward max_pool2d_with_indices max_pool2d_with_indices_backward",
+        "avg_pool3d avg_pool3d_backward max_pool3d_with_indices max_pool3d_with_indices_backward",
+        "_adaptive_avg_pool2d",
     )
     for name in names.split()
 )
 """Calls that become kernels even where they share none: ATen took longer, on one thread with 512 x 1024 f32
 (exp 3.0 times as long, where 7.7, softmax 1.5, layer norm 1.6, its gradient 2.0, a sum over rows 2.2; not so
-gelu, sums of two, amax, copies). The last seven lines are what ``test/bench/kernel_alone.py`` measured.
+gelu, sums of two, amax, copies). The last nine lines are what ``test/bench/kernel_alone.py`` measured.
 """
 ALONE_ELEMENTS = 1 << 12
 """Elements that such a call reads at least: with fewer it is the call itself that takes the time."""

@@ -7,7 +7,8 @@
 
 ``FOLDER`` holds ``level1`` and ``level2`` of KernelBench; nothing of it is kept here. Sizes are scaled by
 the rule in ``problems.py``. Rows go to ``--results`` as they come, one process for each problem and number of
-threads. Beside each row stands its bound (``bounds.py``). Models are in training mode.
+threads. Beside each row stands its bound (``bounds.py``). Models are in training mode. One thread is timed in
+its own CPU time, several by the clock.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
@@ -36,7 +35,9 @@ class _Products(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def bound(model: nn.Module, inputs: Sequence[Any], backward: bool) -> dict[str, float]:
+def bound(
+    model: nn.Module, inputs: Sequence[Any], backward: bool, clock: Callable[[], float]
+) -> dict[str, float]:
     """Seconds: ``copy``, bytes of inputs, parameters, results (and gradients) at the rate of ``Tensor.copy_``
     on as many threads; ``products``, the sum of each product's best time, as the layout is and channels last,
     by oneDNN and without. The bound is the larger one.
@@ -52,18 +53,18 @@ def bound(model: nn.Module, inputs: Sequence[Any], backward: bool) -> dict[str, 
             torch.autograd.grad(made, asked, [torch.randn_like(t) for t in made], allow_unused=True)
     moved = sum(t.nbytes for t in held) * (2 if backward else 1) + sum(t.nbytes for t in made)
     with torch.no_grad():
-        best = sum(_best(func, args, kwargs) for func, args, kwargs in products.calls)
-    return {"copy": moved / _copy_rate(), "products": best}
+        best = sum(_best(func, args, kwargs, clock) for func, args, kwargs in products.calls)
+    return {"copy": moved / _copy_rate(clock), "products": best}
 
 
-def _copy_rate() -> float:
+def _copy_rate(clock: Callable[[], float]) -> float:
     """Bytes per second, read and written ones together."""
     source = torch.randn(1 << 24)
     target = torch.empty_like(source)
-    return 2 * source.nbytes / _seconds(lambda: target.copy_(source))
+    return 2 * source.nbytes / _seconds(lambda: target.copy_(source), clock)
 
 
-def _best(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+def _best(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], clock: Callable[[], float]) -> float:
     times: list[float] = []
     for form in (None, torch.channels_last, torch.channels_last_3d):
         rank = {None: None, torch.channels_last: 4, torch.channels_last_3d: 5}[form]
@@ -72,7 +73,7 @@ def _best(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         moved = [_in_form(v, rank, form) for v in args]
         for onednn in (True, False):
             with torch.backends.mkldnn.flags(enabled=onednn):
-                times.append(_seconds(partial(func, *moved, **kwargs)))
+                times.append(_seconds(partial(func, *moved, **kwargs), clock))
     return min(times)
 
 
@@ -82,11 +83,11 @@ def _in_form(value: Any, rank: int | None, form: Any) -> Any:
     return value
 
 
-def _seconds(call: Callable[[], object]) -> float:
+def _seconds(call: Callable[[], object], clock: Callable[[], float]) -> float:
     call()
     times: list[float] = []
     for _ in range(REPEATS):
-        start = time.perf_counter()
+        start = clock()
         call()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return median(times)

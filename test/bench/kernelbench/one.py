@@ -99,8 +99,9 @@ def compare(
         row["compile"][name] = time.perf_counter() - start
         runners[name] = one
     if repeats:
-        row["seconds"] = measure(runners, repeats, time.perf_counter)
-        row["bound"] = bound(model, inputs, backward)
+        clock = time.thread_time if threads == 1 else time.perf_counter
+        row["seconds"] = measure(runners, repeats, clock)
+        row["bound"] = bound(model, inputs, backward, clock)
     return row
 
 
