@@ -15,6 +15,7 @@ from shardc.backends.benchmark.host import host_model
 from shardc.backends.cpu.host import NEEDED, check_target, features, target
 from shardc.backends.cpu.object_code.link import system_linker
 from shardc.cache import disk
+from shardc.passes.fuse.grouping.capabilities import Capabilities
 from shardc.runtime.kernels.library import Library, cpu_features
 from shardc.runtime.kernels.team import openmp_path
 
@@ -34,6 +35,7 @@ class CpuTarget(Target):
 
     backend = CPU
     pooled = True
+    capabilities = Capabilities(pooled_results=True)
     runs_on_host = True
     compiles_ahead = True
 

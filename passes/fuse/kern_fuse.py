@@ -54,6 +54,8 @@ class KernFuse(Pass):
     another become kernels too, which saves nothing, and shows what every lowering makes. ``any_attention``,
     ``grouped_matmuls`` and ``linear_losses`` say what kernels can hold that not every target has
     (:mod:`shardc.passes.fuse.grouping.capabilities`), and do where ``matmuls`` is ``generated``.
+    ``pooled_results``: pointwise ops with results of 32 MiB and more become kernels even alone, whose memory
+    is kept from call to call.
     ``forbid-fusion`` and ``force-fusion`` are edges such as ``aten.add.Tensor+gelu@model.py:12``
     (:mod:`shardc.options.fusion_edges`): pairs of ops that must not, and that must share a kernel; one that
     fits no ops, or that cannot be had, is an error.
@@ -68,10 +70,11 @@ class KernFuse(Pass):
     any_attention: bool = False
     grouped_matmuls: bool = False
     linear_losses: bool = False
+    pooled_results: bool = False
 
     def run(self, module: ir.Module) -> None:
         edges = FusionConstraints.of(self.forbid_fusion, self.force_fusion)
-        has = Capabilities(self.any_attention, self.grouped_matmuls, self.linear_losses)
+        has = Capabilities(self.any_attention, self.grouped_matmuls, self.linear_losses, self.pooled_results)
         fuse_module(
             module, self.rounding, constraints=edges, matmuls=self.matmuls, capabilities=has, lone=self.lone
         )
@@ -129,7 +132,7 @@ def fuse_module(
             division = divide_matmuls(number, read, choose, constraints, strides)
         marks = Marks(number, names)
         single = SingleCalls(division.read, marks, calls, scatters, linear)
-        rewrite = Rewrite(division, bodies, marks)
+        rewrite = Rewrite(division, bodies, marks, capabilities.pooled_results)
         decisions += rewrite.run(lone, constraints, scatters, linear)
         single.write(strides, choose, capabilities if matmuls != "extern" else Capabilities())
         release(division.read, division.units)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch_mlir import ir
 
-from shardc.cost.work import LAUNCH_BYTES
+from shardc.cost.work import LAUNCH_BYTES, MAPPED_BYTES
 from shardc.dialects.kern.kernel import CHECKS, write_checks
 from shardc.passes.fuse.bodies.bodies import Bodies
 from shardc.passes.fuse.bodies.marks import Marks, name_results, phase_of
@@ -15,7 +15,7 @@ from shardc.passes.fuse.grouping.choose import Division
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision, exports, group
 from shardc.passes.fuse.grouping.legal import size_hint
-from shardc.passes.fuse.reading.graph import Value
+from shardc.passes.fuse.reading.graph import Step, Value
 from shardc.passes.fuse.reading.order import check_unread, erase, move, ordered, place
 from shardc.passes.fuse.reading.unit import Unit, needed_views
 from shardc.passes.fuse.structured.losses import Losses
@@ -23,10 +23,14 @@ from shardc.passes.fuse.structured.scatter import Scatter
 
 
 class Rewrite:
-    """Fuses one block. Generated matmuls become kernels even where they share none."""
+    """Fuses one block. Generated matmuls become kernels even where they share none, and so do pointwise ops
+    with large results where these are ``pooled``.
+    """
 
-    def __init__(self, division: Division, bodies: Bodies, marks: Marks) -> None:
+    def __init__(self, division: Division, bodies: Bodies, marks: Marks, pooled: bool = False) -> None:
         self._bodies, self._marks, self._alone = bodies, marks, division.generated
+        if pooled:
+            self._alone |= {step.number for step in division.read.steps if _is_mapped(step)}
         self._read, self._block = division.read, division.read.block
         self._units, self._decisions = division.units, division.decisions
 
@@ -142,3 +146,10 @@ class Rewrite:
             if value.ir is not None:
                 value.ir.replace_all_uses_with(new)
             value.ir = new
+
+
+def _is_mapped(step: Step) -> bool:
+    """Whether the memory of ATen's result would be mapped anew at each call: a kernel's is kept."""
+    results = [value.type for value in step.results if value is not None]
+    large = any(type_.is_static and type_.size_bytes >= MAPPED_BYTES for type_ in results)
+    return large and bool(step.nodes) and not any(node.reduce for node in step.nodes)

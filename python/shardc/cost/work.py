@@ -13,6 +13,8 @@ _CPU = Assumed("a core does some 50 to 100 GFLOP/s in f32")
 
 LAUNCH_BYTES: Annotated[int, Assumed("about 5 us at 13 GB/s, of a core")] = 1 << 16
 """What starting one op costs, in bytes of memory traffic."""
+MAPPED_BYTES: Annotated[int, Assumed("glibc's largest threshold")] = 32 << 20
+"""Results of ATen of so much lie in memory that the operating system maps anew at each call."""
 COPIED_BYTES: Annotated[int, Assumed("a copy of more takes longer than a program's launches")] = 64 << 20
 """What may be copied into a CUDA graph's memory at each call."""
 SMALL_FLOPS: Annotated[int, _CPU] = 1 << 22

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
+from shardc.frontend.graph.aot_graph import import_graph
+from shardc.passes.fuse.grouping.capabilities import Capabilities
 from shardc.passes.fuse.grouping.legal import NO_COMMON_DIMS
+from shardc.passes.fuse.kern_fuse import fuse_module, kernels_of
 
 aten = torch.ops.aten
 
@@ -27,6 +32,21 @@ def test_a_pointwise_chain_is_one_kernel_and_one_loop(fuse: Any) -> None:
 def test_a_lone_op_stays(fuse: Any) -> None:
     done = fuse(lambda x: (x @ x).softmax(-1) @ x, torch.randn(4, 4))
     assert done.kernels == [] and done.stayed == ["aten.mm", "aten._softmax", "aten.mm"]
+
+
+@pytest.mark.parametrize(("rows", "kernels"), [(8192, 1), (8191, 0)])
+def test_an_op_with_a_large_result_is_a_kernel_where_results_are_pooled(rows: int, kernels: int) -> None:
+    with torch.device("meta"):
+        x = torch.empty(rows, 1024)
+    functions: list[tuple[Callable[[Tensor], Tensor], int]] = [
+        (torch.relu, kernels),
+        (lambda x: x.cumsum(0), 0),
+        (lambda x: x.T @ x, 0),
+    ]
+    for function, count in functions:
+        module = import_graph(make_fx(lambda x: [function(x)])(x), "forward").module  # noqa: B023 (traced here)
+        fuse_module(module, capabilities=Capabilities(pooled_results=True))
+        assert len(kernels_of(module)) == count
 
 
 def test_matmuls_part_kernels(fuse: Any) -> None:
