@@ -50,7 +50,7 @@ def _call(
     """One call as programs make it: ATen's large products are written to memory of the pool."""
     arguments = {**{name: tensors[slot] for name, slot in call.reads.items()}, **call.arguments}
     if call.target in WITH_OUT and shape[0] * shape[1] * dtype.itemsize >= POOLED_BYTES:
-        return overload(WITH_OUT[call.target])(**arguments, out=contiguous(shape, dtype))
+        return overload(f"{call.target}.out")(**arguments, out=contiguous(shape, dtype))
     return overload(call.target)(**{**_absent(call.target), **arguments})
 
 

@@ -15,8 +15,9 @@ from shardc.dialects.aten.types import TensorType
 from shardc.runtime.kernels.pool import POOLED_BYTES
 from shardc.runtime.torch_private import schema_of
 
-WITH_OUT = {"aten.mm": "aten.mm.out", "aten.addmm": "aten.addmm.out", "aten.bmm": "aten.bmm.out"}
-"""Calls whose result is contiguous, and their forms that write it to memory that they are given."""
+PRODUCTS = frozenset(("aten.mm", "aten.addmm", "aten.bmm"))
+WITH_OUT = PRODUCTS | {"aten.cumsum", "aten.cumprod"}
+"""Calls whose result is contiguous and may be written to memory that is given (``aten.mm.out``)."""
 
 
 Parameter = tuple[str, str, bool, object]
@@ -26,8 +27,8 @@ Parameter = tuple[str, str, bool, object]
 class Functions:
     """The operators of a program and the names that they are bound to.
 
-    ``pooled``: large results of matrix products are given memory of the runtime's pool by ``empty``, which
-    the program's globals must have (:func:`shardc.runtime.kernels.pool.contiguous`).
+    ``pooled``: large results of matrix products and scans are given memory of the runtime's pool by
+    ``empty``, which the program's globals must have (:func:`shardc.runtime.kernels.pool.contiguous`).
     """
 
     def __init__(self, names: Names, pooled: bool = False) -> None:
@@ -74,16 +75,16 @@ class Functions:
             texts.append(text(arg, rest))
         arguments = _join(texts, plan)
         if self._pooled and spec.target in WITH_OUT and (out := _pooled_result(spec, operands)) is not None:
-            return f"{self.name(WITH_OUT[spec.target])}({arguments}, out={out})"
+            return f"{self.name(f'{spec.target}.out')}({arguments}, out={out})"
         return f"{self.name(spec.target)}({arguments})"
 
 
 def _pooled_result(spec: OpCall, operands: list[str]) -> str | None:
-    """The memory of a product's result, of the pool if large; None for one that is known to be small."""
+    """The memory of a result, of the pool if large; None for one that is known to be small."""
     (result,) = spec.results
     if result is None or (None not in result.shape and result.size_bytes < POOLED_BYTES):
         return None
-    left, right = operands[-2:]
+    left, right = operands[-2:] if spec.target in PRODUCTS else operands[:1] * 2
     rank = len(result.shape)
     read = [f"{right if d == rank - 1 else left}.shape[{d}]" for d in range(rank)]
     sizes = [str(n) if n is not None else text for n, text in zip(result.shape, read, strict=True)]

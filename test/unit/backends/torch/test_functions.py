@@ -67,6 +67,30 @@ def test_text(target: str, args: tuple[Any, ...], expected: str) -> None:
     assert text(target, *args) == expected
 
 
+@pytest.mark.parametrize(
+    ("target", "rows", "more", "sizes"),
+    [
+        ("aten.cumsum", 1024, (1, None), "1024, 64"),
+        ("aten.cumprod", None, (0, torch.float32), "x.shape[0], 64"),
+        ("aten.cumsum", 8, (1, None), None),
+        ("aten.sinh", 1024, (), None),
+    ],
+)
+def test_large_results_of_scans_lie_in_the_pool(
+    target: str, rows: int | None, more: tuple[Any, ...], sizes: str | None
+) -> None:
+    functions, x = Functions(Names(), pooled=True), TensorType((rows, 64), torch.float32)
+    called = functions.call(OpCall(target, (x, *more), (x,)), ["x"])
+    if sizes is None:
+        assert "out=" not in called
+        return
+    assert f"out=empty(({sizes}), torch.float32)" in called
+    bound: dict[str, Any] = {"x": torch.rand(1024, 64), "empty": lambda s, d: torch.empty(s, dtype=d)}
+    exec("import torch\n" + "\n".join(functions.head()), bound)
+    dim = more[0]
+    assert torch.equal(eval(called, bound), getattr(torch, target.partition(".")[2])(bound["x"], dim))
+
+
 def test_overloads_have_names_of_their_own() -> None:
     functions = Functions(Names(["relu"]))
     names = [
