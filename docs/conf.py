@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -17,7 +18,8 @@ html_title = "shardc"
 html_theme = "furo"
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-exclude_patterns = ["write_reference.py"]
+exclude_patterns = ["errors/*"]
+"""Sources of ``docs/reference/errors``."""
 suppress_warnings = ["config.cache"]
 nitpicky = False
 
@@ -28,6 +30,7 @@ nb_execution_cache_path = str(Path(__file__).parent.parent / "out" / "book-cache
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
+os.environ["SHARDC_PROGRESS"] = "0"  # of kernels, too: a page does not depend on how fast a machine is
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"

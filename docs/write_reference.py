@@ -1,4 +1,4 @@
-"""The reference of dialects, passes and environment variables, written from their definitions:
+"""The reference of dialects, passes, commands, messages and environment variables, from their definitions:
 ``python docs/write_reference.py docs/reference``.
 """
 
@@ -10,10 +10,13 @@ import re
 import sys
 import textwrap
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from cli_page import cli_lines
+from error_pages import error_pages, page_of
 from torch_mlir import ir
 from torch_mlir.dialects import ext
 
@@ -43,21 +46,25 @@ which come before those of a dataclass. On the command line a field is a flag:
 INTRODUCTION_OF_MESSAGES = """\
 The id of a remark or a warning stands in brackets before its text, that of an error before a colon. Ids stay
 as they are from version to version. `SHARDC_SILENCE=ID,ID` silences remarks and warnings; an error that is a
-warning where a program runs on without what failed is silenced as a warning alone. In Python:
+warning where a program runs on without what failed is silenced as a warning alone. An error leads to its
+cause, an example that fails with it, and one that works. In Python:
 
     warnings.filterwarnings("ignore", message=r"\\[SchedulerNotSaved\\]")
     warnings.filterwarnings("ignore", category=shardc.ShardcWarning)
 """
+TREE_OF_ERRORS = ["```{toctree}", ":hidden:", ":glob:", "", "errors/*", "```"]
 ENVIRONMENT_OF_TESTS = "The variables of the test suite are in `CONTRIBUTING.md`."
 DIALECTS: dict[str, type[ext.Dialect]] = {"dist": Dist, "kern": Kern, "pipe": load()}
 
 
+@cache
 def pages() -> dict[str, str]:
     """File name -> text of each page."""
     found = {f"{name}.md": dialect_page(dialect) for name, dialect in DIALECTS.items()}
     found |= {"options.md": options_page(), "passes.md": passes_page()}
+    found["cli.md"] = _page("Command line", cli_lines())
     found["cluster.schema.json"] = json.dumps(cluster_schema(), indent=1) + "\n"
-    return {**found, "environment.md": environment_page(), "messages.md": messages_page()}
+    return {**found, **error_pages(), "environment.md": environment_page(), "messages.md": messages_page()}
 
 
 def messages_page() -> str:
@@ -72,9 +79,17 @@ def messages_page() -> str:
         ("Errors", "What ends a call.", errors),
     )
     for title, says, texts in sections:
-        rows = [(f"`{name}`", text.replace("``", "`").replace("|", "\\|")) for name, text in texts.items()]
-        lines += [f"## {title}", "", _file(catalogue), "", says, "", *_table(("id", "says"), sorted(rows))]
-    return _page("Messages", lines)
+        told = {name: text.replace("``", "`").replace("|", "\\|") for name, text in sorted(texts.items())}
+        rows = [(_linked(name, classes), text) for name, text in told.items()]
+        lines += [f"## {title}", "", _file(catalogue), "", says, "", *_table(("id", "says"), rows)]
+    return _page("Messages", [*lines, *TREE_OF_ERRORS])
+
+
+def _linked(name: str, classes: Mapping[str, type]) -> str:
+    """An id; of an error, with a link to its examples."""
+    if name not in classes or (classes[name].__doc__ or "").startswith("Base of"):
+        return f"`{name}`"
+    return f"[`{name}`](errors/{page_of(classes[name])}.md#{name.lower()})"
 
 
 def environment_page() -> str:
@@ -177,12 +192,15 @@ def _file(defined: type | ModuleType) -> str:
 
 def _text(class_: type) -> Iterator[str]:
     """The docstring as Markdown; a paragraph that is all code becomes a block of it."""
-    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(class_.__doc__ or "")):
+    text, _, example = inspect.cleandoc(class_.__doc__ or "").partition("\n\nExample:\n")
+    for paragraph in re.split(r"\n\s*\n", text):
         code = re.fullmatch(r"``(.*)``", paragraph, re.DOTALL)
         if code and "``" not in code[1]:
             yield from ("```mlir", code[1], "```", "")
         else:
             yield from (re.sub(r":\w+:`([^`]+)`", r"`\1`", paragraph).replace("``", "`"), "")
+    if example:
+        yield from ("```pycon", textwrap.dedent(example).rstrip(), "```", "")
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
@@ -195,4 +213,5 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)

@@ -29,19 +29,35 @@ UserRule = Callable[[OpCall], Rule | str | None]
 
 
 def rule(op: str, *, samples: Sequence[Sequence[Any]]) -> Callable[[UserRule], UserRule]:
-    """Register and prove the decorated function as the sharding rule of ``op`` (``"mylib::norm"``).
+    """Register and prove the decorated function as the sharding rule of an operator.
 
-    The function gets the call (``call["x"].shape``, ``call["eps"]``) and gives its rule, as text
-    (:mod:`shardc.dialects.rules.einsum`) or as a :class:`Rule`; None for calls that are to be replicated::
+    The function gets the call (``call["x"].shape``, ``call["eps"]``) and returns its rule: as text such as
+    ``"([i,k],[k,j])->([i,j]) reduce={k}"``, as a ``Rule``, or as None for calls that are to be replicated.
+    The rule is proved at once: every factor is cut on the samples, and every pair of factors.
 
-        @shardc.rule("mylib::row_norm", samples=[(torch.randn(4, 6), 1e-5)])
-        def row_norm(call):
-            return "([i,d])->([i,d]) replicate={d}"
+    Args:
+        op: The operator's name, as ``"mylib::norm"``.
+        samples: Lists of arguments, with real CPU tensors of a few elements in dims that can be halved.
 
-    ``samples`` are lists of arguments, real CPU tensors of a few elements in dims that can be halved. Every
-    factor is cut on them, and every pair of factors. Raises UnsoundRule with the counterexample, BadRuleText,
-    or BadRule: for an operator that is not registered, writes to its arguments or has a rule already, for no
-    samples, and for samples that leave a factor uncut.
+    Returns:
+        A decorator, which returns the function as it is.
+
+    Raises:
+        UnsoundRule: A sample disproves the rule; the message has the counterexample.
+        BadRuleText: The rule's text cannot be read.
+        BadRule: The operator is not registered, writes to its arguments or has a rule already; or there are
+            no samples, or they leave a factor uncut.
+
+    Example:
+        >>> @torch.library.custom_op("docs::row_norm", mutates_args=())
+        ... def row_norm(x: torch.Tensor) -> torch.Tensor:
+        ...     return x / x.norm(dim=1, keepdim=True)
+        >>> @row_norm.register_fake
+        ... def _(x):
+        ...     return torch.empty_like(x)
+        >>> @shardc.rule("docs::row_norm", samples=[(torch.randn(4, 6),)])
+        ... def rule_of_row_norm(call):
+        ...     return "([i,d])->([i,d]) replicate={d}"
     """
     if not isinstance(op, str):
         problem = "an operator is named by text"

@@ -88,10 +88,17 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Proof:
-    """A program compared with the single-device one in f64 (``exact``, to 1e-9) and in its own precision.
+    """Comparison of a program with the single-device one: the result of ``step.check()``.
 
-    Of a step that has compiled several programs, ``others`` are the proofs of the rest, each with what it is:
-    ``passed`` is true if all of them hold.
+    ``exact`` compares in f64, to 1e-9; ``own`` in the program's own precision. Of a step that has compiled
+    several programs, ``others`` are the proofs of the rest, each with what it is. ``passed`` is true if all
+    of them hold. Its text has both verdicts, and tables of the largest errors.
+
+    Example:
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, mesh={"data": 2})
+        >>> proof = step.check(steps=1)
+        >>> proof.passed, str(proof).splitlines()[-1]
+        (True, 'equal to the single-device program')
     """
 
     exact: Comparison
@@ -104,13 +111,14 @@ class Proof:
 
     @property
     def passed(self) -> bool:
+        """Whether every program is equal, in both precisions."""
         return self.exact.passed and self.own.passed and all(proof.passed for _, proof in self.others)
 
     def __str__(self) -> str:
         return f"{self.render()}\n\n{'equal' if self.passed else 'NOT equal'} to {self.wanted}"
 
     def render(self, limit: int = 8) -> str:
-        """Both verdicts with tables of the ``limit`` worst rows."""
+        """Return both verdicts as text, with tables of the ``limit`` worst rows."""
         lines = [self.of, ""] if self.of else []
         lines += ["in float64 (the proof)", indent(self.exact.render(limit), "  ")]
         lines += ["", "in the program's own precision", indent(self.own.render(limit), "  ")]

@@ -18,7 +18,15 @@ from shardc.runtime.torch_private import functorch_config, uncompiled
 
 @dataclass(frozen=True)
 class FusionExplanation:
-    """The reports of the graphs of one function, with their phases; printed, they are its explanation."""
+    """What shares a kernel in the graphs of one function: the result of :func:`shardc.explain_fusion`.
+
+    Its text is the explanation; ``graphs`` are the reports, each with its phase, ``forward`` or ``backward``.
+
+    Example:
+        >>> found = shardc.explain_fusion(lambda x: (x.exp() + 1).sum(), torch.ones(8, 64))
+        >>> [phase for phase, report in found.graphs]
+        ['forward']
+    """
 
     graphs: Reports
 
@@ -29,7 +37,15 @@ class FusionExplanation:
 
 @dataclass(frozen=True)
 class MemoryExplanation:
-    """The peaks of the graphs of one function, with their phases; printed, they are its explanation."""
+    """What memory the graphs of one function need: the result of :func:`shardc.explain_memory`.
+
+    Its text is the explanation; ``graphs`` are the peaks, each with its phase, ``forward`` or ``backward``.
+
+    Example:
+        >>> found = shardc.explain_memory(lambda x: (x.exp() + 1).sum(), torch.ones(8, 64))
+        >>> [phase for phase, peak in found.graphs]
+        ['forward']
+    """
 
     graphs: Peaks
 
@@ -45,12 +61,28 @@ Options = Mapping[str, object]
 def explain_fusion(
     function: Callable[..., object], *args: object, options: Options | None = None, **kwargs: object
 ) -> FusionExplanation:
-    """What ``torch.compile(function, backend="shardc", options=options)`` fuses when called with these
-    arguments, and why.
+    """Explain what ``torch.compile(function, backend="shardc")`` fuses when called like this, and why.
 
-    Compiles and calls ``function`` (a module, or a function of tensors) once. The backward graph is there if
-    some result needs gradients. Raises BadArgument, BadFusionEdge, FusionRefused (inside what Dynamo
-    makes of a backend's errors).
+    Compiles and calls ``function`` once. The backward graph is there if some result needs gradients.
+
+    Args:
+        function: A module, or a function of tensors.
+        args: Positional arguments of the call.
+        options: Options of ``torch.compile``, as ``{"forbid_fusion": [...]}``. Default: none.
+        kwargs: Keyword arguments of the call.
+
+    Returns:
+        The explanation; print it.
+
+    Raises:
+        BadArgument: ``function`` cannot be called.
+        BadFusionEdge, FusionRefused: An option cannot be honoured; inside what Dynamo makes of a backend's
+            errors.
+
+    Example:
+        >>> found = shardc.explain_fusion(lambda x: (x.exp() + 1).sum(), torch.ones(8, 64))
+        >>> "exp" in str(found)
+        True
     """
     with collect_fusion() as graphs:
         call_compiled(function, args, kwargs, options)
@@ -60,8 +92,26 @@ def explain_fusion(
 def explain_memory(
     function: Callable[..., object], *args: object, options: Options | None = None, **kwargs: object
 ) -> MemoryExplanation:
-    """What the graphs of ``torch.compile(function, backend="shardc", options=options)`` need at most, called
-    like this. Compiles and calls ``function`` once, as :func:`explain_fusion` does.
+    """Explain what memory the graphs of ``torch.compile(function, backend="shardc")`` need at most.
+
+    Compiles and calls ``function`` once, as :func:`explain_fusion` does.
+
+    Args:
+        function: A module, or a function of tensors.
+        args: Positional arguments of the call.
+        options: Options of ``torch.compile``. Default: none.
+        kwargs: Keyword arguments of the call.
+
+    Returns:
+        The explanation, in bytes by tensor at the peak; print it.
+
+    Raises:
+        BadArgument: ``function`` cannot be called.
+
+    Example:
+        >>> found = shardc.explain_memory(lambda x: (x.exp() + 1).sum(), torch.ones(8, 64))
+        >>> "at most" in str(found)
+        True
     """
     with collect_fusion(), collect_peaks() as graphs:
         call_compiled(function, args, kwargs, options)

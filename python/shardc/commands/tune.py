@@ -70,18 +70,38 @@ def tune_path(
     matmuls: str = "auto",
     on_round: OnRound | None = None,
 ) -> SessionResult:
-    """Tune the kernels of the training step that the script ``path`` builds, on one device, or of the
-    artefact or level-4 MLIR file ``path``, and remember every trial: whatever is compiled afterwards uses the
-    best.
+    """Search tile configurations for the kernels of a training step, and remember every trial.
 
-    ``target`` is that of the artefact, or of this machine, if not given, or a device that need not be here:
-    what cannot be run is compiled and ranked by models. ``trials`` and ``seconds`` limit the whole session,
-    which ends too when further trials are expected to save less than the share ``regret`` of the kernels'
-    time. ``constraints`` pin, forbid and add points. A session that was interrupted goes on when it is called
+    Whatever is compiled afterwards uses the best. A session that was interrupted goes on when it is called
     again.
 
-    Raises what reading the path raises, UnknownTarget, NothingToTune, UnknownStrategy, TritonMissing,
-    what the database raises, or TuningInterrupted, a KeyboardInterrupt that has what was found until then.
+    Args:
+        path: A script with ``build()``, whose step is tuned on one device; an artefact; or a level-4 MLIR
+            file.
+        target: What kernels are for, such as ``"sm_90"``. A GPU need not be here: what cannot be run is
+            compiled, and ranked by models. Default: the artefact's target, or this machine.
+        trials: The most points that the session tries, over all kernels. Default: no limit.
+        seconds: The most seconds that it takes. Default: no limit.
+        regret: The session ends when further trials are expected to save less than this share of the
+            kernels' time, from 0 to 1.
+        search: Strategy, seed, and whether trials of earlier sessions count.
+        constraints: Points to pin, forbid and add.
+        matmuls: ``"auto"``, ``"extern"`` or ``"generated"``, as :class:`shardc.Kernels` has it.
+        on_round: Called with each round of trials as it ends. Default: nothing is called.
+
+    Returns:
+        What each kernel's best configuration is, and how the session ended.
+
+    Raises:
+        BadScript, ScriptFailed, NotAnArtefact: The path cannot be read.
+        UnknownTarget, UnknownStrategy, TritonMissing: An option cannot be honoured.
+        NothingToTune: There are no kernels.
+        TuningInterrupted: The user ended the session; its ``result`` is what was found until then.
+
+    Example:
+        >>> found = shardc.tune("train.py", trials=0)  # the models' choice, without a trial
+        >>> found.trials
+        0
     """
     checked = Kernels(target=target, matmuls=cast("Matmuls", matmuls))
     checked.check_step()

@@ -14,10 +14,17 @@ from shardc.runtime.report.messages import is_silenced, titled
 
 
 class ShardcError(Exception):
-    """Base of every error that a user can cause. Subclasses set ``template`` and ``hint``.
+    """Base of every error of compiling that a user can cause. Subclasses set ``template`` and ``hint``.
 
     ``where`` is the user's source line (``file:line``) or the name of the file or argument at fault.
     ``exit_code`` is what the command line exits with: 2 for bad input, 1 for a check that failed.
+
+    Example:
+        >>> try:
+        ...     shardc.compile_step(model, optimizer, batch, loss=loss, mesh={"data": 2}, plan="dat")
+        ... except shardc.ShardcError as error:
+        ...     print(type(error).__name__)
+        UnknownPreset
     """
 
     template: ClassVar[str] = "{message}"

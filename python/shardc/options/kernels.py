@@ -21,7 +21,12 @@ EDGES = Hint("a list of edges", 'pairs of ops, as in ["aten.add.Tensor+gelu@mode
 
 @dataclass(frozen=True)
 class Kernels(Group):
-    """Kernels that stand for groups of ops."""
+    """Options of kernels that stand for groups of ops.
+
+    Example:
+        >>> kernels = shardc.Kernels(matmuls="extern")
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, kernels=kernels)
+    """
 
     fuse: bool = option(True, "Compile groups of ops to kernels; without, all ops are calls of ATen.")
     target: str | None = option(
@@ -52,6 +57,7 @@ class Kernels(Group):
 
     @property
     def has_edges(self) -> bool:
+        """Whether a user forbids or forces fusion."""
         return bool(self.forbid_fusion or self.force_fusion)
 
     @property

@@ -17,7 +17,12 @@ def dtype_name(dtype: object) -> str:
 
 @dataclass(frozen=True)
 class Numerics(Group):
-    """What a step computes, down to the last bit."""
+    """Options of what a step computes, down to the last bit.
+
+    Example:
+        >>> numerics = shardc.Numerics(clip_grad_norm=1.0, autocast="bfloat16", seed=3)
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, numerics=numerics)
+    """
 
     clip_grad_norm: float | None = option(
         None,

@@ -58,7 +58,12 @@ def parse_mesh(text: str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Parallelism(Group):
-    """What is spread over which devices."""
+    """Options of what is spread over which devices.
+
+    Example:
+        >>> parallelism = shardc.Parallelism({"data": 2, "tensor": 2}, "zero3*tensor", micro_batches=2)
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, parallelism=parallelism)
+    """
 
     mesh: Mapping[str, int] = required(
         "Axes of the mesh and their sizes, the most major first.",

@@ -49,7 +49,20 @@ def read_speeds(text: str) -> list[float]:
 
 @dataclass(frozen=True)
 class Pipeline(Group):
-    """Stages and schedule of a plan such as ``pipeline*data``."""
+    """Options of the stages and the schedule of a plan such as ``pipeline*data``.
+
+    Example:
+        >>> step = shardc.compile_step(
+        ...     model,
+        ...     optimizer,
+        ...     batch,
+        ...     loss=loss,
+        ...     mesh={"pipe": 2},
+        ...     plan="pipeline",
+        ...     micro_batches=4,
+        ...     pipeline=shardc.Pipeline(schedule="zb-h1", stages=("2",)),
+        ... )
+    """
 
     schedule: str | Path | ScheduleLike = option(
         "1f1b",
@@ -110,7 +123,9 @@ class Pipeline(Group):
         return named_file(self.schedule, ".csv")
 
     def check(self, ranks: int, micro_batches: int, recompute: Recompute = "none") -> None:
-        """Whether there can be such a pipeline of ``ranks`` devices.
+        """Check that there can be such a pipeline of ``ranks`` devices and ``micro_batches``.
+
+        ``recompute``: what each stage computes again.
 
         Raises NoMicroBatches, BadSpeeds, BadScheduleFile, UnknownSchedule, BadStages, BadMicroBatches,
         ChangesMathematics, WrongRecompute.

@@ -9,7 +9,14 @@ from shardc.options.field import Group, Hint, option
 
 @dataclass(frozen=True)
 class Shapes(Group):
-    """How many programs a step may have, one for each shape of a batch."""
+    """Options of how many programs a step may have, one for each shape of a batch.
+
+    Example:
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, shapes_limit=2)
+        >>> shorter = (batch[0][:5], batch[1][:5])
+        >>> step(batch).shape, step(shorter).shape
+        (torch.Size([]), torch.Size([]))
+    """
 
     shapes_limit: int = option(
         8,

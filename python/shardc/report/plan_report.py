@@ -33,7 +33,7 @@ Row = tuple[str, str, str, str, str]
 
 @dataclass(frozen=True)
 class Report:
-    """A compiled step in words.
+    """Compiled step in words: ``step.plan``. Print it.
 
     ``shardings`` are (role, name, shape, layout, why), ``traffic`` (phase, axes, kind, how many, bytes of all
     of them). ``local_bytes`` are by role, ``seconds`` by pass. ``written`` is the folder of the artefact, if
@@ -41,6 +41,11 @@ class Report:
     user's edges change of it. ``micro_batches_apart``: how many run as programs of their own. ``work``: of
     a device, beside the single device's. ``time``: estimated, on the cluster that the step is for.
     ``searched``: what the search of the plan found; ``around``: what else it chose between, in lines.
+
+    Example:
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, mesh={"data": 2}, plan="zero3")
+        >>> step.plan.plan, step.plan.devices
+        ('zero3', 2)
     """
 
     mesh: str
@@ -63,12 +68,14 @@ class Report:
     around: Sequence[str] = ()
 
     def render(self) -> str:
+        """Return the whole report as text."""
         parts = [[self.title()], self._pipeline(), self._memory(), self._time(), self._work()]
         parts += [self._searched(), self._collectives(), self._kernels()]
         parts += [self._layouts(), self._remarks(), self._end()]
         return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
     def title(self) -> str:
+        """Return the mesh and the plan in a line."""
         devices = f" ({self.devices} device{'' if self.devices == 1 else 's'})" if self.devices else ""
         text = f"mesh {self.mesh}{devices}   plan {self.plan}"
         if self.micro_batches_apart:

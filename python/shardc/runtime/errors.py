@@ -5,9 +5,17 @@ Standalone, because an artefact carries this package to machines where the compi
 
 
 class RuntimeFailure(Exception):
-    """Base of every error that a user of an artefact can cause or has to know of.
+    """Base of every error of a running step: what a user of an artefact can cause or has to know of.
 
     ``where`` is the file, argument or rank at fault; ``hint`` says what to do about it.
+
+    Example:
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss)
+        >>> try:
+        ...     step(batch[:1])
+        ... except shardc.RuntimeFailure as error:
+        ...     print(type(error).__name__)
+        BatchMismatch
     """
 
     def __init__(self, what: str, where: str | None = None, hint: str | None = None) -> None:

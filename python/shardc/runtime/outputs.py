@@ -18,10 +18,17 @@ from .torch_private import show
 
 
 class StepResult(NamedTuple):
-    """What a step with outputs returns: the 0-d loss, and the outputs by name.
+    """Loss and outputs of a step that was compiled with ``outputs=``.
 
-    An output of a step on several devices is a DTensor with the layout in which the program makes it; one
-    without dims is a tensor, the same on all ranks.
+    ``loss`` is 0-d; ``outputs`` are by name. An output of a step on several devices is a DTensor with the
+    layout in which the program makes it; one without dims is a tensor, the same on all ranks.
+
+    Example:
+        >>> outputs = {"logits": lambda output, batch: output}
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, outputs=outputs)
+        >>> value, made = step(batch)
+        >>> made["logits"].shape
+        torch.Size([8, 4])
     """
 
     loss: Tensor | Any

@@ -47,10 +47,16 @@ STATE = ("param", "buffer")
 
 @dataclass(eq=False, repr=False)
 class CompiledForward:
-    """A compiled forward: ``output = forward(batch)`` under torchrun; ``print(forward.plan)`` anywhere.
+    """Forward that :func:`shardc.compile_forward` returns.
 
-    It has tensors of its own, laid out by its own plan, with the values that the model had at the first call;
-    :meth:`take_from` brings them up to date. Tensors of the output are DTensors on several devices.
+    Call it with a batch under torchrun; look at its plan and check it anywhere. It has tensors of its own,
+    laid out by its own plan, with the values that the model had at the first call; :meth:`take_from` brings
+    them up to date.
+
+    Example:
+        >>> forward = shardc.compile_forward(model, batch[:1], mesh={"data": 1})
+        >>> forward(batch[:1]).shape
+        torch.Size([8, 4])
     """
 
     compiled: Compiled
@@ -63,14 +69,21 @@ class CompiledForward:
 
     @property
     def plan(self) -> Report:
-        """What was cut how and why, and what it sends."""
+        """Report of what is sharded how and why, and what a device sends."""
         c = self.compiled
         kernels, remarks = describe_kernels(c.program), list(c.remarks)
         return make_report(c.rank_module, c.plan.text, remarks, c.seconds, kernels, work=c.work)
 
     def check(self, steps: int = 1) -> Proof:
-        """Run the program on simulated ranks against the single-device forward, in f64 and in its own
-        precision with its compiled kernels. Raises NoValues for a model on the meta device.
+        """Compare the program on simulated ranks with the single-device forward.
+
+        In f64, to 1e-9, and in its own precision with its compiled kernels.
+
+        Args:
+            steps: Forwards to compare, from 1.
+
+        Raises:
+            NoValues: The model is on the meta device.
         """
         whole_number(steps, "steps")
         c = self.compiled
@@ -83,25 +96,45 @@ class CompiledForward:
         return prove_step(c.global_module, c.program, inputs, steps=steps, library=library)
 
     def __call__(self, batch: object) -> object:
-        """The model's output on a global batch, in its own containers. Raises BatchMismatch."""
+        """Compute the model's output on a global batch.
+
+        Args:
+            batch: A global batch, the same on all ranks, of the example's shapes.
+
+        Returns:
+            The output in the model's own containers; its tensors are DTensors on several devices.
+
+        Raises:
+            BatchMismatch: The batch has other leaves, shapes or dtypes than the example.
+        """
         found = self.result(batch)
         return self._tree.filled(found.outputs) if isinstance(found, StepResult) and self._tree else found
 
     def result(self, batch: object) -> Result:
-        """What the program returns: the tensors by name, with the loss of one that has a loss."""
+        """Compute what the program returns: the tensors by name, with the loss of one that has a loss.
+
+        Args:
+            batch: A global batch, the same on all ranks, of the example's shapes.
+        """
         return self.running.step(batch)
 
     def take_from(self, source: object) -> None:
-        """Take parameters and buffers from a step, another forward, or a model, through memory.
+        """Copy parameters and buffers from another program or a model, through memory.
 
-        All ranks call it together. ``source`` may have another plan and mesh over the same processes. Raises
-        BadArgument for something else, and StateMismatch for another model.
+        All ranks call it together.
+
+        Args:
+            source: A step, another forward, or a model; of any plan and mesh over the same processes.
+
+        Raises:
+            BadArgument: ``source`` is something else.
+            StateMismatch: It is of another model.
         """
         take(self.running, source)
 
     @property
     def running(self) -> TrainStep:
-        """The program joined to the other ranks' processes."""
+        """Program joined to the other ranks' processes."""
         if self._running is None:
             c = self.compiled
             manifest = build_manifest(
@@ -164,13 +197,24 @@ def compile_forward(
 
     Args:
         model: Any ``nn.Module``, or a program of ``torch.export``.
-        example: A global batch: a mapping is passed as keyword arguments, a tuple or list as positional ones.
-        mesh, plan: As of :func:`~shardc.step.compile_step.compile_step`. In a pipeline the forwards of its
-            schedule run.
-        options: Fields of its other groups, by name: ``fuse``, ``autocast``, ``verify``, ...
+        example: A global batch with the shapes and dtypes of inference: a mapping is passed as keyword
+            arguments, a tuple or list as positional ones.
+        mesh: Names of axes and their sizes, as of :func:`shardc.compile_step`.
+        plan: What is sharded, as of :func:`shardc.compile_step`. In a pipeline the forwards of its schedule
+            run. Default: ``"data"``.
+        options: Fields of the other groups of ``compile_step``, by name: ``fuse``, ``autocast``, ``verify``.
+
+    Returns:
+        A forward: ``output = forward(batch)`` under torchrun, ``print(forward.plan)`` anywhere.
 
     Raises:
-        BadArgument, and what ``compile_step`` raises.
+        BadArgument: An argument is of the wrong kind.
+        ShardcError: Base of what ``compile_step`` raises.
+
+    Example:
+        >>> forward = shardc.compile_forward(model, batch[:1], mesh={"tensor": 2}, plan="tensor")
+        >>> forward.check().passed
+        True
     """
     chosen = StepOptions.of({"mesh": mesh, "plan": plan, **options})
     if isinstance(model, torch.export.ExportedProgram):

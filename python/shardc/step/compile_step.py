@@ -74,11 +74,17 @@ RUNNING = ("hyper", "seed", "state", "steps_done")
 
 @dataclass(eq=False, repr=False)
 class CompiledStep:
-    """A compiled step: ``loss = step(batch)`` under torchrun; ``print(step.plan)`` anywhere.
+    """Training step that :func:`shardc.compile_step` returns.
 
-    Processes are joined at the first call. From then on everything that
-    :class:`~shardc.runtime.step.TrainStep` has (``parameters()``, ``state_dict()``, ``save_checkpoint()``,
-    ``hyper``, ...) is here too.
+    Call it with a batch under torchrun; look at its plan, check it and save it anywhere. Processes are joined
+    at the first call. From then on everything that :class:`~shardc.runtime.step.TrainStep` has
+    (``parameters()``, ``state_dict()``, ``save_checkpoint()``, ``hyper``, ...) is here too.
+
+    Example:
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss)
+        >>> first, second = step(batch), step(batch)
+        >>> bool(second < first)
+        True
     """
 
     compiled: Compiled
@@ -100,7 +106,7 @@ class CompiledStep:
 
     @property
     def plan(self) -> Report:
-        """What was cut how and why, what it needs and what it sends."""
+        """Report of what is sharded how and why, what a device holds, and what it sends."""
         c = self.compiled
         kernels, remarks = describe_kernels(c.program), list(c.remarks)
         more = (kernels, self.peak, self.pipeline, c.fusion_effect, c.work, c.time)
@@ -118,24 +124,38 @@ class CompiledStep:
         return explain_pipeline(self.compiled.program, self._host_kernels())
 
     def save_plan(self, path: Path | str) -> None:
-        """Write the plan as JSON, for ``plan=`` of another compile. Raises UnwritableOutput."""
+        """Write the plan as JSON, for ``plan=`` of another compile.
+
+        Args:
+            path: File to write, such as ``"plan.json"``; an older one is replaced.
+
+        Raises:
+            UnwritableOutput: The file cannot be written.
+        """
         write_text(path_given(path, "path"), json.dumps(self.compiled.plan_json, indent=1) + "\n")
 
     @progress.work("proof")
     def check(self, steps: int = 2) -> Proof:
-        """Run this program on simulated ranks against the single-device program: losses, gradients and state,
-        in f64, and in its own precision with its compiled kernels.
+        """Compare this program on simulated ranks with the single-device program.
 
-        ``steps`` training steps, from a copy of the model's and the optimizer's state in which values that
-        are the same everywhere, such as weights of norms and moments, are made to differ. The step, the model
-        and the optimizer are left as they are. The programs that were compiled since, for other shapes,
-        other modes, :meth:`evaluate` and :meth:`forward`, are proved too: ``others`` of the result.
+        Losses, gradients and state are compared in f64, to 1e-9, and in the program's own precision with its
+        compiled kernels. Training starts from a copy of the model's and the optimizer's state in which values
+        that are the same everywhere, such as weights of norms and moments, are made to differ. The step, the
+        model and the optimizer are left as they are.
 
-        Of a pipeline whose schedule changes the mathematics: the step before it was cut against the
-        single-device program, and the pipeline against that step run on the old weights that the schedule
-        gives each micro-batch.
+        The programs that were compiled since, for other shapes, other modes, :meth:`evaluate` and
+        :meth:`forward`, are proved too: ``others`` of the result. Where a pipeline's schedule changes the
+        mathematics, its old weights are compared as well.
 
-        Raises RankProgramBroken if what a pipeline's ranks run is not what its schedule says.
+        Args:
+            steps: Training steps to compare, from 1.
+
+        Returns:
+            The proof: ``passed``, and tables of the largest errors.
+
+        Raises:
+            NoValues: The model is on the meta device.
+            RankProgramBroken: What a pipeline's ranks run is not what its schedule says.
         """
         whole_number(steps, "steps")
         shapes = {f"batch {shape}": step for shape, step in self._others.made.items()}
@@ -156,11 +176,18 @@ class CompiledStep:
         return prove_step(c.global_module, c.program, inputs, steps=steps, library=library, uncut=uncut)
 
     def save(self, folder: Path | str) -> None:
-        """Write an artefact, which runs with torch alone.
+        """Write an artefact, a folder that runs with torch alone.
 
         A model on the meta device leaves it without initial values: they come from a checkpoint, or from
-        ``state=`` of the runtime's ``TrainStep.load``. Raises NotOurFolder if the folder holds anything but
-        an older artefact, and UnwritableOutput; on several devices SavedTooLate after the first step.
+        ``state=`` of the runtime's ``TrainStep.load``.
+
+        Args:
+            folder: Folder to write; an older artefact there is replaced.
+
+        Raises:
+            NotOurFolder: The folder holds anything but an older artefact.
+            UnwritableOutput: The folder cannot be written.
+            SavedTooLate: The first step has run on several devices, which hold parts of the values.
         """
         c, values = self.compiled, self._initial_values()
         is_late = self._running is not None and not self._is_whole
@@ -179,48 +206,82 @@ class CompiledStep:
         )
 
     def __call__(self, batch: object) -> Result:
-        """One training step on a global batch; the loss, 0-d, the same on every rank.
-
-        With ``outputs=``, the loss and the outputs: ``loss, outputs = step(batch)``.
+        """Run one training step: forward, backward and update.
 
         A batch of other shapes than the example's is run by another program over the same state, compiled
-        the first time. Raises TooManyShapes, ShapeNotCompiled or BadBucket if that cannot be.
+        the first time.
 
-        Raises ModelChanged if the model or the optimizer is no more what was compiled: its mode, a hook, an
-        attribute, ``requires_grad``, a parameter. Values may change.
+        Args:
+            batch: A global batch, the same on all ranks.
+
+        Returns:
+            The loss, 0-d, the same on every rank. With ``outputs=``, a :class:`shardc.StepResult`:
+            ``loss, outputs = step(batch)``.
+
+        Raises:
+            BatchMismatch: The batch has other leaves or dtypes than the example.
+            TooManyShapes, ShapeNotCompiled, BadBucket: There can be no program for its shapes.
+            ModelChanged: The model or the optimizer is no more what was compiled: its mode, a hook, an
+                attribute, ``requires_grad``, a parameter. Values may change.
+            WorldMismatch: As many processes as the mesh has devices do not run.
         """
         return self.running(batch)
 
     def evaluate(self, batch: object) -> Result:
-        """The loss on a global batch, and ``outputs=`` but for gradients' norms, without an update.
+        """Compute the loss on a global batch, and ``outputs=`` but for gradients' norms, without an update.
 
         The model runs in eval mode on the step's tensors, and writes no buffer. The first batch of each form
         compiles a program, and a warning says so. In a pipeline the forwards of its schedule run.
+
+        Args:
+            batch: A global batch, the same on all ranks.
+
+        Returns:
+            The loss, 0-d, or a :class:`shardc.StepResult`.
         """
         return self._forwards.evaluate(self.compiled, self.running, batch)
 
     def forward(self, batch: object) -> object:
-        """The model's output on a global batch, in its own containers, as :meth:`evaluate` runs it."""
+        """Compute the model's output on a global batch, as :meth:`evaluate` runs it.
+
+        Args:
+            batch: A global batch, the same on all ranks.
+
+        Returns:
+            The output in the model's own containers; its tensors are DTensors on several devices.
+        """
         return self._forwards.forward(self.compiled, self.running, batch)
 
     def take_from(self, source: object) -> None:
-        """Take parameters and buffers from a compiled forward, another step, or a model, through memory.
+        """Copy parameters and buffers from another program or a model, through memory.
 
-        All ranks call it together. Raises BadArgument, StateMismatch.
+        All ranks call it together.
+
+        Args:
+            source: A compiled forward, another step, or a model of the same architecture.
+
+        Raises:
+            BadArgument: ``source`` is something else.
+            StateMismatch: It lacks a tensor, or has it in another shape.
         """
         take(self.running, source)
 
     def for_batch(self, batch: object) -> CompiledStep:
-        """The step that runs batches of these shapes, compiled if it is not there: to look at its plan, to
-        check or to save it. Train by the step itself, which counts the steps.
+        """Return the step that runs batches of these shapes, compiled if it is not there.
 
-        Raises TooManyShapes, ShapeNotCompiled, BadBucket, BatchUnsupported.
+        It is there to be looked at, checked or saved. Train by the step itself, which counts the steps.
+
+        Args:
+            batch: A batch of the shapes in question; its values do not matter.
+
+        Raises:
+            TooManyShapes, ShapeNotCompiled, BadBucket, BatchUnsupported: There can be no such program.
         """
         return self._others.step_for(batch) or self
 
     @property
     def running(self) -> TrainStep:
-        """The step joined to the other ranks' processes, over the tensors of the model and the optimizer."""
+        """Step joined to the other ranks' processes, over the tensors of the model and the optimizer."""
         if self._running is None:
             c, model, optimizer = self.compiled, self._model, self._optimizer
             follow(model, optimizer)
@@ -332,34 +393,67 @@ def compile_step(
     numerics: Numerics | Mapping[str, object] | None = None,
     **options: object,
 ) -> CompiledStep:
-    """Compile forward, loss, backward, clipping and the optimizer's update of a single-device program for a
-    mesh.
+    """Compile a whole training step for a mesh of devices.
 
-    Options come in four groups, which ``docs/reference/options.md`` lists. A group is given as its dataclass,
-    as a mapping, or by the names of its fields, which come before those of a dataclass::
+    Forward, loss, backward, clipping and the optimizer's update of a single-device program become one program
+    for each rank. Compiling needs neither GPUs nor other processes; the first call of the result joins them.
 
-        compile_step(..., mesh={"pipe": 2}, plan="pipeline", micro_batches=4, schedule="zb-h1")
-        compile_step(..., parallelism=Parallelism({"pipe": 2}, "pipeline", 4), pipeline={"schedule": "zb-h1"})
+    Options come in four groups, which ``docs/reference/options.md`` lists with their defaults. A group is
+    given as its dataclass, as a mapping, or by the names of its fields, which come before those of a
+    dataclass.
 
     Args:
-        model: Any ``nn.Module``, real or on the meta device.
-        optimizer: One of ``torch.optim``, on the model's parameters.
-        example_batch: A global batch. A mapping or dataclass is passed as keyword arguments, a tuple or list
-            as positional ones; its last part is the loss's target, ``(x, y)``, if the forward cannot take it
-            or the loss is PyTorch's own.
-        mesh, plan: The fields of ``parallelism`` that most calls need. Without a mesh: one device; of
-            ``plan="auto"`` a search picks it, with micro-batches and what is computed again, for ``cluster``
-            or for the processes that run.
-        loss: Called as ``loss(output, batch)``, or ``loss(output, y)`` for a batch ``(x, y)``; needed unless
-            the output has ``.loss``, is a scalar, or a tuple that begins with one.
-        state: Initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called
-            for each block) where the model's own tensors are not to be used, or have no storage.
-        parallelism, pipeline, kernels, numerics: The groups.
-        options: Fields of the groups, by name.
+        model: Any ``nn.Module``, with real parameters or on the meta device. It is left as it is.
+        optimizer: One of ``torch.optim``, or of your own, on the model's parameters.
+        example_batch: A global batch, the rows of all devices together, with the shapes and dtypes of
+            training. A mapping or dataclass is passed as keyword arguments, a tuple or list as positional
+            ones. The last part of a tuple is the loss's target, ``(x, y)``, if the forward cannot take it or
+            the loss is PyTorch's own.
+        mesh: Names of axes and their sizes, the most major axis first. Default: one device. With
+            ``plan="auto"`` and no mesh, a search picks it, with micro-batches and what is computed again, for
+            ``cluster`` or for the processes that run.
+        plan: What is sharded over which axes: a preset such as ``"zero3"``, a product such as
+            ``"data*tensor"``, ``"auto"``, a saved plan's path, or a mapping of name patterns to shardings.
+            Default: ``"data"``.
+        loss: Called as ``loss(output, batch)``, or ``loss(output, y)`` for a batch ``(x, y)``; returns a
+            scalar. Default: the output's ``.loss``, the output itself if it is a scalar, or the first part
+            of a tuple.
+        state: Initial values where the model's own are not to be used or have no storage: a state dict, or a
+            function ``(name, shape, dtype, slices) -> tensor`` that is called for each block, such as
+            :func:`shardc.read_weights` returns. Default: the model's own values.
+        parallelism: The group :class:`shardc.Parallelism`, of which ``mesh`` and ``plan`` are fields.
+        pipeline: The group :class:`shardc.Pipeline`: stages and their schedule.
+        kernels: The group :class:`shardc.Kernels`: what is fused, and for which target.
+        numerics: The group :class:`shardc.Numerics`: clipping, autocast, seed, proof.
+        options: Fields of the groups by name, such as ``micro_batches=4`` or ``verify=True``.
+
+    Returns:
+        A step: ``loss = step(batch)`` under torchrun, ``print(step.plan)`` and ``step.check()`` anywhere.
 
     Raises:
-        BadArgument, UnknownOption, OldSpelling, and other subclasses of ShardcError, such as FusionRefused
-        for an edge that cannot be had; NotEqual if ``verify`` finds a difference.
+        BadArgument: An argument is of the wrong kind.
+        UnknownOption, OldSpelling: An option has another name.
+        UnknownPreset, UnknownAxis: The plan and the mesh do not go together.
+        DataDependent, TraceFailed: The step cannot be captured as one graph.
+        NotEqual: ``verify=True`` found a difference from the single device.
+        ShardcError: Base of these and all others, which ``docs/reference/messages.md`` lists.
+
+    Example:
+        >>> step = shardc.compile_step(
+        ...     model, optimizer, batch, loss=loss, mesh={"data": 2, "tensor": 2}, plan="zero3*tensor"
+        ... )
+        >>> step.check().passed
+        True
+
+        The same pipeline, by names of fields and by groups:
+
+        >>> given = {"mesh": {"pipe": 2}, "plan": "pipeline", "micro_batches": 4, "schedule": "zb-h1"}
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, **given)
+        >>> parallelism = shardc.Parallelism({"pipe": 2}, "pipeline", micro_batches=4)
+        >>> pipeline = {"schedule": "zb-h1"}
+        >>> step = shardc.compile_step(
+        ...     model, optimizer, batch, loss=loss, parallelism=parallelism, pipeline=pipeline
+        ... )
     """
     check_arguments({"model": model, "optimizer": optimizer, "loss": loss, "state": state})
     groups = {"parallelism": parallelism, "pipeline": pipeline, "kernels": kernels, "numerics": numerics}

@@ -43,24 +43,29 @@ def export_weights(
     *,
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Write a step's parameters and buffers as ``from_pretrained`` reads them. All ranks call it together.
+    """Write a step's parameters and buffers as ``from_pretrained`` reads them.
+
+    All ranks call it together.
 
     The first rank writes; one file's tensors at a time are whole in its memory. The folder's index, or its
     only file, is put in place at the end.
 
     Args:
-        step: Its state has the values.
+        step: A compiled step; its state has the values.
         model: The model that was compiled: its ``state_dict`` has the names, and its ``config``, if it has
             one, is written beside the weights. Its values are not read.
         folder: Made if it is not there. Files of the same names are replaced.
-        shard_bytes: The most bytes of one file, unless a tensor is larger.
+        shard_bytes: The most bytes of one file, unless a tensor is larger. Default: 5 GiB.
 
     Raises:
-        BadWeights: the folder cannot be written.
+        BadWeights: The folder cannot be written.
+        WrongArgument: ``step`` is no compiled step, or ``model`` no ``nn.Module``.
 
     Example:
-        >>> shardc.export_weights(step, model, "out")  # doctest: +SKIP
-        >>> AutoModelForCausalLM.from_pretrained("out")  # doctest: +SKIP
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss)
+        >>> shardc.export_weights(step, model, "weights")
+        >>> sorted(path.name for path in Path("weights").iterdir())
+        ['model.safetensors']
     """
     folder, shard_bytes = path_given(folder, "folder"), whole_number(shard_bytes, "shard_bytes")
     if not (hasattr(step, "state_dict") and hasattr(step, "rank")):
@@ -94,17 +99,20 @@ def read_weights(folder: Path | str) -> Initialiser:
     that no folder holds, such as frequencies of rotary embeddings, are then the model's own.
 
     Args:
-        folder: One with ``model.safetensors``, or its shards with their index.
+        folder: One with ``model.safetensors``, or its shards with their index, such as
+            ``from_pretrained`` reads.
 
     Returns:
         A function ``(name, shape, dtype, slices) -> tensor``; None for a name that the folder lacks.
 
     Raises:
-        BadWeights: no such files are there, or one is damaged. The function raises it for another shape.
+        BadWeights: No such files are there, or one is damaged. The function raises it for another shape.
 
     Example:
-        >>> weights = shardc.read_weights("llama")  # doctest: +SKIP
-        >>> step = shardc.compile_step(model, optimizer, batch, state=weights)  # doctest: +SKIP
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss)
+        >>> shardc.export_weights(step, model, "weights")
+        >>> weights = shardc.read_weights("weights")
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, state=weights)
     """
     folder = path_given(folder, "folder")
     places: dict[str, tuple[Path, str]] = {}

@@ -95,7 +95,12 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class SessionResult:
-    """``measured`` of the session's ``trials`` were run, the others were known. ``stopped``: why it ended."""
+    """Result of tuning: that of :func:`shardc.tune`.
+
+    ``tasks`` are the results by kernel. Of the session's ``trials``, ``measured`` were run, and the others
+    were known. ``stopped`` says why it ended, ``seconds`` how long it took, and ``regret`` what share of the
+    kernels' time further trials are expected to save.
+    """
 
     tasks: Sequence[TaskResult]
     stopped: str

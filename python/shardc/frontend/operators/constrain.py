@@ -15,15 +15,29 @@ Layout = str | Sequence[object]
 
 
 def constrain(x: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """``x``, which a compiled step has lie on the mesh as ``layout`` says.
+    """Say in a model's code how an activation is sharded in a compiled step.
 
-    ``layout`` has an entry for each dim of ``x``: the mesh axis, or axes, that cut it, None where nothing
-    may, ``"?"`` where propagation may; ``"whole"`` cuts no dim. Dims without an entry are not cut. The
-    gradient of ``x`` lies so, too. Values never change; outside of shardc's capture ``x`` itself is returned.
+    The gradient of ``x`` is sharded so, too. Values never change; outside of shardc's capture ``x`` itself is
+    returned.
 
-        hidden = shardc.constrain(self.up(x), ["data", None, "tensor"])
+    Args:
+        x: A tensor of any shape.
+        layout: An entry for each dim of ``x``: the mesh axis, or list of axes, that shards it, None where
+            nothing may, ``"?"`` where propagation may. Dims without an entry are not sharded; ``"whole"``
+            shards none.
 
-    Raises BadShardingEntry, TooManyDims; the compile raises UnknownAxis and AxisUsedTwice.
+    Returns:
+        A tensor with the values of ``x``.
+
+    Raises:
+        BadShardingEntry: An entry is none of these.
+        TooManyDims: ``layout`` has more entries than ``x`` has dims.
+        UnknownAxis, AxisUsedTwice: Raised by the compile, which knows the mesh.
+
+    Example:
+        >>> x = torch.ones(8, 16)
+        >>> shardc.constrain(x, ["data", None]) is x
+        True
     """
     name = "shardc.constrain"
     text = layout_text(name, layout)

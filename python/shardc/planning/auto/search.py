@@ -32,10 +32,15 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class SearchedPlan:
-    """What :func:`search_plan` picked.
+    """Plan that :func:`shardc.search_plan` picked.
 
     ``options`` are those of ``compile_step`` for it: ``mesh``, ``plan``, ``micro_batches``, ``recompute`` and
     ``cluster``. Its text says what a step takes and holds, and what else was looked at, with a bound on all.
+
+    Example:
+        >>> found = shardc.search_plan(model, optimizer, batch, loss=loss, cluster="h100-2")
+        >>> sorted(found.options)
+        ['cluster', 'mesh', 'micro_batches', 'plan', 'recompute']
     """
 
     options: Mapping[str, object]
@@ -43,7 +48,7 @@ class SearchedPlan:
     searches: Searches = field(repr=False, compare=False)
 
     def front(self) -> Sequence[FrontPoint]:
-        """The fastest plans that are found for less and less memory, this one first: each takes a search."""
+        """Search the fastest plans for less and less memory, this one first: each takes a search."""
         found = front_of(self.searches, self.searches.picked(self.answer))
         return [FrontPoint(_options(self.searches.pricer, p.priced.candidate), p) for p in found.points]
 
@@ -59,17 +64,17 @@ class SearchedPlan:
 
     @property
     def seconds(self) -> float:
-        """Of a step, by the cost model."""
+        """Seconds of a step, by the cost model."""
         return self.answer.seconds
 
     @property
     def peak_bytes(self) -> int:
-        """Of the fullest device."""
+        """Bytes that the fullest device holds at most."""
         return self.answer.peak_bytes
 
     @property
     def searched(self) -> list[str]:
-        """What was looked at, in lines."""
+        """Lines that say what was looked at."""
         return searched(self.around)
 
     def __str__(self) -> str:
@@ -92,27 +97,31 @@ def search_plan(
 
     Ctrl-C ends the search with the best plan that it found so far; a second one is KeyboardInterrupt.
 
-    Example::
-
-        found = shardc.search_plan(model, optimizer, batch, cluster="h100-8x8")
-        print(found)
-        step = shardc.compile_step(model, optimizer, batch, **found.options)
-
     Args:
         model: Any ``nn.Module``, real or on the meta device. It is looked at with fewer of its equal layers.
         optimizer: One of ``torch.optim``, on the model's parameters.
-        example_batch: The global batch, as of ``compile_step``.
-        cluster: A cluster's name, its file, or a ``Cluster``; all of its devices are used.
+        example_batch: The global batch, as of :func:`shardc.compile_step`.
+        cluster: A cluster's name such as ``"h100-8x8"`` (8 nodes of 8), its YAML file, or a ``Cluster``; all
+            of its devices are used.
         loss: As of ``compile_step``.
-        autocast: As of ``compile_step``.
-        micro_batches, recompute: Fixes these parts of the choice: a number, and ``none``, ``selective`` or
-            ``full``.
-        search_seconds: When the search ends with the best plan so far, counted from the end of
-            the capture. Default: no other choice is looked at after 30 s. The plan is compiled afterwards.
+        micro_batches: Fixes the number of micro-batches. Default: searched.
+        recompute: Fixes what backward computes again: ``"none"``, ``"selective"`` or ``"full"``. Default:
+            searched.
+        autocast: ``"bfloat16"`` or ``"float16"``. Default: the dtypes of the model.
+        search_seconds: Seconds from the end of the capture after which the search ends with the best plan so
+            far. Default: no other choice is looked at after 30 s. The plan is compiled afterwards.
+
+    Returns:
+        The plan: ``options`` for ``compile_step``, and a report as its text.
 
     Raises:
-        NoPlanFound where no plan fits, NoPlanYet where the search was ended too early, BadArgument,
-        NotSearched, UnknownCluster, and what a capture raises.
+        NoPlanFound: No plan fits into the devices' memory.
+        NoPlanYet: The search was ended before it had found a plan.
+        BadArgument, NotSearched, UnknownCluster: An argument cannot be honoured.
+
+    Example:
+        >>> found = shardc.search_plan(model, optimizer, batch, loss=loss, cluster="h100-2")
+        >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, **found.options)
     """
     of = cluster_of(cluster)
     name, tokens = type(model).__name__, tokens_of(example_batch)

@@ -15,7 +15,14 @@ from .progress import erased
 
 
 class ShardcWarning(UserWarning):
-    """Base of every warning of shardc."""
+    """Base of every warning of shardc.
+
+    Each begins with its id in brackets, which ``docs/reference/messages.md`` lists and ``SHARDC_SILENCE``
+    takes.
+
+    Example:
+        >>> warnings.filterwarnings("ignore", category=shardc.ShardcWarning)
+    """
 
 
 class ModelChangeWarning(ShardcWarning):

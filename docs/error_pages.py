@@ -1,0 +1,163 @@
+"""Pages of errors: each class of ``shardc.diagnostics`` with its cause, text, a failing and a fixed example.
+
+Cause, text and advice are those of the class. Examples stand in ``docs/errors``, a file a module; a section
+without examples says why it has none. ``test/unit/diagnostics/test_error_examples.py`` runs them.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import cleandoc, getdoc
+from pathlib import Path
+
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.catalogue import errors_by_id
+from shardc.runtime.errors import RuntimeFailure
+
+SOURCES = Path(__file__).parent / "errors"
+PREAMBLE = """\
+import shardc
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+batch = (torch.randn(8, 8), torch.randint(4, (8,)))
+loss = nn.functional.cross_entropy
+"""
+"""What Python examples begin with."""
+SCRIPT = f"""\
+{PREAMBLE}
+
+def build():
+    return model, optimizer, batch, loss
+"""
+"""``train.py`` of examples of the command line."""
+FILES = {
+    "csv": "schedule.csv",
+    "json": "file.json",
+    "mlir": "file.mlir",
+    "yaml": "cluster.yaml",
+    "py": "script.py",
+}
+"""Language of a block -> the file in which it lies for the commands behind it."""
+BEFORE = f"""\
+Examples in Python begin with this:
+
+```python
+{PREAMBLE}```
+
+On the command line `train.py` is the same with `build()`, which returns model, optimizer, batch and loss.
+Blocks of other languages are files: {", ".join(f"`{name}`" for name in FILES.values())}.
+A test runs each example; those that fail end in the error, and those that work in none.
+"""
+SECTION = re.compile(r"^## (\w+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+WORKS, REASON = "\nWorks:\n", "No short example: "
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a source says of one error: examples in Markdown, or the reason why there are none."""
+
+    name: str
+    fails: str
+    works: str
+    reason: str
+
+
+def sections(page: str) -> dict[str, Section]:
+    """Name of an error -> its section of ``docs/errors/<page>.md``; empty where there is no such file."""
+    path = SOURCES / f"{page}.md"
+    found: dict[str, Section] = {}
+    for name, body in SECTION.findall(path.read_text() if path.is_file() else ""):
+        fails, _, works = body.partition(WORKS)
+        reason = fails.strip().removeprefix(REASON) if fails.strip().startswith(REASON) else ""
+        found[name] = Section(name, "" if reason else fails.strip(), works.strip(), reason)
+    return found
+
+
+def blocks(markdown: str) -> list[tuple[str, str]]:
+    """Language and code of each block."""
+    return BLOCK.findall(markdown + "\n")
+
+
+def errors_by_page() -> dict[str, list[type[ShardcError] | type[RuntimeFailure]]]:
+    """Page -> the errors of the module that it is named after, as they stand there; bases left out."""
+    found: dict[str, list[type[ShardcError] | type[RuntimeFailure]]] = {}
+    for class_ in errors_by_id().values():
+        if not (class_.__doc__ or "").startswith("Base of"):
+            found.setdefault(page_of(class_), []).append(class_)
+    for classes in found.values():
+        order = [*vars(import_module(classes[0].__module__))]
+        classes.sort(key=lambda class_: order.index(class_.__name__))
+    return found
+
+
+def page_of(class_: type) -> str:
+    """The page that has an error: ``plan`` of ``shardc.diagnostics.passes.plan``."""
+    stem = class_.__module__.rpartition(".")[2]
+    return "running" if stem == "errors" else stem
+
+
+def error_pages() -> dict[str, str]:
+    """File name -> text of each page."""
+    found = errors_by_page()
+    return {f"errors/{page}.md": _page(page, classes) for page, classes in sorted(found.items())}
+
+
+def _page(page: str, classes: list[type[ShardcError] | type[RuntimeFailure]]) -> str:
+    title = cleandoc(import_module(classes[0].__module__).__doc__ or "").partition("\n\n")[0]
+    title = " ".join(title.split()).rstrip(".")
+    written = sections(page)
+    lines = [f"# {title}", "", "Written by `make docs` from the definitions; not edited by hand.", "", BEFORE]
+    for class_ in classes:
+        lines += [f"## {class_.__name__}", "", *_section(class_, written[class_.__name__])]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(class_: type, section: Section) -> list[str]:
+    lines = [*textwrap.wrap(_cause(class_, whole=bool(section.reason)), 110), ""]
+    text = _text(class_)
+    lines += ["```text", *text, "```", ""] if text else []
+    if section.reason:
+        return [*lines, *textwrap.wrap(f"No example stands here: {section.reason}", 110), ""]
+    return [*lines, "Fails:", "", section.fails, "", "Works:", "", section.works, ""]
+
+
+def _cause(class_: type, *, whole: bool) -> str:
+    """The docstring; where examples follow, without those that stand in it."""
+    text = " ".join((getdoc(class_) or "").split()) if whole else _first(class_)
+    return text.replace("``", "`")
+
+
+def _first(class_: type) -> str:
+    text = " ".join((getdoc(class_) or "").partition("\n\n")[0].split())
+    return re.split(r" ?(?:Fails|Works|Bad|Good|Falls back): ", text)[0]
+
+
+def _text(class_: type) -> list[str]:
+    """The message as it is printed, with ``<names>`` for what differs."""
+    if not issubclass(class_, ShardcError):
+        return []
+    what = f"{class_.__name__}: {_filled(class_.template)}"
+    lines = textwrap.wrap(what, 106, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    if class_.hint and class_.hint != "{hint}":
+        lines += textwrap.wrap(
+            f"try: {_filled(class_.hint)}",
+            106,
+            initial_indent="  ",
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return lines
+
+
+def _filled(template: str) -> str:
+    marked = template.replace("{{", "\0").replace("}}", "\1")
+    named = re.sub(r"\{(\w+)[^}]*\}", r"<\1>", marked)
+    return named.replace("<nearest>", "").replace("<snippet>", "").replace("\0", "{").replace("\1", "}")
