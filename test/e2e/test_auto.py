@@ -73,6 +73,7 @@ def compiled(cluster: Cluster, **options: object) -> CompiledStep:
     return shardc.compile_step(model, optimizer, batch, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "mixtral", "convnet"])
 def test_outer_axes_cut_the_batch(name: str) -> None:
     step = captured(name)
@@ -108,6 +109,7 @@ def test_nothing_is_cut_where_sending_takes_longer() -> None:
     assert "dist.all" not in str(step.compiled.rank_module)
 
 
+@pytest.mark.slow
 def test_memory_is_kept() -> None:
     """State of 50 kB a copy, as much again for gradients and some for activations."""
     whole, cut = compiled(find_cluster("h100")), compiled(with_memory(100e3))

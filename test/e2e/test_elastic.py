@@ -37,6 +37,7 @@ def eager_losses() -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_a_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -181,6 +181,7 @@ def test_rows_beyond_the_capacity_stop_the_step() -> None:
         _check("mixtral of 4", compiled)
 
 
+@pytest.mark.slow
 def test_biases_are_added_where_the_experts_are() -> None:
     moved = _moved(_captured("gpt-oss").compile({"expert": 2}, "expert").rank_module)
     assert sum(count for (kind, _), count in moved.items() if kind == "dist.all_to_all") == 5 * LAYERS

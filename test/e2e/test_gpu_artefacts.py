@@ -121,6 +121,7 @@ def test_triton_missing_or_too_old_is_named(
     assert "pip install 'triton>=3.6'" in str(raised.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("found", "is_refused"), [(11080, True), (12000, False)])
 def test_a_driver_that_is_too_old_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: int, is_refused: bool

@@ -168,6 +168,7 @@ def test_equal_to_the_single_device_program_and_to_the_step_that_keeps_all(name:
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_kernels_are_within_too() -> None:
     least, most = ends("mlp")
     step = compiled("mlp", (least + 3 * most) // 4, fuse=True)

@@ -102,6 +102,7 @@ def test_schedules_of_several_stages_a_rank(schedule: str) -> None:
     assert proof.passed, proof.render()
 
 
+@pytest.mark.slow
 def test_kernels_run_the_micro_batches() -> None:
     optimizer = torch.optim.AdamW((model := Norms()).parameters())
     options = {"mesh": {"data": 1}, "micro_batches": 4, "per_micro_batch": True, "target": "cpu"}

@@ -116,6 +116,7 @@ def test_with_kernels() -> None:
     assert "UNSHARD" not in emit_program(step.kernel_module)
 
 
+@pytest.mark.slow
 def test_a_weight_that_stages_share_is_reduced_behind_them() -> None:
     """GPT-2's tied embedding is summed over two ranks first: its reduction is no action of either."""
     module = compiled("gpt2", "data", "1f1b").pipeline_module

@@ -80,6 +80,7 @@ def test_stages_move_with_the_cap(tower: Captured) -> None:
     assert 'recompute="full"' in str(caught.value)
 
 
+@pytest.mark.slow
 def test_named_stages_are_held_to_the_cap() -> None:
     module = captured("llama").compile({"pipe": 2}, {}, 4).rank_module
     options = Pipeline(stages=("model.layers.1",), memory_limit_bytes=1e3)

@@ -32,6 +32,7 @@ def test_dropout_is_drawn_again_as_it_was(recompute: Recompute) -> None:
     assert proof.passed, proof.render()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mesh", "plan", "micro_batches"),
     [({"data": 2, "tensor": 2}, "zero3*sequence", 1), ({"data": 2}, "zero2", 2)],

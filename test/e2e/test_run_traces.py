@@ -52,6 +52,7 @@ def measured_of(read: Read, rank: int) -> Counter[tuple[str, int]]:
     return Counter((name, about["bytes"]) for name, _, _, about in found if name not in ("send", "receive"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["zero3*tensor", "data*tensor"])
 def test_collectives_are_recorded_as_they_are_predicted(plan: str, tmp_path: Path) -> None:
     folder = compiled(tmp_path / "out", {"data": 2, "tensor": 2}, plan)
@@ -74,6 +75,7 @@ def test_collectives_are_recorded_as_they_are_predicted(plan: str, tmp_path: Pat
     assert sum(collectives_of(predicted).values()) == len(waits)
 
 
+@pytest.mark.slow
 def test_a_pipeline_shows_its_actions_and_is_read_as_a_timeline(tmp_path: Path) -> None:
     folder = compiled(tmp_path / "out", {"pipe": 2}, "pipeline", 4)
     trace = tmp_path / "run.json"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_unequal_shares(tmp_path: Path, launch) -> None:
     done = launch("shares_worker.py", 2, tmp_path)

@@ -28,6 +28,7 @@ def build():
 """
 
 
+@pytest.mark.slow
 def test_a_config_on_a_mesh(tmp_path: Path) -> None:
     path, out = write_config(tmp_path), tmp_path / "plan.json"
     text = plan(
@@ -50,6 +51,7 @@ def test_a_config_on_a_mesh(tmp_path: Path) -> None:
     assert [p["step_s"] for p in found] == sorted(p["step_s"] for p in found)
 
 
+@pytest.mark.slow
 def test_all_plans_of_a_cluster(tmp_path: Path) -> None:
     text = plan(PlanRequest(write_config(tmp_path), ["h100-2"], length=16, batch=2))
     # data 2 by four presets, tensor 2 by two, and a pipeline of two stages
@@ -65,6 +67,7 @@ def test_a_script_has_its_own_batch(tmp_path: Path) -> None:
         plan(PlanRequest(path, ["h100"], [{"data": 2}], ["data"], batch=4))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_planned_is_listed_beside_what_can(tmp_path: Path) -> None:
     request = PlanRequest(
         write_config(tmp_path), ["h100"], [{"data": 2}], ["data", "experts:data"], length=16
@@ -100,6 +103,7 @@ def test_the_largest_batch_fits_and_the_next_does_not(tmp_path: Path) -> None:
         assert said in plan(PlanRequest(path, [str(small)], mesh, ["data"], length=32, batch=batch))
 
 
+@pytest.mark.slow
 def test_a_page_of_the_best_plan(tmp_path: Path) -> None:
     path, out = write_config(tmp_path), tmp_path / "plan.html"
     plan(PlanRequest(path, ["h100"], [{"data": 2}], ["data", "zero3"], length=32, html_file=out))
@@ -107,6 +111,7 @@ def test_a_page_of_the_best_plan(tmp_path: Path) -> None:
     assert text.startswith("<!doctype html>") and "LlamaForCausalLM: shardc plan" in text
 
 
+@pytest.mark.slow
 def test_choices_that_could_be_others(tmp_path: Path) -> None:
     asked = ["recompute=full", "precision=f32", "reduce-dtype=float32", "micro-batches=2"]
     config = write_config(tmp_path)
@@ -114,6 +119,7 @@ def test_choices_that_could_be_others(tmp_path: Path) -> None:
     assert [line.split()[0] for line in text.splitlines()[-4:]] == asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("megabytes", "said"),
     [
@@ -140,6 +146,7 @@ def test_a_script_keeps_its_batch_under_what_if(tmp_path: Path) -> None:
         plan(PlanRequest(path, ["h100"], [{"data": 2}], ["data"], what_if=["batch=2x"]))
 
 
+@pytest.mark.slow
 def test_meshes_are_searched_for_auto(tmp_path: Path) -> None:
     config = write_config(tmp_path)
     text = plan(PlanRequest(config, ["h100-2x2"], plans=["auto"], length=16, batch=8))
@@ -149,6 +156,7 @@ def test_meshes_are_searched_for_auto(tmp_path: Path) -> None:
         plan(PlanRequest(config, ["h100-2x2", "a100-80-4"], plans=["auto"], length=16, batch=8))
 
 
+@pytest.mark.slow
 def test_a_limit_of_searches_needs_a_search(tmp_path: Path) -> None:
     request = PlanRequest(
         write_config(tmp_path),
@@ -209,6 +217,7 @@ def test_questions_to_a_search_need_one(tmp_path: Path, option: str) -> None:
         plan(replace(request, plans=["auto"], meshes=[{"data": 8}]))
 
 
+@pytest.mark.slow
 def test_recomputation_that_is_asked_for_is_kept(tmp_path: Path) -> None:
     request = PlanRequest(
         write_config(tmp_path),

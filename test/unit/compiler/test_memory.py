@@ -191,6 +191,7 @@ libraries take memory that nobody plans.
 """
 
 
+@pytest.mark.slow
 def test_kernels_keep_what_checkpointing_saves():
     peaks = [step_peak(checkpointed_step(torch.optim.SGD, 4, **how)[0].compiled.program) for how in HOW]
     assert peaks[0].size_bytes <= 1.05 * peaks[1].size_bytes

@@ -77,6 +77,7 @@ def assert_once(programs: list[str], settings: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_causal_with_shared_heads(
     compiled: Wrap, programs: list[str], threads: Callable[[int], None]
 ) -> None:
@@ -87,6 +88,7 @@ def test_causal_with_shared_heads(
     assert_once(programs, len(THREADS))
 
 
+@pytest.mark.slow
 def test_masked_with_keys_of_their_own_number(
     compiled: Wrap, programs: list[str], threads: Callable[[int], None]
 ) -> None:
@@ -97,6 +99,7 @@ def test_masked_with_keys_of_their_own_number(
     assert_once(programs, len(THREADS))
 
 
+@pytest.mark.slow
 def test_bfloat16(compiled: Wrap, programs: list[str]) -> None:
     run = compiled(attend, fuse=True, dynamic=True)
     for sizes in ((2, 30, 30), (3, 65, 65)):

@@ -40,6 +40,7 @@ def test_batch_sizes_are_compiled_once(compiled: Wrap, programs: list[str]) -> N
     assert len(programs) == 4
 
 
+@pytest.mark.slow
 def test_batch_and_sequence_sizes_are_compiled_once(compiled: Wrap, programs: list[str]) -> None:
     embedding, head = nn.Embedding(10, 4), nn.Linear(4, 10)
 

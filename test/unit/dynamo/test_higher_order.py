@@ -56,6 +56,7 @@ def test_gradients_through_a_branch() -> None:
     assert_identical(found, torch.autograd.grad(_cond(x).sum(), x))
 
 
+@pytest.mark.slow
 def test_functional_transforms_compile(compiled: Wrap) -> None:
     """vmap and grad are gone by the time AOTAutograd has traced them."""
     model = nn.Linear(3, 2)

@@ -173,6 +173,7 @@ def test_a_graph_without_gradients_is_kept(phases: list[str]) -> None:
     assert phases == ["forward"]
 
 
+@pytest.mark.slow
 def test_what_a_program_depends_on_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     x, w = torch.randn(6, 8), torch.randn(8)
 

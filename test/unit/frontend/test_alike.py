@@ -206,6 +206,7 @@ for kind in PER_PARAMETER:
 """
 
 
+@pytest.mark.slow
 def test_the_first_optimizer_of_a_process_updates_alone() -> None:
     """PyTorch puts wrappers around ``step`` when it makes the first of a class."""
     subprocess.run([sys.executable, "-c", IN_A_NEW_PROCESS], check=True)

@@ -45,6 +45,7 @@ def test_the_branch_is_named_with_the_libraries_line_and_the_way_out_works() -> 
     capture(model)
 
 
+@pytest.mark.slow
 def test_sizes_of_images_are_numbers() -> None:
     """LLaVA-NeXT reads them to lay out an image's patches."""
     sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}

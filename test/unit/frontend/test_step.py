@@ -261,6 +261,7 @@ def test_ops_with_decompositions(follows_eager: Follow) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("f64")
 def test_recurrent_and_transformer_layers(follows_eager: Follow) -> None:
     torch.manual_seed(0)

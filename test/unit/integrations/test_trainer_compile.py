@@ -44,6 +44,7 @@ def losses(model: nn.Module, folder: Path) -> list[float]:
     return [entry["loss"] for entry in made.state.log_history if "loss" in entry]
 
 
+@pytest.mark.slow
 def test_a_compiled_model_trains_as_the_plain_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
     torch.compiler.reset()

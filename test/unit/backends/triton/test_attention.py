@@ -96,6 +96,7 @@ def test_masks_of_truth_values(shape, causal):
     check(Case(2, 4, 2, 33, 40, 16, 16, causal=causal), mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 1, 33, 40), (1, 4, 1, 40)], ids=str)
 def test_masks_that_are_added(shape):
     mask = torch.randn(shape)

@@ -29,6 +29,7 @@ def test_a_product_without_terms_is_zero(element: str, target: str, tmp_path: Pa
     assert compiled.error is None
 
 
+@pytest.mark.slow
 def test_what_stands_behind_it_is_computed() -> None:
     body, tensors = product((33, 20, 0))
     bias = torch.randn(20)

@@ -186,6 +186,7 @@ def test_ends_outside_of_the_tensor_are_its_ends(shared: str) -> None:
     torch.testing.assert_close(got.double(), expected(*inputs, [0, 20, 32], shared), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_equal_to_pytorch() -> None:
     """``torch._grouped_mm`` of all forms, on the CPU."""
     torch.manual_seed(0)

@@ -156,6 +156,7 @@ def test_attention(target, tmp_path):
         held_to(compiled)
 
 
+@pytest.mark.slow
 def test_a_target_of_less_shared_memory_has_another_configuration(monkeypatch, tmp_path):
     """What would not fit is not chosen: smaller tiles, or fewer stages, which compile within the limit."""
     small = replace(GPUS["sm_90"], shared_bytes=64 << 10)

@@ -34,6 +34,7 @@ def _all(check: Check, functions: dict[str, Callable[..., Any]], *tensors: Tenso
     assert not failed
 
 
+@pytest.mark.slow
 def test_pointwise_of_one_tensor(check: Check) -> None:
     _all(check, {n: f for n, f in lowered.UNARY.items() if n not in ("half", "bfloat16")}, lowered.X)
 
@@ -42,6 +43,7 @@ def test_pointwise_of_positive_numbers(check: Check) -> None:
     _all(check, lowered.POSITIVE, lowered.X.abs() + 0.1)
 
 
+@pytest.mark.slow
 def test_pointwise_of_two_tensors(check: Check) -> None:
     _all(check, lowered.BINARY, lowered.X, lowered.Y)
 

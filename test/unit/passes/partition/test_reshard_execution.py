@@ -204,6 +204,7 @@ def test_sub_axes_of_both_axes_sampled() -> None:
     _check_by_execution(pairs, (16, 16, 16), mesh)
 
 
+@pytest.mark.slow
 def test_dims_with_little_room() -> None:
     """Chains through layouts that do not divide the shape are not taken."""
     layouts = [s for s in all_layouts((X, Y, Z), 2) if s.divides((2, 4))]

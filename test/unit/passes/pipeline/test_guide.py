@@ -55,6 +55,7 @@ def test_the_example_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> 
     assert textwrap.indent(first_rank, "    ") in GUIDE
 
 
+@pytest.mark.slow
 def test_the_example_of_auto() -> None:
     code = re.search(r"(?:^    .*\n|^\n)+", GUIDE.split("For costs of your own:\n")[1], re.MULTILINE)
     assert code is not None

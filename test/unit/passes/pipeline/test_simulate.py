@@ -95,6 +95,7 @@ def test_a_schedule_that_is_stuck_says_where() -> None:
         simulate(stuck, [StageCost(1, 1, 1)])
 
 
+@pytest.mark.slow
 def test_a_large_pipeline_is_played_whole() -> None:
     """64 stages, 512 micro-batches: 0.5 s of CPU (docs/decisions/0028)."""
     timeline = simulate(one_f_one_b(64, 512), [StageCost(1, 1, 1)] * 64)

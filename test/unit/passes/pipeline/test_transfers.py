@@ -164,6 +164,7 @@ def _is_of(action: Action, step: Transfer) -> bool:
     return action.stage == step.stage and action.micro_batch == step.micro_batch and action.kind in kinds
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=400, deadline=None)
 def test_mutations(data: st.DataObject) -> None:

@@ -118,6 +118,7 @@ def test_attention_and_mlp_blocks(compile_plan: Callable) -> None:
     assert program.counts() == Counter({("forward", *reduced): 4, ("backward", *reduced): 4})
 
 
+@pytest.mark.slow
 def test_llama_without_its_own_plan(llama: Callable) -> None:
     """Found in the program: what the model's ``tp_plan`` says."""
     found, own = llama(1, "tensor", MESH, own_plan=False), llama(1, "tensor", MESH)

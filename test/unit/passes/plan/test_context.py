@@ -30,6 +30,7 @@ def test_a_layer_moves_keys_and_values_alone(llama: Callable, plan: str, mesh: d
         assert more == 2 * 2 * size_bytes, kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "mesh", "devices"),
     [

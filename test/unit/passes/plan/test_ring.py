@@ -16,6 +16,7 @@ B, S, HIDDEN, HEADS = 4, 8, 32, 4
 """Batch, sequence, hidden size and heads of the fixture's Llama."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ways", "kv_heads"), [(2, 4), (2, 2), (4, 4), (4, 1)])
 def test_keys_and_values_travel(llama: Callable, ways: int, kv_heads: int) -> None:
     """n - 1 hops forward; in backward as many again, and as many of their gradients; no gather.
@@ -38,6 +39,7 @@ def test_keys_and_values_travel(llama: Callable, ways: int, kv_heads: int) -> No
         assert more - two.bytes_moved("exchange", "context", phase) == 2 * each * hops * block, phase
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "mesh"),
     [("ring", {"ring": 4}), ("zero3*ring", {"data": 2, "cp": 2}), ("ring*tensor", {"cp": 2, "tensor": 2})],

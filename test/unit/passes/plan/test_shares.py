@@ -48,6 +48,7 @@ def layers(plan: object, mesh: dict[str, int], rows: int = 8, **options: object)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "mesh", "work", "state"),
     [
@@ -65,6 +66,7 @@ def test_work_is_the_largest_share(plan: str, mesh: dict[str, int], work: float,
     assert step.plan.local_bytes["opt_state"] / whole == pytest.approx(state, rel=0.02)
 
 
+@pytest.mark.slow
 def test_collectives_stand_outside_of_the_loop() -> None:
     """Parameters are gathered once, gradients scattered once; the loop has none along ``data``."""
     step = llama("zero3", {"data": 2})
@@ -77,12 +79,14 @@ def test_collectives_stand_outside_of_the_loop() -> None:
     assert moved == {"all_gather": parameters / 2, "reduce_scatter": parameters / 2, "all_reduce": 0}
 
 
+@pytest.mark.slow
 def test_each_rank_runs_its_own_iterations() -> None:
     text = llama("data", {"data": 2}).compiled.program_text
     assert "data__shares = (range(0, 3), range(3, 4))[rank.index(DATA)]" in text
     assert len(re.findall(r"for data__share\w* in data__shares:", text)) == 2  # of labels, and of the rest
 
 
+@pytest.mark.slow
 def test_a_report_says_the_shares() -> None:
     assert "data 2 x data/share 4 (time, 3:1)" in str(llama("data", {"data": 2}).plan)
 

@@ -81,6 +81,7 @@ def test_sequence_has_the_same_volume_in_scatters_and_gathers(llama: Callable) -
         assert moved[phase, "all_gather"] + moved[phase, "reduce_scatter"] == all_reduces
 
 
+@pytest.mark.slow
 def test_a_gradient_and_its_transpose_are_gathered_once(llama: Callable) -> None:
     """One sequence a micro-batch: the gradient that goes back into a layer's input and into its weights, one
     the transpose of the other, is put together once: two gathers a layer each way, in every one of the
@@ -97,6 +98,7 @@ def test_a_gradient_and_its_transpose_are_gathered_once(llama: Callable) -> None
     assert kinds == dict.fromkeys(kinds, 2 * 2)
 
 
+@pytest.mark.slow
 def test_state_is_cut_like_its_parameters(llama: Callable) -> None:
     program = llama(2, "tensor", {"tensor": 2})
     layouts, states = program.layouts(), program.layouts("opt_state")

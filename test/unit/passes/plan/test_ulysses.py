@@ -13,6 +13,7 @@ B, S, HIDDEN, HEADS = 4, 8, 32, 4
 """Batch, sequence, hidden size and heads of the fixture's Llama."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mesh", "kv_heads"),
     [({"context": 2}, 2), ({"context": 4}, 2), ({"context": 4}, 1), ({"data": 2, "context": 4}, 4)],
@@ -38,6 +39,7 @@ def test_a_layer_moves_queries_keys_values_and_the_output(
         assert more - two.bytes_moved("all_to_all", "context", phase) == 2 * size_bytes, phase
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "mesh"),
     [
@@ -53,6 +55,7 @@ def test_a_device_does_its_part_of_the_work(llama: Callable, plan: str, mesh: di
     assert not list(compiled.work.remarks())
 
 
+@pytest.mark.slow
 def test_two_axes_move_within_rows_and_gather_parts_between_them(llama: Callable) -> None:
     """An all-to-all over the inner axis leaves half of the heads, of which the outer axis gathers half."""
     two, four = (
@@ -68,6 +71,7 @@ def test_two_axes_move_within_rows_and_gather_parts_between_them(llama: Callable
     assert more == 2 * (keys / 2) * (1 - 1 / 2)
 
 
+@pytest.mark.slow
 def test_what_sends_less_is_chosen(llama: Callable) -> None:
     """Of four devices and as many heads: 4 parts of 4 by all-to-all, 2 whole tensors by all-gather."""
     assert llama(1, "context", {"context": 4}, kv_heads=4).compiled.plan.attention == {"context": "ulysses"}

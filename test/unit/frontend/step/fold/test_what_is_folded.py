@@ -180,6 +180,7 @@ def test_is_copied(what: str, both: Both) -> None:
     assert copies(both, make) == count
 
 
+@pytest.mark.slow
 def test_recurrent_layers(both: Both) -> None:
     assert copies(both, partial(Net, IsRecurrent)) in (0, COPIED)
 
