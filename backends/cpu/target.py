@@ -35,7 +35,7 @@ class CpuTarget(Target):
 
     backend = CPU
     pooled = True
-    capabilities = Capabilities(pooled_results=True)
+    capabilities = Capabilities(pooled_results=True, depthwise=True)
     runs_on_host = True
     compiles_ahead = True
 

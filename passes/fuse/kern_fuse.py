@@ -10,8 +10,10 @@ from typing import ClassVar
 
 from torch_mlir import ir
 
+from shardc.cost.work import MAPPED_BYTES
 from shardc.diagnostics.passes.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader
+from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.build import string
 from shardc.dialects.dist.regions.loop import LoopOp
 from shardc.dialects.kern.kernel import IN_PLACE, NAME, SHAPES, KernelOp, kernel_name
@@ -28,7 +30,7 @@ from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision
 from shardc.passes.fuse.grouping.region import Choose
 from shardc.passes.fuse.lower.matmul import matmul_calls
-from shardc.passes.fuse.reading.read import read_block
+from shardc.passes.fuse.reading.read import read_block, steps_of
 from shardc.passes.fuse.reading.unit import make_units, release
 from shardc.passes.fuse.reading.values import is_packed_for
 from shardc.passes.fuse.rewrite import Rewrite
@@ -55,7 +57,7 @@ class KernFuse(Pass):
     ``grouped_matmuls`` and ``linear_losses`` say what kernels can hold that not every target has
     (:mod:`shardc.passes.fuse.grouping.capabilities`), and do where ``matmuls`` is ``generated``.
     ``pooled_results``: pointwise ops with results of 32 MiB and more become kernels even alone, whose memory
-    is kept from call to call.
+    is kept from call to call. ``depthwise``: so do depthwise convolutions with such results.
     ``forbid-fusion`` and ``force-fusion`` are edges such as ``aten.add.Tensor+gelu@model.py:12``
     (:mod:`shardc.options.fusion_edges`): pairs of ops that must not, and that must share a kernel; one that
     fits no ops, or that cannot be had, is an error.
@@ -71,10 +73,17 @@ class KernFuse(Pass):
     grouped_matmuls: bool = False
     linear_losses: bool = False
     pooled_results: bool = False
+    depthwise: bool = False
 
     def run(self, module: ir.Module) -> None:
         edges = FusionConstraints.of(self.forbid_fusion, self.force_fusion)
-        has = Capabilities(self.any_attention, self.grouped_matmuls, self.linear_losses, self.pooled_results)
+        has = Capabilities(
+            self.any_attention,
+            self.grouped_matmuls,
+            self.linear_losses,
+            self.pooled_results,
+            self.depthwise,
+        )
         fuse_module(
             module, self.rounding, constraints=edges, matmuls=self.matmuls, capabilities=has, lone=self.lone
         )
@@ -124,6 +133,7 @@ def fuse_module(
         if capabilities.linear_losses and matmuls != "extern":
             linear.find(choose)
             theirs |= linear.numbers
+        theirs |= frozenset() if lone else _small_convolutions(block, capabilities.depthwise)
         read = partial(read_block, block, CallReader(), exclude, calls | theirs)
         if choose is None:
             block_read = read(stays)
@@ -142,6 +152,17 @@ def fuse_module(
     place_results(kernels, _written(functions, writes))
     _share_names(kernels, bodies)
     return decisions
+
+
+def _small_convolutions(block: ir.Block, depthwise: bool) -> frozenset[int]:
+    """The numbers of convolutions that stay calls: all, or those with results in memory that ATen keeps."""
+    small: set[int] = set()
+    for number, op in enumerate(steps_of(block)):
+        if op.name == "torch.aten.convolution":
+            made = read_type(op.results[0].type)
+            if not depthwise or made is None or not made.is_static or made.size_bytes < MAPPED_BYTES:
+                small.add(number)
+    return frozenset(small)
 
 
 def _written(

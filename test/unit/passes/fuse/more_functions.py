@@ -144,6 +144,19 @@ def _pooled(kernel: int, stride: int, padding: int) -> Callable[[Tensor], tuple[
     return pools
 
 
+def _depthwise(x: Tensor) -> tuple[Tensor, ...]:
+    """Of planes of channels: a bias, steps and holes, one dim, three."""
+    w = x[0, :, :3, :2].reshape(-1, 1, 3, 2) * 0.5
+    rows, groups = x[:, :, 0], x.shape[1]
+    volume = x.unflatten(3, (2, 3))
+    return (
+        F.conv2d(x, w, x[1, :, 0, 0], padding=1, groups=groups),
+        F.conv2d(x, w, None, stride=(2, 1), padding=(0, 1), dilation=(1, 2), groups=groups),
+        F.conv1d(rows, w[:, :, 0], x[0, :, 1, 1], padding=1, groups=groups),
+        F.conv3d(volume, w.view(-1, 1, 1, 3, 2), None, padding=1, groups=groups),
+    )
+
+
 def _in_three_dims(x: Tensor) -> tuple[Tensor, ...]:
     """Pools of the planes of channels, with holes, and windows that reach beyond the padding."""
     window = [2, 3, 2], [1, 2, 2], [1, 1, 0]
@@ -182,6 +195,7 @@ POOLS: Functions = {
     for k, stride, pad in [(2, 2, 0), (3, 2, 1), (3, 1, 1), (2, 3, 0)]
 } | {
     "three dims": _in_three_dims,
+    "depthwise": _depthwise,
     "holes and beyond": _with_holes,
     "adaptive, equal parts": _adaptive(2, 3),
     "adaptive, unequal parts": _adaptive(3, 5),

@@ -49,6 +49,23 @@ def test_an_op_with_a_large_result_is_a_kernel_where_results_are_pooled(rows: in
         assert len(kernels_of(module)) == count
 
 
+@pytest.mark.parametrize(
+    ("pixels", "depthwise", "kernels"), [(512, True, 1), (128, True, 0), (512, False, 0)]
+)
+def test_depthwise_convolutions_with_large_results_are_kernels(
+    pixels: int, depthwise: bool, kernels: int
+) -> None:
+    with torch.device("meta"):
+        x, w, whole = torch.empty(2, 16, pixels, pixels), torch.empty(16, 1, 3, 3), torch.empty(16, 16, 3, 3)
+    both = make_fx(
+        lambda x, w, v: [functional.conv2d(x, w, groups=16, padding=1), functional.conv2d(x, v, padding=1)]
+    )
+    module = import_graph(both(x, w, whole), "forward").module
+    fuse_module(module, capabilities=Capabilities(pooled_results=True, depthwise=depthwise))
+    assert len(kernels_of(module)) == kernels
+    assert str(module).count("torch.aten.convolution ") == 2 - kernels
+
+
 def test_matmuls_part_kernels(fuse: Any) -> None:
     def f(x: Tensor, w: Tensor) -> Tensor:
         return functional.gelu(x @ w + 1) @ w * 2 + x
