@@ -46,3 +46,17 @@ def test_tutorials_show_what_they_printed(book: Path) -> None:
     text = (book / "tutorials" / "01_a_net_cut_by_hand.html").read_text()
     assert "equal to the single-device program" in text
     assert "follows 0.weight" in text
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("04_time_as_an_axis", r'<img [^>]*src="\.\./_images/[0-9a-f]+\.svg"'),
+        ("05_pipelines_as_pictures", r"<svg [^>]*>[\s\S]*interleaved: bubble rate[\s\S]*zb-v: bubble rate"),
+        ("06_long_sequences", r'<img [^>]*src="\.\./_images/[0-9a-f]+\.svg"'),
+        ("07_experts", r'<img [^>]*src="\.\./_images/[0-9a-f]+\.svg"'),
+        ("11_write_a_schedule", r"<svg [^>]*>[\s\S]*eager-1f1b: bubble rate"),
+    ],
+)
+def test_pictures_stand_in_their_pages(book: Path, page: str, shown: str) -> None:
+    assert re.search(shown, (book / "tutorials" / f"{page}.html").read_text())
