@@ -30,11 +30,8 @@ nb_execution_cache_path = str(Path(__file__).parent.parent / "out" / "book-cache
 nb_execution_raise_on_error = True
 nb_execution_timeout = 1200
 nb_merge_streams = True
-<<<<<<< HEAD
 os.environ["SHARDC_PROGRESS"] = "0"  # of kernels, too: a page does not depend on how fast a machine is
-=======
 nb_output_stderr = "remove"  # progress, which depends on the machine, and warnings of other packages
->>>>>>> w-book1
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
