@@ -9,6 +9,7 @@ from torch_mlir import ir
 
 from shardc.cost.work import LAUNCH_BYTES, MAPPED_BYTES
 from shardc.dialects.kern.kernel import CHECKS, write_checks
+from shardc.dialects.kern.size import symbols_of
 from shardc.passes.fuse.bodies.bodies import Bodies
 from shardc.passes.fuse.bodies.marks import Marks, name_results, phase_of
 from shardc.passes.fuse.grouping.choose import Division
@@ -151,5 +152,6 @@ class Rewrite:
 def _is_mapped(step: Step) -> bool:
     """Whether the memory of ATen's result would be mapped anew at each call: a kernel's is kept."""
     results = [value.type for value in step.results if value is not None]
-    large = any(type_.is_static and type_.size_bytes >= MAPPED_BYTES for type_ in results)
+    known = (type_ for type_ in results if type_.is_static and not symbols_of(type_.shape))
+    large = any(type_.size_bytes >= MAPPED_BYTES for type_ in known)
     return large and bool(step.nodes) and not any(node.reduce for node in step.nodes)
