@@ -15,12 +15,12 @@ from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
 
 
-@lowers("aten.scatter.src", "aten.scatter.value")
+@lowers("aten.scatter.src")
 def scatter(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """``src`` where the place along ``dim`` is the index, ``self`` elsewhere: one index for each row, so that
     no two elements go to one place.
     """
-    x, index, *source = values
+    x, index, source = values
     (type_,) = results(call)
     static(x.type, *(v.type for v in values))
     rank = len(x.type.shape)
@@ -28,16 +28,14 @@ def scatter(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
         raise NotLowered("is of a number")
     dim = call["dim"] % rank
     rows = tuple(1 if d == dim else n for d, n in enumerate(x.type.shape))
-    if any(v.type.shape != rows for v in (index, *source)):
+    if index.type.shape != rows or source.type.shape != rows:
         raise NotLowered("writes several elements of a row, or not in all rows")
     size = x.type.shape[dim]
     assert isinstance(size, int)
 
-    def compute(s: Scalars, old: Scalar, at: Scalar, *rest: Scalar) -> Scalar:
-        *new, place = rest
-        written = new[0] if new else s.constant(call["value"], s.compute)
+    def compute(s: Scalars, old: Scalar, at: Scalar, new: Scalar, place: Scalar) -> Scalar:
         here = s.compare("eq", s.cast(at, torch.int64), place)
-        return s.select(here, s.cast(written, s.compute), s.cast(old, s.compute))
+        return s.select(here, s.cast(new, s.compute), s.cast(old, s.compute))
 
     b.check(
         index,
@@ -45,4 +43,4 @@ def scatter(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
         out_of_bounds(x, dim),
         sizes=[],
     )
-    return [b.point(compute, [x, index, *source], type_, indices=[[dim]])]
+    return [b.point(compute, [x, index, source], type_, indices=[[dim]])]
