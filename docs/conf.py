@@ -52,4 +52,5 @@ def read_from_root(app: Sphinx, relative: Path, parent: str, content: list[str])
 
 def setup(app: Sphinx) -> None:
     app.connect("include-read", read_from_root)
-    app.add_lexer("mlir", TextLexer)
+    for language in ("mlir", "csv"):
+        app.add_lexer(language, TextLexer)
