@@ -1,7 +1,7 @@
 """KernelBench (MIT) on CPUs: ``torch.compile(backend="shardc")`` against eager and TorchInductor.
 
     python test/bench/kernelbench FOLDER                     # all problems: values, times, bounds, the table
-    python test/bench/kernelbench FOLDER --values            # values alone, in minutes
+    python test/bench/kernelbench FOLDER --values            # values alone
     python test/bench/kernelbench FOLDER --minutes 50        # a part; the same line again goes on
     python test/bench/kernelbench FOLDER --table             # what was measured so far
 
