@@ -27,6 +27,8 @@ from .torch_private import foreach_copy_
 T = TypeVar("T")
 WARM_UPS = 2
 """Steps that run before one is captured."""
+ALIGNMENT = 256
+"""Of tables in the memory that they share, in bytes."""
 
 
 class CudaGraphWarning(ShardcWarning):
@@ -37,22 +39,40 @@ class CudaGraphWarning(ShardcWarning):
 class Capture:
     """What a capture leaves to be done: ``fills``, after it, of device memory that keeps what belongs there;
     ``checks``, after each replay, of integers with their messages (:func:`~.kernels.kernel_call.check`).
+
+    What is filled lies in ``memory``, from before the capture: all memory that a capture itself allocates may
+    be given out again, and a replay's earlier kernels would write over it. ``used_bytes`` of it were asked
+    for.
     """
 
+    memory: Tensor | None = None
+    used_bytes: int = 0
+    device: torch.device | None = None
     fills: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     checks: list[tuple[Tensor, str]] = field(default_factory=list)
+
+    def take(self, table: Tensor, device: torch.device) -> Tensor:
+        """Memory for a table, filled after the capture if there is enough."""
+        start, self.device = self.used_bytes, device
+        self.used_bytes = start + -(-table.nbytes // ALIGNMENT) * ALIGNMENT
+        if self.memory is None or self.used_bytes > self.memory.nbytes:
+            return torch.empty_like(table, device=device)  # in a capture that is made again
+        made = self.memory[start : start + table.nbytes].view(table.dtype).view(table.shape)
+        self.fills.append((made, table))
+        return made
 
 
 _active: Capture | None = None
 
 
+def is_capturing() -> bool:
+    """Whether this call is being captured."""
+    return _active is not None
+
+
 def on_device(table: Tensor, device: torch.device) -> Tensor:
     """``table`` of the host on a device. A capture cannot copy, so there it is copied before any replay."""
-    if _active is None:
-        return table.to(device)
-    made = torch.empty_like(table, device=device)
-    _active.fills.append((made, table))
-    return made
+    return table.to(device) if _active is None else _active.take(table, device)
 
 
 def check_index(found: Tensor, message: str) -> None:
@@ -67,20 +87,32 @@ class Captured(Generic[T]):
     """``work()`` as a graph: ``results`` are in the graph's memory, which each replay writes anew."""
 
     def __init__(self, work: Callable[[], T]) -> None:
-        """Raises RuntimeError where ``work`` cannot be captured; nothing of it was done then."""
-        self._graph = cuda.CUDAGraph()
-        with (
-            _capturing() as capture,
-            _in_its_stream(),
-            cuda.graph(self._graph, capture_error_mode="thread_local"),  # other threads go on
-        ):
-            self.results = work()
-            self._found = torch.stack([f.reshape(()) for f, _ in capture.checks]) if capture.checks else None
+        """Raises RuntimeError where ``work`` cannot be captured; nothing of it was done then.
+
+        Work with tables is captured twice: the first time tells how much memory they take.
+        """
+        capture = self._capture(work, None)
+        if capture.used_bytes:
+            device = capture.device
+            del self._graph, self.results, self._found
+            memory = torch.empty(capture.used_bytes, dtype=torch.uint8, device=device)
+            capture = self._capture(work, memory)
         for made, table in capture.fills:
             made.copy_(table)
         self._messages = [message for _, message in capture.checks]
         self._fills = capture.fills
         self._late: tuple[Tensor, cuda.Event] | None = None
+
+    def _capture(self, work: Callable[[], T], memory: Tensor | None) -> Capture:
+        self._graph = cuda.CUDAGraph()
+        with (
+            _capturing(memory) as capture,
+            _in_its_stream(),
+            cuda.graph(self._graph, capture_error_mode="thread_local"),  # other threads go on
+        ):
+            self.results = work()
+            self._found = torch.stack([f.reshape(()) for f, _ in capture.checks]) if capture.checks else None
+        return capture
 
     def replay(self) -> None:
         """Do the work; what its checks find is left for ``finish``."""
@@ -196,9 +228,9 @@ def _in_its_stream() -> Iterator[None]:
 
 
 @contextmanager
-def _capturing() -> Iterator[Capture]:
+def _capturing(memory: Tensor | None) -> Iterator[Capture]:
     global _active
-    _active = Capture()
+    _active = Capture(memory)
     try:
         yield _active
     finally:

@@ -16,7 +16,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from ..cuda_graph import check_index, on_device
+from ..cuda_graph import check_index, is_capturing, on_device
 from ..environment import TRITON_INTERPRET
 from ..errors import RuntimeFailure
 from ..python_file import imported_file
@@ -168,7 +168,8 @@ def caller(
 def batch_caller(module: ModuleType, members: Sequence[Outputs]) -> Batch:
     """Return the function that calls ``module.launch_all`` once for several tuples of tensors.
 
-    Addresses stand in a table on the device, kept while a call's tensors are where the last call's were.
+    Addresses stand in a table on the device, kept while a call's tensors are where the last call's were. A
+    capture has its own.
     """
     kept: list[int] = []
     tables: list[Table] = []
@@ -181,7 +182,7 @@ def batch_caller(module: ModuleType, members: Sequence[Outputs]) -> Batch:
             rows.append([*read, *(t for t, o in zip(made, outputs, strict=True) if not isinstance(o, int))])
             results.append(tuple(made))
         addresses = [t.data_ptr() for row in rows for t in row]
-        if kept != addresses:
+        if is_capturing() or kept != addresses:
             tables[:], kept[:] = _tables(module, rows), addresses
         for table in tables:
             module.launch_all(*table)
