@@ -13,18 +13,27 @@ from shardc.cost.machine import Gpu
 
 PERSISTENT = 1 << 14
 """Elements of a row that a program may hold at once: 1024 threads with 16 values each of every tensor."""
+LOOPED = 1 << 13
+"""Elements at a time of a longer row, 16 a thread: with half of them as many rows are under way as do not
+fit into L2, from which the passes after the first read (softmax of 32000 columns on an H200: 1.26 times the
+time).
+"""
 CARRIED_ROWS = 256
 """A sum over at least so many rows may be cut over programs."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Tile of one function: rows and columns at a time, warps, and programs that share the rows."""
+    """Tile of one function: rows and columns at a time, warps, and programs that share the rows.
+
+    ``stages``: of a program's loop over rows, steps whose loads are under way; 1: those of one.
+    """
 
     rows: int
     columns: int
     warps: int
     programs: int = 1
+    stages: int = 1
 
 
 @dataclass(frozen=True)
@@ -80,14 +89,15 @@ def _row_tile(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
     """
     vector = target.vector_bytes // e.item_bytes
     whole = power_of_two(e.columns)
-    width = config.get("columns", whole if whole <= PERSISTENT else 4096)
+    width = config.get("columns", whole if whole <= PERSISTENT else LOOPED)
     height = max(1, 2048 // width)
     while height > 1 and e.rows // height < 2 * target.units:
         height //= 2
     if e.across:
         height = min(power_of_two(e.rows), max(height, PERSISTENT // width if width > 512 else 32))
     height = config.get("rows", height)
-    warps = _warps(height * width, max(vector, min(32, 96 // max(1, e.wide))), target)
+    most = min(32, 96 // max(1, e.wide)) if whole <= PERSISTENT else 16
+    warps = _warps(height * width, max(vector, most), target)
     return Tile(height, width, config.get("warps", warps))
 
 
@@ -100,10 +110,21 @@ def _carried_tile(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
     height = config.get("rows", max(1, min(power_of_two(e.rows), most)))
     blocks = -(-e.rows // height)
     across = 1 if e.whole else -(-columns // width)
-    programs = max(1, min(-(-blocks // 2), 4 * target.units // across, 512))
+    stages = config.get("stages", _stages(height, e, target))
+    each_unit = 4 if stages == 1 else 2
+    programs = max(1, min(-(-blocks // 2), each_unit * target.units // across, 512))
     each = max(vector, min(32, 48 // (1 + e.sums))) * 4 // max(4, e.widest_bytes)  # 8 bytes: two registers
     warps = _warps(height * width, max(1, each), target)
-    return Tile(height, width, config.get("warps", warps), config.get("programs", programs))
+    return Tile(height, width, config.get("warps", warps), config.get("programs", programs), stages)
+
+
+def _stages(height: int, e: Extent, target: Gpu) -> int:
+    """Of a loop over whole rows: with the loads of two steps in shared memory while a third is computed, two
+    programs a unit read at 0.85 of the copy rate, without at 0.65 (layer norm's backward, an H200).
+    """
+    step_bytes = height * (e.moved_bytes - e.sum_bytes) // max(1, e.rows)
+    fits = 2 * step_bytes <= target.shared_bytes // 3
+    return 3 if e.whole and fits and target.backend == "cuda" else 1
 
 
 def _warps(elements: int, each: int, target: Gpu) -> int:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
 
 from torch_mlir import ir
 
-from shardc.backends.body.graph import Computed, Extract, Generic, Slice, Splat, Value, View
+from shardc.backends.body.graph import Argument, Computed, Extract, Generic, Slice, Splat, Value, View
 from shardc.backends.body.linear import Axis, Index, Linear, row_major
 from shardc.backends.body.roots import base
 from shardc.backends.triton.emit.code import INLINE, Code
 from shardc.backends.triton.emit.memory import Memory
 from shardc.backends.triton.emit.names import user_line
-from shardc.backends.triton.emit.scalars import write_scalar
+from shardc.backends.triton.emit.scalars import one_plus_erf, write_fast_exp, write_one_plus_erf, write_scalar
 from shardc.backends.triton.emit.text import Expr, attribute, joined, literal, size_text
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.dialects.kern.generic import loop_of
 from shardc.dialects.kern.size import AnySize, hint
+
+NARROW = ("bf16", "f16")
+SMALL = 16
+"""A tensor has at least so many times fewer elements than the largest: a number for each row."""
 
 
 @dataclass(eq=False)
@@ -39,6 +45,16 @@ class Elements:
     merged: set[Axis] = field(default_factory=set)
     space: str | None = None
     once: str = ""
+
+    @cached_property
+    def reads_narrow(self) -> bool:
+        """Whether the large floating tensors that the kernel reads have 16 bits: what they hold is less exact
+        than any exponential.
+        """
+        read = [v for v in self.memory.of if isinstance(v, Argument) and isinstance(v.element, ir.FloatType)]
+        counts = {v: hint(prod(v.shape)) for v in read}
+        most = max(counts.values(), default=0)
+        return bool(read) and all(str(v.element) in NARROW or SMALL * counts[v] <= most for v in read)
 
     def position(self, expression: Linear) -> Expr:
         """The value of an index expression."""
@@ -184,9 +200,19 @@ class _Body:
             return elements.position(self.dims[loop])
         if op.name == "tensor.extract":
             return self._extracted(generic.extracts[value], [self.value(v) for v in list(op.operands)[1:]])
-        made = write_scalar(op, [self.value(v) for v in op.operands], elements.index_type)
+        if (argument := one_plus_erf(op)) is not None and self.is_narrow:
+            made = write_one_plus_erf(self.value(argument))
+        elif op.name == "math.exp" and str(value.type) == "f32" and elements.reads_narrow:
+            made = write_fast_exp(self.value(op.operands[0]))
+        else:
+            made = write_scalar(op, [self.value(v) for v in op.operands], elements.index_type)
         once = len(list(value.uses)) == 1 and len(made.text) <= INLINE
         return made if once else elements.code.name(_NAMES.get(op.name, "t"), made)
+
+    @cached_property
+    def is_narrow(self) -> bool:
+        """Whether all that the region yields is rounded to 8 bits."""
+        return all(str(v.type) == "bf16" for v in self.generic.yielded)
 
     def _extracted(self, extract: Extract, positions: list[Expr]) -> Expr:
         """The element that an extract reads at ``positions``."""

@@ -106,7 +106,9 @@ class FunctionWriter:
             self._open(*key)
         blocks = f"tl.cdiv({self.text(self.row_count)}, BLOCK_ROWS)"
         span = f"0, {blocks}" if self.tile.programs == 1 else f"tl.program_id(0), {blocks}, PROGRAMS"
-        with self.code.block(f"for block in range({span}):"):
+        stages = self.tile.stages
+        loop = f"range({span})" if stages == 1 else f"tl.range({span}, num_stages={stages})"
+        with self.code.block(f"for block in {loop}:"):
             self._row("block")
             self._stages()
         for key in carried:

@@ -10,6 +10,7 @@ from shardc.backends.triton.emit import flat
 from shardc.backends.triton.emit.emitted import Emitted, Jit
 from shardc.backends.triton.emit.memory import DTYPES, Memory, Work
 from shardc.backends.triton.emit.reduce import Joins
+from shardc.backends.triton.emit.scalars import HELPERS
 from shardc.backends.triton.emit.text import size_text
 from shardc.cost.kernel import Estimate
 from shardc.cost.machine import Gpu
@@ -97,7 +98,9 @@ class Module:
     def _text(self, parts: Sequence[str]) -> str:
         """The whole module, with the imports that it needs."""
         head = HEAD.format(title=self.title)
-        body = "\n\n".join(part.strip("\n") + "\n" for part in (head, *parts) if part)
+        whole = "\n".join(parts)
+        used = [text for name, text in HELPERS.items() if f"{name}(" in whole]
+        body = "\n\n".join(part.strip("\n") + "\n" for part in (head, *used, *parts) if part)
         if "libdevice." not in body:
             body = body.replace("from triton.language.extra import libdevice\n", "")
         return body if "torch." in body else body.replace("import torch\n", "")

@@ -40,6 +40,59 @@ _CONVERSIONS = ("arith.extf", "arith.truncf", "arith.sitofp", "arith.index_cast"
 _LARGEST = {"arith.maximumf": "maximum", "arith.minimumf": "minimum"}
 
 
+_ONE_PLUS_ERF = "_one_plus_erf"
+HELPERS = {
+    _ONE_PLUS_ERF: f'''@triton.jit
+def {_ONE_PLUS_ERF}(x):
+    """1 + erf(x) up to 5e-5 of it, for results in bf16: erfc(t) is 2 to the power of a polynomial."""
+    t = tl.abs(x)
+    power = t * -1.28844976e-05 + 3.60141217e-04
+    power = t * power - 4.38777357e-03
+    power = t * power + 3.11774575e-02
+    power = t * power - 1.47903949e-01
+    power = t * power - 9.20540690e-01
+    power = t * power - 1.62717378e00
+    complement = tl.exp2(t * power)
+    return tl.where(x < 0, complement, 2.0 - complement)
+'''
+}
+"""Functions that kernels call, by name."""
+
+
+def one_plus_erf(op: ir.Operation) -> ir.Value | None:
+    """``x`` of an op that adds 1 and ``erf(x)`` in f32."""
+    if op.name != "arith.addf" or str(op.results[0].type) != "f32":
+        return None
+    term, one = op.operands
+    owner = term.owner
+    if isinstance(owner, ir.Block) or owner.name != "math.erf" or len(list(term.uses)) > 1:
+        return None
+    return owner.operands[0] if attribute_of(one) == 1.0 else None
+
+
+def attribute_of(value: ir.Value) -> float | None:
+    """The number that a value is, where it is a constant."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
+        return None
+    return ir.FloatAttr(owner.attributes["value"]).value
+
+
+def write_one_plus_erf(x: Expr) -> Expr:
+    """``1 + erf(x)``, good for results in bf16: a third of the instructions of the library's erf, which
+    bound a GELU's kernel (on an H200 with erf of the library it takes 0.59 of the copy rate).
+    """
+    return Expr(f"{_ONE_PLUS_ERF}({x.text})", "f32", x.vary)
+
+
+def write_fast_exp(x: Expr) -> Expr:
+    """``exp(x)`` in f32 by two instructions, for numbers that come from 16 bits: up to ``abs(x) * 2**-23`` of
+    it is off. With the library's eight instructions cross entropy and softmax of long rows take 1.15 and
+    1.18 times the time on an H200.
+    """
+    return Expr(f"tl.exp({x.text})", "f32", x.vary)
+
+
 def write_scalar(op: ir.Operation, operands: Sequence[Expr], index_type: str) -> Expr:
     """What ``op`` makes of ``operands``. ``index_type`` is the integer type that stands for ``index``.
 

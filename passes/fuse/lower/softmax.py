@@ -32,7 +32,13 @@ def _shifted(b: Builder, call: OpCall, x: Value) -> tuple[Value, Value, Value, V
 @lowers("aten._softmax")
 def softmax(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     _, powers, total, _ = _shifted(b, call, values[0])
-    return [b.point(lambda s, v, t: s.div(v, t), [powers, total], results(call)[0], heavy=True)]
+    share = _share(b, total)
+    return [b.point(lambda s, v, t: s.mul(v, t), [powers, share], results(call)[0], heavy=True)]
+
+
+def _share(b: Builder, total: Value) -> Value:
+    """1 over a sum of exponentials, which is at least 1: one division a row instead of one an element."""
+    return b.point(lambda s, t: s.div(1.0, t), [total], total.type, heavy=True)
 
 
 @lowers("aten._safe_softmax")
@@ -41,9 +47,9 @@ def safe_softmax(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Valu
     _, powers, total, largest = _shifted(b, call, values[0])
 
     def compute(s: Scalars, v: Scalar, t: Scalar, m: Scalar) -> Scalar:
-        return s.select(s.compare("eq", m, -inf), 0, s.div(v, t))
+        return s.select(s.compare("eq", m, -inf), 0, s.mul(v, t))
 
-    return [b.point(compute, [powers, total, largest], results(call)[0], heavy=True)]
+    return [b.point(compute, [powers, _share(b, total), largest], results(call)[0], heavy=True)]
 
 
 @lowers("aten._log_softmax")

@@ -13,22 +13,33 @@ from typing import Annotated
 
 from shardc.cost.kernel import resident
 from shardc.cost.machine import Gpu
-from shardc.cost.origin import Assumed
+from shardc.cost.origin import Measured, Sheet
 
 PRODUCTS = {"forward": (1, 1), "dq": (2, 1), "dkdv": (2, 2)}
 """Matrix products of a block of scores: over the size of a key, and over that of a value."""
 SIZES = (16, 32, 64, 128)
 """Of a block of queries or keys."""
-REACHED: Annotated[float, Assumed("a block's products begin and end with barriers")] = 0.8
+_RUN = Measured("105 configurations on an H200", "decision 112")
+REACHED: Annotated[float, _RUN] = 0.65
 """Part of the matrix units' rate that products of blocks reach."""
-SCORES_A_CLOCK: Annotated[int, Assumed("half of sm_90's 16 exponentials a clock: as much is around each")] = 8
+SCORES_A_CLOCK: Annotated[float, _RUN] = 6.6
 """Scores of a block that a unit turns into weights in a clock."""
-ROWS_A_WARP = 16
+ROWS_A_WARP: Annotated[int, Sheet("PTX: wgmma of a warpgroup has 64 rows")] = 16
 """Rows of a block that matrix instructions of a group of four warps take, over four: where a block of sm_90
 has fewer, warps do the work of others again (an H200: 8 warps on 64 rows take 1.8 times as long as 4).
 """
-L2_PART: Annotated[float, Assumed("reproduces 66 configurations on an H200, where 96 MiB a head went by")] = 0.55
+L2_PART: Annotated[float, _RUN] = 0.56
 """Part of the rate at which tiles of matmuls come from L2."""
+APART: Annotated[tuple[float, float, float], _RUN] = (0.12, 0.24, 1.0)
+"""Part of the shorter of products and exponentials that does not overlap with the longer: with several
+programs a unit, with one of eight warps, with one of four.
+"""
+EXPOSED: Annotated[float, _RUN] = 0.43
+"""Latencies that a step waits for its loads, over the stages ahead of it."""
+STEPS: Annotated[int, _RUN] = 10
+"""What begins and ends a step, in those of a matmul."""
+CROWDED: Annotated[float, _RUN] = 0.15
+"""More time of a step for each 96 scores and sums of a thread beyond 96."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,7 @@ def excess(b: Blocks, s: Scores, gpu: Gpu) -> str | None:
         return f"{b.stages} stages take {needed} bytes of shared memory of {gpu.shared_bytes}"
     if gpu.backend == "hip" and s.kind == "dkdv" and (b.queries > 32 or (b.keys < 32 and s.keys > 16)):
         return f"{b.queries} queries by {b.keys} keys: blocks of queries pass through registers, too"
-    if gpu.has_groups and s.kind == "dkdv" and b.queries > 32 and b.stages > 2:
+    if gpu.arch == 100 and s.kind == "dkdv" and b.queries > 32 and b.stages > 2:
         return f"{b.queries} queries in {b.stages} stages: both loops over queries keep their addresses"
     held = accumulators(b, s, gpu)
     if held > (limit := _limit(s, b, gpu)):
@@ -199,13 +210,15 @@ def estimate_s(b: Blocks, s: Scores, gpu: Gpu) -> float:
     used = min(gpu.registers, 64 + accumulators(b, s, gpu))
     held = resident(used, b.warps, shared_bytes(b, s, gpu), gpu)
     at_once = min(held, -(-programs // gpu.units))
-    overlap = 0.5 if at_once > 1 else 0.75 if b.warps > 4 else 1.0
-    step_s = max(multiply_s, score_s, fetch_s) + overlap * min(multiply_s, score_s)
-    step_s = max(step_s, 2 * gpu.latency_s / (max(1, b.stages - 1) * at_once)) + gpu.step_s / at_once
+    apart = APART[0] if at_once > 1 else APART[1] if b.warps > 4 else APART[2]
+    step_s = max(multiply_s, score_s, fetch_s) + apart * min(multiply_s, score_s)
+    step_s = max(step_s, EXPOSED * gpu.latency_s / (max(1, b.stages - 1) * at_once))
+    step_s += STEPS * gpu.step_s / at_once
+    step_s *= 1 + CROWDED * max(0, accumulators(b, s, gpu) - 96) / 96
     return gpu.launch_s + -(-programs // gpu.units) * (steps * step_s + gpu.latency_s / at_once)
 
 
 @lru_cache(maxsize=256)
 def choose(s: Scores, gpu: Gpu) -> Blocks:
-    """The legal blocks of the smallest estimate; of equal ones the first."""
-    return min(blocks(s, gpu), key=lambda b: estimate_s(b, s, gpu))
+    """The legal blocks of the smallest estimate; of equal ones those of three stages, or nearest to that."""
+    return min(blocks(s, gpu), key=lambda b: estimate_s(b, s, gpu) * (1 + 0.01 * abs(b.stages - 3)))

@@ -14,12 +14,14 @@ from shardc.cost.attention import Scores
 from shardc.cost.kernel import Estimate, copy_s
 from shardc.cost.machine import Gpu
 from shardc.cost.matmul import Product, estimate_s
-from shardc.cost.origin import Assumed, Published
+from shardc.cost.origin import Assumed, Measured, Published
 from shardc.cost.tilings import choose
 
 _MEASURED = Published("generated Triton on an H100: 0.95 to 1.0 of cuBLAS (pytorch issues 150360, 156477)")
 GAIN: Annotated[float, _MEASURED] = 0.95
 """Time of a library's matmul or attention over that of ours, with the same work and instructions."""
+UNALIGNED: Annotated[float, Measured("4097 x 4095 x 2056 on an H200", "decision 112")] = 5.0
+"""Time of a library's product of rows that begin at odd elements, of that of aligned rows."""
 PLAIN: Annotated[dict[int, float], Assumed("larger tiles load less")] = {128: 0.85, 64: 0.6, 32: 0.4}
 """Products without matrix instructions in a library: rows and columns of a tile -> part of the rate."""
 EFFICIENT_TIME: Annotated[float, Assumed("no GPU was at hand (decision 54)")] = 1.5
@@ -38,12 +40,17 @@ def stream_call(moved_bytes: int, gpu: Gpu) -> Estimate:
 def matmul_call(
     batch: int, m: int, n: int, k: int, element_bytes: int, matrix: bool, gpu: Gpu, added_bytes: int = 0
 ) -> Estimate:
-    """A product of matrices as they lie; what is added to it (``added_bytes``) is read as it is written."""
+    """A product of matrices as they lie; what is added to it (``added_bytes``) is read as it is written.
+
+    Rows of an odd number of elements of 2 bytes are taken to be some factor's.
+    """
     p = Product(batch, m, n, k, element_bytes, element_bytes, matrix, finish_bytes=1)
     moved = p.moved_bytes + added_bytes
     if 0 in (batch, m, n, k):
         return stream_call(moved, gpu)
-    return Estimate(_matmul_s(p, moved, gpu), p.flops, p.flop_s(gpu), moved, gpu.memory_bytes_s)
+    unaligned = matrix and element_bytes == 2 and gpu.arch == 90 and (n % 2 or k % 2)
+    seconds = _matmul_s(p, moved, gpu) * (UNALIGNED if unaligned else 1)
+    return Estimate(seconds, p.flops, p.flop_s(gpu), moved, gpu.memory_bytes_s)
 
 
 @lru_cache(maxsize=256)

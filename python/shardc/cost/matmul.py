@@ -30,6 +30,14 @@ SPILL_BOUND: Annotated[int, _COMPILED] = 2
 """Measured spills, at most, of those estimated."""
 INSTRUCTION_FLOP: Annotated[int, Sheet("sm_90, a unit and clock: 4096 FLOP in bf16, 128 instructions")] = 32
 """What a unit's matrix instructions compute in the time of one element's plain instruction."""
+LOAD_WORK: Annotated[int, Measured("48 tilings of 4097 x 4095 x 2056 on an H200", "decision 112")] = 5
+"""Instructions for an element of a factor that passes through registers: its place, its mask, its store."""
+APART: Annotated[float, Measured("the same", "decision 112")] = 0.55
+"""Part of the rate that products reach beside such loads, which they wait for."""
+APART_S: Annotated[float, Measured("the same", "decision 112")] = 1.5e-7
+"""Seconds of a step besides: barriers on both sides of the loads."""
+CROWDED: Annotated[float, Measured("the same", "decision 112")] = 1.25
+"""Time of such a step where a thread has more than 64 sums, which leave few registers for loads."""
 NEXT_TILE: Annotated[float, Assumed("the next tile is loaded while this one is written")] = 0.25
 """Part of the latency between tiles that a loop over tiles pays."""
 FULL: Annotated[float, Assumed("with it 8192^3 in bf16 is near the 788 TFLOP/s measured on an H200")] = 0.75
@@ -160,6 +168,9 @@ def estimate_s(t: Tiling, p: Product, gpu: Gpu) -> float:
     compute_s = 2 * t.block_m * t.block_n * t.block_k / (_rate(t, p, gpu) / gpu.units)
     compute_s += (t.block_m * p.left_work + t.block_n * p.right_work) * t.block_k * instruction_s
     fetch_s = fetched / (gpu.l2_reuse * gpu.l2_bytes_s / min(tiles, gpu.units))
+    if is_unaligned(p, gpu):
+        compute_s = compute_s / APART + LOAD_WORK * (t.block_m + t.block_n) * t.block_k * instruction_s
+        compute_s = APART_S + compute_s * (CROWDED if accumulators(t, gpu) > 64 else 1)
     step_s = gpu.step_s / at_once + max(compute_s, fetch_s, 2 * gpu.latency_s / ((t.stages - 1) * at_once))
     ends_s = gpu.latency_s * (NEXT_TILE if t.persistent else 1.0) / at_once
     ends_s += t.block_m * t.block_n * p.result_bytes / (gpu.memory_bytes_s / gpu.units)
@@ -171,6 +182,13 @@ def estimate_s(t: Tiling, p: Product, gpu: Gpu) -> float:
     if t.split > 1:
         total += 2 * gpu.launch_s + (8 * t.split + p.result_bytes) * p.batch * p.m * p.n / gpu.memory_bytes_s
     return total + gpu.launch_s
+
+
+def is_unaligned(p: Product, gpu: Gpu) -> bool:
+    """Whether factors pass through registers because of where they lie, and not to be computed, on the one
+    kind of GPU where that was measured.
+    """
+    return not p.direct and p.matrix and gpu.arch == 90 and not p.left_bytes and not p.right_bytes
 
 
 def _resident(t: Tiling, p: Product, gpu: Gpu) -> int:

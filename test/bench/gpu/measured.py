@@ -57,6 +57,7 @@ def cases() -> dict[str, Case]:
     """By name. What stands before the first ``_`` says what a case is held against: see ``run.py``."""
     b = lambda *shape: t(*shape, dtype=BF16)  # noqa: E731
     rows, heads, kv = b(ROWS, HIDDEN), b(4, 32, 4096, 128), b(4, 8, 4096, 128)
+    small = b(8, 16, 2048, 64)
     found = {
         f"matmul_{m}x{n}x{k}": Case(lambda x, y: x @ y, (b(m, k), b(k, n))) for m, n, k in SQUARES + SHAPES
     }
@@ -73,8 +74,11 @@ def cases() -> dict[str, Case]:
             (rows, rows, t(ROWS, 1), t(ROWS, 1), b(HIDDEN)),
         ),
         "copy_cross_entropy": Case(cross_entropy, (b(8192, WORDS), Given((8192,), I64, WORDS))),
+        "copy_bias_gradient": Case(lambda x: x.float().sum(0), (rows,)),
         "flash_forward": Case(attend, (heads, kv, kv)),
         "flash_backward": Case(attend_backward, (heads, heads, kv, kv)),
+        "flash_forward_64": Case(attend, (small, small, small)),
+        "flash_backward_64": Case(attend_backward, (small,) * 4),
         "inductor_rope": Case(rope, (b(4, 32, 4096, 128), b(4096, 128), b(4096, 128))),
         "inductor_swiglu": Case(lambda x, y: F.silu(x) * y, (b(ROWS, 11008), b(ROWS, 11008))),
         "inductor_dropout_add_norm": Case(

@@ -443,6 +443,23 @@ def test_what_efficient_kernels_are_given_says_what_the_op_says(kv_heads, mask, 
     assert_close(got, expected(case, [q, k, v], shown, grad), torch.float64)
 
 
+def test_efficient_kernels_read_the_result_with_heads_beside_sizes(monkeypatch):
+    """Their gradient ignores the strides of the forward's result: seen on an H200, as wrong numbers."""
+    given = []
+
+    def kernel(grad_out, q, k, v, bias, out, *more, **_):
+        given.append(out)
+        return q, k, v, None
+
+    name = "_scaled_dot_product_efficient_attention_backward"
+    monkeypatch.setattr(torch.ops.aten, name, kernel, raising=False)
+    q = torch.randn(2, 4, 37, 64)
+    out = torch.randn(2, 4, 37, 64)
+    problem = module.Problem(q, q, q, None, False, SCALE, library=module.EFFICIENT)
+    module._library_backward(problem, out, out, torch.zeros(2, 4, 37))
+    assert torch.equal(given[0], out) and given[0].transpose(1, 2).is_contiguous()
+
+
 FORMS = {
     "flash": ({}, ["flash", "cudnn", "efficient"]),
     "causal": ({"causal": True, "kv_heads": 2}, ["flash", "cudnn", "efficient"]),

@@ -7,6 +7,7 @@ import pytest
 from shardc.cost import attention as attention_model
 from shardc.cost.attention import Scores
 from shardc.cost.kernel import Estimate
+from shardc.cost.library import matmul_call
 from shardc.cost.machine import GPUS
 from shardc.cost.matmul import Product, Tiling, estimate_s, shared_bytes, spill_bytes
 from shardc.cost.tilings import choose, refusal, tilings
@@ -148,3 +149,32 @@ def test_rows_of_four_bytes_count_as_registers():
         "a thread holds 48 scores and sums and 128 factors"
     )
     assert attention_model.excess(replace(blocks, warps=8), wide, target) is None
+
+
+def scores(kind: str, size: int, rows: int, programs: int) -> Scores:
+    return Scores(kind, 128, programs, rows, rows, size, size, 2, 0.5)
+
+
+def test_attention_is_cut_as_was_fast_on_an_h200():
+    """Within 1.06 of the fastest of those measured (docs/gpu_results.md): no warps that repeat others' work,
+    and tiles that spill where those that do not take twice the time.
+    """
+    h200 = GPUS["sm_90"]
+    for kind, size, rows, programs, fast in (
+        ("forward", 128, 4096, 128, {(128, 128, 8, 3)}),
+        ("dkdv", 128, 4096, 32, {(64, 64, 4, 2), (32, 64, 4, 3)}),
+        ("dq", 128, 4096, 128, {(128, 32, 8, 3), (128, 128, 8, 2), (128, 64, 8, 3)}),
+        ("forward", 64, 2048, 128, {(64, 64, 4, 3), (128, 64, 8, 3)}),
+        ("dkdv", 64, 2048, 128, {(64, 64, 4, 3), (32, 64, 4, 3)}),
+        ("dq", 64, 2048, 128, {(128, 64, 8, 3), (64, 32, 4, 3), (64, 64, 4, 2), (64, 64, 4, 3)}),
+    ):
+        b = attention_model.choose(scores(kind, size, rows, programs), h200)
+        assert (b.queries, b.keys, b.warps, b.stages) in fast, kind
+
+
+def test_products_of_odd_rows_are_cut_as_was_fastest_on_an_h200():
+    """Of 76 tilings of 4097 x 4095 x 2056 in bf16; cuBLAS took 1.9 times as long."""
+    p = Product(1, 4097, 4095, 2056, 2, 2, direct=False)
+    t = choose(p, GPUS["sm_90"])
+    assert (t.block_m, t.block_n, t.block_k, t.warps, t.stages) == (128, 128, 64, 8, 3)
+    assert matmul_call(1, 4097, 4095, 2056, 2, True, GPUS["sm_90"]).seconds > estimate_s(t, p, GPUS["sm_90"])

@@ -13,8 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shardc.backends.torch.emit_graph import emit_graph
 from shardc.backends.triton.interpreter.interpret import Interpreter
 from shardc.diagnostics.triton import InterpreterFailed
+
+from .programs import emitted, fused
 
 aten = torch.ops.aten
 Check = Callable[..., None]
@@ -173,3 +176,26 @@ def test_what_fails_in_the_interpreter_is_told(interpreter: Interpreter) -> None
 @pytest.mark.parametrize("shape", [(129, 127), (8, 16)], ids=str)
 def test_transposed_reads_and_parts(check: Check, shape: tuple[int, int]) -> None:
     check(lambda x, y: (x + y.T, torch.cat([x, -x], -1) * 2), torch.randn(shape), torch.randn(shape[::-1]))
+
+
+def test_gelu_in_bf16_is_right_to_the_last_bit_or_so(interpreter: Interpreter) -> None:
+    """Its erfc is a power of a polynomial: good to bf16 over its whole range, the tail among it, where eager
+    has no bit left.
+    """
+    x = torch.linspace(-12, 12, 4001).bfloat16()
+    (kernel,) = emitted(module := fused(F.gelu, x))
+    (found,) = interpreter.run(emit_graph(module, [0]), [kernel], [x])
+    exact = 0.5 * x.double() * torch.special.erfc(-x.double() * 0.5**0.5)
+    assert ((found.double() - exact).abs() <= 2.0**-8 * exact.abs() + 1e-9).all()
+    special = torch.tensor([nan, inf, 0.0, 1e38, -1e38]).bfloat16()
+    (found,) = interpreter.run(emit_graph(module := fused(F.gelu, special), [0]), emitted(module), [special])
+    assert torch.equal(found, F.gelu(special.float()).bfloat16()) or found[0].isnan()
+    assert torch.equal(found[1:], F.gelu(special[1:].float()).bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exponential"), [(torch.bfloat16, "tl.exp("), (torch.float32, "libdevice")]
+)
+def test_what_was_read_in_16_bits_takes_a_fast_exponential(dtype: torch.dtype, exponential: str) -> None:
+    (kernel,) = emitted(fused(lambda x: x.softmax(-1), torch.empty(8, 64, dtype=dtype)))
+    assert exponential in kernel.text and ("libdevice" in kernel.text) == (dtype == torch.float32)

@@ -6,7 +6,7 @@ from triton.language.extra import libdevice
 
 
 BLOCK_ROWS = 1
-BLOCK_COLUMNS = 4096
+BLOCK_COLUMNS = 8192
 
 
 INPUTS = 1
@@ -43,16 +43,17 @@ def softmax_0(arg0_ptr, out_ptr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.con
         term_2 = tl.where(column_mask_2, v, 0.0)
         sum_acc = sum_acc + term_2
     sum_2 = tl.sum(sum_acc, 1, keep_dims=True)
+    v_3 = tl.div_rn(tl.full([], 1.0, tl.float32), sum_2)
     for start_3 in range(0, 50304, BLOCK_COLUMNS):
         column_3 = start_3 + tl.arange(0, BLOCK_COLUMNS)[None, :]
         column_mask_3 = column_3 < 50304
         at_3 = row * 50304 + column_3
         arg0_3 = tl.load(arg0_ptr + at_3, mask=column_mask_3, other=0)
         v_2 = libdevice.exp(arg0_3 - max_2)
-        v_3 = tl.div_rn(v_2, sum_2)
-        tl.store(out_ptr + at_3, v_3, mask=column_mask_3)
+        v_4 = v_2 * v_3
+        tl.store(out_ptr + at_3, v_4, mask=column_mask_3)
 
 
 def launch(arg0, out):
     """Starts the kernel: contiguous tensors, results last, then sizes."""
-    softmax_0[(triton.cdiv(64, BLOCK_ROWS),)](arg0, out, BLOCK_ROWS=BLOCK_ROWS, BLOCK_COLUMNS=BLOCK_COLUMNS, num_warps=8, num_stages=2)
+    softmax_0[(triton.cdiv(64, BLOCK_ROWS),)](arg0, out, BLOCK_ROWS=BLOCK_ROWS, BLOCK_COLUMNS=BLOCK_COLUMNS, num_warps=16, num_stages=2)

@@ -2,7 +2,6 @@
 
 import triton
 import triton.language as tl
-from triton.language.extra import libdevice
 
 
 BLOCK_ROWS = 2
@@ -30,11 +29,12 @@ def softmax_0(arg0_ptr, out_ptr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.con
     arg0 = tl.load(arg0_ptr + at, mask=column_mask, other=0)
     term = tl.where(column_mask, arg0.to(tl.float32), float("-inf"))
     max_2 = tl.reduce(term, 1, _maximum, keep_dims=True)
-    v = libdevice.exp(arg0.to(tl.float32) - max_2)
+    v = tl.exp(arg0.to(tl.float32) - max_2)
     term_2 = tl.where(column_mask, v, 0.0)
     sum_2 = tl.sum(term_2, 1, keep_dims=True)
-    v_2 = tl.div_rn(v, sum_2).to(tl.bfloat16)
-    tl.store(out_ptr + at, v_2, mask=column_mask)
+    v_2 = tl.div_rn(tl.full([], 1.0, tl.float32), sum_2)
+    v_3 = (v * v_2).to(tl.bfloat16)
+    tl.store(out_ptr + at, v_3, mask=column_mask)
 
 
 def launch(arg0, out):
