@@ -28,16 +28,16 @@ ROWS_A_WARP: Annotated[int, Sheet("PTX: wgmma of a warpgroup has 64 rows")] = 16
 """Rows of a block that matrix instructions of a group of four warps take, over four: where a block of sm_90
 has fewer, warps do the work of others again (an H200: 8 warps on 64 rows take 1.8 times as long as 4).
 """
-L2_PART: Annotated[float, _RUN] = 0.56
-"""Part of the rate at which tiles of matmuls come from L2."""
+L2_PART: Annotated[float, _RUN] = 0.39
+"""Part of what L2 could deliver that blocks get."""
 APART: Annotated[tuple[float, float, float], _RUN] = (0.12, 0.24, 1.0)
 """Part of the shorter of products and exponentials that does not overlap with the longer: with several
 programs a unit, with one of eight warps, with one of four.
 """
 EXPOSED: Annotated[float, _RUN] = 0.43
 """Latencies that a step waits for its loads, over the stages ahead of it."""
-STEPS: Annotated[int, _RUN] = 10
-"""What begins and ends a step, in those of a matmul."""
+STEP_S: Annotated[float, _RUN] = 2e-7
+"""What begins and ends a step."""
 CROWDED: Annotated[float, _RUN] = 0.15
 """More time of a step for each 96 scores and sums of a thread beyond 96."""
 
@@ -206,14 +206,14 @@ def estimate_s(b: Blocks, s: Scores, gpu: Gpu) -> float:
     elif gpu.arch == 90:
         rate *= min(1.0, own / (ROWS_A_WARP * b.warps))
     multiply_s, score_s = flops / (REACHED * rate), b.queries * b.keys / SCORES_A_CLOCK / clock
-    fetch_s = others * (s.size + s.value_size) * s.element_bytes / (L2_PART * gpu.l2_reuse * 64 * clock)
+    fetch_s = others * (s.size + s.value_size) * s.element_bytes / (L2_PART * 64 * clock)
     used = min(gpu.registers, 64 + accumulators(b, s, gpu))
     held = resident(used, b.warps, shared_bytes(b, s, gpu), gpu)
     at_once = min(held, -(-programs // gpu.units))
     apart = APART[0] if at_once > 1 else APART[1] if b.warps > 4 else APART[2]
     step_s = max(multiply_s, score_s, fetch_s) + apart * min(multiply_s, score_s)
     step_s = max(step_s, EXPOSED * gpu.latency_s / (max(1, b.stages - 1) * at_once))
-    step_s += STEPS * gpu.step_s / at_once
+    step_s += STEP_S / at_once
     step_s *= 1 + CROWDED * max(0, accumulators(b, s, gpu) - 96) / 96
     return gpu.launch_s + -(-programs // gpu.units) * (steps * step_s + gpu.latency_s / at_once)
 

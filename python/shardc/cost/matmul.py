@@ -32,17 +32,28 @@ INSTRUCTION_FLOP: Annotated[int, Sheet("sm_90, a unit and clock: 4096 FLOP in bf
 """What a unit's matrix instructions compute in the time of one element's plain instruction."""
 LOAD_WORK: Annotated[int, Measured("48 tilings of 4097 x 4095 x 2056 on an H200", "decision 112")] = 5
 """Instructions for an element of a factor that passes through registers: its place, its mask, its store."""
-APART: Annotated[float, Measured("the same", "decision 112")] = 0.55
+APART: Annotated[float, Measured("the same", "decision 112")] = 0.72
 """Part of the rate that products reach beside such loads, which they wait for."""
 APART_S: Annotated[float, Measured("the same", "decision 112")] = 1.5e-7
 """Seconds of a step besides: barriers on both sides of the loads."""
 CROWDED: Annotated[float, Measured("the same", "decision 112")] = 1.25
 """Time of such a step where a thread has more than 64 sums, which leave few registers for loads."""
-NEXT_TILE: Annotated[float, Assumed("the next tile is loaded while this one is written")] = 0.25
-"""Part of the latency between tiles that a loop over tiles pays."""
-FULL: Annotated[float, Assumed("with it 8192^3 in bf16 is near the 788 TFLOP/s measured on an H200")] = 0.75
-"""Part of the matrix units' rate that tiles of 64 and more reach."""
-NARROW: Annotated[float, Assumed("what starts and ends an instruction counts more")] = 0.6
+_TILINGS = Measured("532 tilings of seven products on an H200", "decision 112")
+NEXT_TILE: Annotated[float, _TILINGS] = 0.17
+"""Part of the latency between tiles that a loop over tiles pays: the next tile is loaded meanwhile."""
+NEXT_WRITE: Annotated[float, _TILINGS] = 0.2
+"""The same of the time to write a tile."""
+LATENCIES: Annotated[float, _TILINGS] = 1.1
+"""Latencies of memory from asking for a step's factors until they are there, and"""
+TRANSFER: Annotated[float, _TILINGS] = 0.63
+"""part of the time of their transfer."""
+UNHIDDEN: Annotated[float, Assumed("of equal tilings, those with more steps ahead are the faster ones")] = (
+    0.05
+)
+"""Part of that time, over the steps ahead, which adds to a step whatever bounds it."""
+FULL: Annotated[float, _TILINGS] = 0.6
+"""Part of the matrix units' rate that tiles of 64 reach; wider ones reach up to 4/3 of it."""
+NARROW: Annotated[float, Assumed("what starts and ends an instruction counts more")] = 0.45
 """The same of narrower ones."""
 
 
@@ -171,9 +182,11 @@ def estimate_s(t: Tiling, p: Product, gpu: Gpu) -> float:
     if is_unaligned(p, gpu):
         compute_s = compute_s / APART + LOAD_WORK * (t.block_m + t.block_n) * t.block_k * instruction_s
         compute_s = APART_S + compute_s * (CROWDED if accumulators(t, gpu) > 64 else 1)
-    step_s = gpu.step_s / at_once + max(compute_s, fetch_s, 2 * gpu.latency_s / ((t.stages - 1) * at_once))
+    ahead_s = (LATENCIES * gpu.latency_s + TRANSFER * fetch_s) / ((t.stages - 1) * at_once)
+    step_s = gpu.step_s / at_once + max(compute_s, fetch_s, ahead_s) + UNHIDDEN * ahead_s
     ends_s = gpu.latency_s * (NEXT_TILE if t.persistent else 1.0) / at_once
-    ends_s += t.block_m * t.block_n * p.result_bytes / (gpu.memory_bytes_s / gpu.units)
+    write_s = t.block_m * t.block_n * p.result_bytes / (gpu.memory_bytes_s / gpu.units)
+    ends_s += write_s * (NEXT_WRITE if t.persistent else 1.0)
     ends_s += t.block_m * t.block_n * p.result_work * instruction_s
     spilled = spill_bytes(t, p, gpu) * gpu.warp_size * t.warps
     ends_s += 2 * spilled / (gpu.l2_reuse * gpu.l2_bytes_s / gpu.units)  # stored and loaded again
