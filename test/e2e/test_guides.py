@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import readme
 import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
 from transformers import LlamaConfig, LlamaForCausalLM
 from twins import FOLDER
 
@@ -87,6 +90,102 @@ def test_logs(tmp_path: Path) -> None:
     assert "shardc.fusion:" not in said and (tmp_path / "out" / "program.py").is_file()
     assert "torch" in readme.run(doctor, tmp_path, BIN)
     assert readme.run("python quiet.py", tmp_path, BIN) == ""
+
+
+def losses(text: str) -> dict[str, float]:
+    """What the scripts of the porting guides print: a step's number and its loss."""
+    found = re.findall(r"^(\d+) (\d+\.\d+)$", text, re.MULTILINE)
+    return {number: float(loss) for number, loss in found}
+
+
+def printed(name: str, folder: Path) -> list[str]:
+    """What each command of a guide printed; its scripts stand beside the README's."""
+    files, commands = guide(name)
+    for file, script in {**readme.files(), **files}.items():
+        (folder / file).write_text(script)
+    return [readme.run(command, folder, BIN) for command in commands]
+
+
+def test_from_fsdp2(tmp_path: Path) -> None:
+    before, after, resumed = map(losses, printed("from_fsdp2.md", tmp_path))
+    assert list(before) == list("012345") and list(resumed) == list("345")
+    assert after == pytest.approx(before, rel=1e-5)
+    assert after | resumed == pytest.approx(before, rel=1e-5)
+
+
+def eager(
+    model: nn.Module, optimizer: Optimizer, loss_of: Callable[[Tensor], Tensor], batches: Iterable[Tensor]
+) -> dict[str, float]:
+    """Losses of plain steps on one device, with gradients clipped to 1."""
+    found: dict[str, float] = {}
+    for number, x in enumerate(batches):
+        loss = loss_of(x)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        found[str(number)] = loss.item()
+    return found
+
+
+def test_from_accelerate(tmp_path: Path) -> None:
+    before, after, again = map(losses, printed("from_accelerate.md", tmp_path))
+    assert len(before) == len(again) == 6 and again["0"] < before["0"]
+    assert after == pytest.approx(before, rel=1e-5)
+
+
+def test_from_deepspeed(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    found = [losses(said) for said in printed("from_deepspeed.md", tmp_path)]
+    optimizer = AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+
+    def batches() -> Iterator[Tensor]:
+        rows = torch.randn(192, 64, generator=torch.Generator().manual_seed(1))
+        for number, x in enumerate(rows.split(32)):
+            optimizer.param_groups[0]["lr"] = 1e-3 * min(1.0, (number + 1) / 4)
+            yield x
+
+    plain = eager(model, optimizer, lambda x: nn.functional.mse_loss(model(x), x), batches())
+    assert len(plain) == 6 and found == [pytest.approx(plain, rel=1e-5)] * 2
+
+
+def test_from_megatron(tmp_path: Path) -> None:
+    _, trained, _ = printed("from_megatron.md", tmp_path)
+    model = LlamaForCausalLM.from_pretrained(tmp_path / "weights").train()
+    optimizer = AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
+    tokens = torch.randint(0, 128, (8, 16), generator=torch.Generator().manual_seed(0))
+    plain = eager(model, optimizer, lambda x: model(input_ids=x, labels=x).loss, [tokens] * 4)
+    assert losses(trained) == pytest.approx(plain, rel=1e-5)
+    wanted = model.state_dict()
+    for name, value in LlamaForCausalLM.from_pretrained(tmp_path / "trained").state_dict().items():
+        assert (wanted[name] - value).abs().max() < 1e-4, name
+
+
+def assert_answered(name: str, folder: Path, count: int) -> None:
+    """Each command of a guide says what stands below it, and fails where that is an error."""
+    files, commands = guide(name)
+    for file, script in {**readme.files(), **files}.items():
+        (folder / file).write_text(script)
+    answers = readme.answers((readme.ROOT / "docs" / "guide" / name).read_text())
+    assert len(answers) == count
+    for command in commands:
+        done = readme.call(command, folder, BIN)
+        said, answer = done.stdout + done.stderr, answers.get(command, [])
+        fails = any(re.match(r"(… )?[A-Z]\w+: ", line) for line in answer)
+        assert (done.returncode != 0) == fails, f"{command}\n{said}"
+        assert re.search(readme.like(answer), said), f"{command}\n{said}"
+
+
+def test_symptoms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("SHARDC_STEP_CACHE", raising=False)
+    assert_answered("symptoms.md", tmp_path, 12)
+
+
+def test_performance(tmp_path: Path) -> None:
+    assert_answered("performance.md", tmp_path, 1)
 
 
 def numbers(text: str) -> dict[str, float]:
