@@ -134,19 +134,26 @@ def test_an_artefact_asks_for_the_operators(tmp_path: Path, capfd: pytest.Captur
     assert "MissingOperator: the program calls shardc_e2e::row_norm, " in capfd.readouterr().err
     assert main(["run", out, "--nproc", "2", "--steps", "2", *library]) == 0
     assert len(re.findall(r"loss \S+", capfd.readouterr().out)) == 2
-    for extra, code, text in ((), 2, "MissingOperator"), (library, 0, "equal to the single-device program"):
+    for asked, extra, code, text in (
+        ("check", (), 2, "MissingOperator"),
+        ("check", library, 0, "equal to the single-device program"),
+        ("explain", (), 2, "MissingOperator"),
+        ("explain", library, 0, "collectives"),
+        ("explain", [*library, "--fusion"], 0, "kernels stand for"),
+    ):
         done = subprocess.run(
             [
                 sys.executable,
                 "-c",
                 "import sys; from shardc.cli import main; sys.exit(main())",
-                "check",
+                asked,
                 out,
                 *extra,
             ],
             capture_output=True,
             text=True,
             timeout=300,
+            check=False,
         )
         assert done.returncode == code, done.stderr
         assert text in done.stdout + done.stderr

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from shardc.cli.options import read_kernels, with_options
+from shardc.cli.options import Libraries, read_kernels, with_options
 from shardc.options.kernels import Kernels
 
 
@@ -27,6 +27,7 @@ def explain(
     fusion: Annotated[
         bool, Option("--fusion", help="Say which ops share a kernel, which do not, and why, instead.")
     ] = False,
+    libraries: Libraries = None,
     *,
     given: Mapping[str, object],
 ) -> None:
@@ -45,10 +46,10 @@ def explain(
             raise typer.BadParameter("a name and --fusion do not go together")
         from shardc.commands.explain_fusion import explain_path
 
-        print(explain_path(path, kernels.forbid_fusion, kernels.force_fusion))
+        print(explain_path(path, kernels.forbid_fusion, kernels.force_fusion, libraries or ()))
         return
     if kernels.has_edges:
         raise typer.BadParameter("--forbid-fusion and --force-fusion need --fusion")
     from shardc.commands.explain import explain as explain_
 
-    print(explain_(path, what))
+    print(explain_(path, what, libraries or ()))

@@ -89,12 +89,13 @@ def check_artefact(folder: Path, steps: int, libraries: Sequence[str] = ()) -> C
     return CheckReport(proof, ranks, steps, changed, level)
 
 
-def register_operators(manifest: Manifest, libraries: Sequence[str], folder: Path) -> None:
+def register_operators(manifest: Manifest | None, libraries: Sequence[str], folder: Path) -> None:
     """Import ``libraries``. Raises MissingOperator if that leaves an operator of the program unregistered."""
     try:
         for library in libraries:
             import_library(library)
-        check_operators(manifest)
+        if manifest is not None:
+            check_operators(manifest)
     except RuntimeFailure as failure:
         where = failure.where or str(folder)
         raise MissingOperator(problem=failure.what, hint=failure.hint, where=where) from None

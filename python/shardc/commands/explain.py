@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch_mlir import ir
@@ -12,6 +13,7 @@ from torch_mlir import ir
 from shardc.artefact.folder import read_kernels, read_manifest
 from shardc.artefact.manifest import Manifest
 from shardc.backends.registry import known_target
+from shardc.commands.check import register_operators
 from shardc.commands.module_file import read_module
 from shardc.compiler.fusion_record import FusionRecord
 from shardc.diagnostics.api import NameNotFound, NotAnArtefact
@@ -29,14 +31,16 @@ from shardc.runtime.check import AGAIN
 from shardc.runtime.kernels.loaders import Kernels
 
 
-def explain(path: Path, what: str | None = None) -> str:
+def explain(path: Path, what: str | None = None, libraries: Sequence[str] = ()) -> str:
     """The report of an artefact (or of a level-3 module), then a line per argument and per collective.
 
     Of an artefact for a target with a model of costs also what each kernel is estimated to take, beside the
-    roofline. With ``what`` only the arguments whose name contains it. Raises BadArtefact, MalformedMlir,
-    UnreadableInput, NotAnArtefact, or NameNotFound.
+    roofline. With ``what`` only the arguments whose name contains it. ``libraries``: modules or files to
+    import first, which register its custom operators. Raises BadArtefact, MalformedMlir, UnreadableInput,
+    NotAnArtefact, MissingOperator, or NameNotFound.
     """
     manifest = read_manifest(path) if path.is_dir() else None
+    register_operators(manifest, libraries, path)
     levels, kernels = path / "levels", manifest["kernels"] if manifest else []
     plan, stages = _plan_texts(path / "plan.json") if manifest else ("?", "")
     rank_path = levels / "3-rank.mlir" if manifest else path

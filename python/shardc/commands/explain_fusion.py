@@ -12,6 +12,7 @@ from torch_mlir import ir
 from shardc.artefact.folder import read_manifest
 from shardc.backends.base import Target
 from shardc.backends.registry import find_target, known_target, local_target
+from shardc.commands.check import register_operators
 from shardc.commands.module_file import parse, read_module
 from shardc.commands.script import read_script
 from shardc.compiler.compilation import Compilation, CompileOptions
@@ -30,16 +31,21 @@ from shardc.step.fuse_step import check_matched, step_options
 from shardc.text_files import read_text
 
 
-def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = ()) -> str:
+def explain_path(
+    path: Path, forbid: Sequence[str] = (), force: Sequence[str] = (), libraries: Sequence[str] = ()
+) -> str:
     """The report of an artefact's level 4, or of what fusing the step in an MLIR file, or a script's on one
     device, would give.
 
     With edges to ``forbid`` or ``force`` it is that of fusion under them, after a line that says what they
-    change. An artefact's matmuls stay in kernels, and calls, as they are. Raises what reading the path
-    raises, BadFusionEdge, NoSuchFusionEdge, FusionRefused.
+    change. An artefact's matmuls stay in kernels, and calls, as they are. ``libraries`` register custom
+    operators. Raises what reading the path raises, MissingOperator, BadFusionEdge, NoSuchFusionEdge,
+    FusionRefused.
     """
     levels = path / "levels"
-    if path.is_dir() and (manifest := read_manifest(path))["kernels"]:
+    manifest = read_manifest(path) if path.is_dir() else None
+    register_operators(manifest, libraries, path)
+    if manifest is not None and manifest["kernels"]:
         find = find_target if forbid or force else known_target
         return _artefact(levels, find(manifest["target"]), forbid, force)
     source = _unfused(levels) if path.is_dir() else path

@@ -35,7 +35,7 @@ def check_operators(manifest: Json) -> None:
         names = ", ".join(missing)
         what = f"the program calls {names}, which no library has registered with PyTorch in this process"
         hint = "import the module that registers it before the artefact is loaded; "
-        raise MissingOperator(what, hint=f"{hint}run, check and run.py take --import MODULE")
+        raise MissingOperator(what, hint=f"{hint}run, check, explain and run.py take --import MODULE")
 
 
 def _is_registered(name: str) -> bool:
