@@ -140,6 +140,10 @@ def read_weights(folder: Path | str) -> Initialiser:
     return block
 
 
+_WHOLE = (
+    "pass the model that was compiled; a rank of a pipeline holds its stage alone: save a checkpoint, and read "
+    "it with torch.distributed.checkpoint"
+)
 _OTHER = "name another folder, or make room"
 
 
@@ -152,8 +156,7 @@ def _names_of(model: torch.nn.Module, values: Mapping[str, Tensor]) -> tuple[lis
         if kept != name:
             aliases[name] = kept
         elif name not in values:
-            problem, hint = f"cannot hold {name}", "pass the model that was compiled"
-            raise BadWeights(folder="the step", problem=problem, hint=hint)
+            raise BadWeights(folder="the step", problem=f"does not hold {name}", hint=_WHOLE)
         else:
             names.append(name)
     return names, aliases
