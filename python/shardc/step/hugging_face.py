@@ -141,8 +141,8 @@ def read_weights(folder: Path | str) -> Initialiser:
 
 
 _WHOLE = (
-    "pass the model that was compiled; a rank of a pipeline holds its stage alone: save a checkpoint, and read "
-    "it with torch.distributed.checkpoint"
+    "pass the model that was compiled; a rank of a pipeline holds its stage alone: save a checkpoint, and "
+    "read it with torch.distributed.checkpoint"
 )
 _OTHER = "name another folder, or make room"
 
