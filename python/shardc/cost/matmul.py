@@ -47,9 +47,7 @@ LATENCIES: Annotated[float, _TILINGS] = 1.1
 """Latencies of memory from asking for a step's factors until they are there, and"""
 TRANSFER: Annotated[float, _TILINGS] = 0.63
 """part of the time of their transfer."""
-UNHIDDEN: Annotated[float, Assumed("of equal tilings, those with more steps ahead are the faster ones")] = (
-    0.05
-)
+UNHIDDEN: Annotated[float, Assumed("of equal tilings those with more steps ahead are faster")] = 0.05
 """Part of that time, over the steps ahead, which adds to a step whatever bounds it."""
 FULL: Annotated[float, _TILINGS] = 0.6
 """Part of the matrix units' rate that tiles of 64 reach; wider ones reach up to 4/3 of it."""

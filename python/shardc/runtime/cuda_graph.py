@@ -91,12 +91,11 @@ class Captured(Generic[T]):
 
         Work with tables is captured twice: the first time tells how much memory they take.
         """
-        capture = self._capture(work, None)
-        if capture.used_bytes:
-            device = capture.device
+        capture, room = self._capture(work, None), 0
+        while capture.used_bytes > room:
+            room, device = capture.used_bytes, capture.device
             del self._graph, self.results, self._found
-            memory = torch.empty(capture.used_bytes, dtype=torch.uint8, device=device)
-            capture = self._capture(work, memory)
+            capture = self._capture(work, torch.empty(room, dtype=torch.uint8, device=device))
         for made, table in capture.fills:
             made.copy_(table)
         self._messages = [message for _, message in capture.checks]
