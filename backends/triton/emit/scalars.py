@@ -67,10 +67,10 @@ def one_plus_erf(op: ir.Operation) -> ir.Value | None:
     owner = term.owner
     if isinstance(owner, ir.Block) or owner.name != "math.erf" or len(list(term.uses)) > 1:
         return None
-    return owner.operands[0] if attribute_of(one) == 1.0 else None
+    return owner.operands[0] if _constant(one) == 1.0 else None
 
 
-def attribute_of(value: ir.Value) -> float | None:
+def _constant(value: ir.Value) -> float | None:
     """The number that a value is, where it is a constant."""
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.name != "arith.constant":

@@ -155,7 +155,7 @@ def scores(kind: str, size: int, rows: int, programs: int) -> Scores:
 
 
 def test_attention_is_cut_as_was_fast_on_an_h200():
-    """Within 1.06 of the fastest of those measured (docs/gpu_results.md): no warps that repeat others' work,
+    """Near the fastest of those measured (docs/gpu_results.md): no warps that repeat others' work,
     and tiles that spill where those that do not take twice the time.
     """
     h200 = GPUS["sm_90"]
