@@ -198,9 +198,9 @@ def test_symbolic_sizes_stay_calls() -> None:
     assert any(node.target is torch.ops.aten.nll_loss_forward.default for node in joint.graph.nodes)
 
 
-@pytest.mark.parametrize("sizes, generated", [((8192, 128256, 512), True), ((2048, 32000, 8192), False)])
+@pytest.mark.parametrize("sizes, generated", [((8192, 128256, 512), True), ((512, 32000, 8192), False)])
 def test_models_of_costs_decide(sizes: tuple[int, int, int], generated: bool) -> None:
-    """Short rows cost little to multiply again, and many classes are much to hold."""
+    """Many rows with small sizes cost little to multiply again; few rows with large ones cost more."""
     verdict, _ = chosen(plain, Settings(), sizes)
     assert verdict.generated == generated
     assert verdict.why.startswith("with its loss: estimated for sm_90: ") and "hold no logits" in verdict.why

@@ -140,7 +140,7 @@ def test_explain_takes_a_name(install, tmp_path: Path, capsys) -> None:
     driver = install("explain", "explain", "w: data on dim 0")
     assert main(["explain", str(tmp_path), "w"]) == 0
     assert main(["explain", str(tmp_path)]) == 0
-    assert driver.calls == [(tmp_path, "w"), (tmp_path, None)]
+    assert driver.calls == [(tmp_path, "w", ()), (tmp_path, None, ())]
     assert capsys.readouterr().out == "w: data on dim 0\n" * 2
 
 
