@@ -35,6 +35,7 @@ def slow() -> Cluster:
 MESHES = {"4": {"data": 4}, "2x2": {"data": 2, "tensor": 2}}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", TRAININGS)
@@ -44,6 +45,7 @@ def test_equals_eager_training(name: str, mesh: str) -> None:
     check_equal(step, compiled, TRAININGS[name], trained(name))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", TRAININGS)
@@ -172,6 +174,7 @@ def test_saved_cuts_of_other_calls_are_left(
     assert again.check().passed
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [

@@ -64,6 +64,7 @@ def collectives(step: CompiledStep, kind: str) -> int:
     return step.compiled.rank_module.operation.get_asm().count(f'"dist.{kind}"')
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("micro_batches", [1, 2])
 @pytest.mark.parametrize("way", ["in the code", "by name"])
 def test_an_activation_cuts_the_products_around_it(way: str, micro_batches: int) -> None:
@@ -102,6 +103,7 @@ def test_whole_gathers() -> None:
     assert step.check().passed
 
 
+@pytest.mark.slow
 def test_with_a_pipeline_and_recomputation() -> None:
     layout = {"layers.*.up": ["data", None, "tensor"]}
     mesh = {"pipe": 2, "data": 2, "tensor": 2}
@@ -125,6 +127,7 @@ def _wrong() -> Iterator[tuple[Mapping[str, object], type[ShardcError], str]]:
     yield {"layers.1": ["dat"]}, UnknownAxis, "name the axis: data"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("constraints", "error", "text"), _wrong(), ids=lambda value: str(value)[:30])
 def test_what_is_wrong_is_named(
     constraints: Mapping[str, object], error: type[ShardcError], text: str

@@ -78,6 +78,7 @@ def trained() -> list[Values]:
     return train_eagerly(TRAINING)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mesh", MESHES)
 def test_equals_eager_training(mesh: str, captured: Captured, trained: list[Values]) -> None:
     compiled = captured.compile(*MESHES[mesh])

@@ -72,6 +72,7 @@ MESHES = {"space": ({"space": 4}, []), "data x space": ({"data": 2, "space": 4},
 SLOW = ("softmax", "cumsum", "top-k", "fft")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in CASES])
 def test_equals_eager_training(name: str, mesh: str) -> None:

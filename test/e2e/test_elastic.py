@@ -61,6 +61,7 @@ def test_a_run_goes_on_without_a_rank(
         assert loss == pytest.approx(wanted[number], abs=2e-6), number
 
 
+@pytest.mark.slow
 def test_more_ranks_die_than_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +74,7 @@ def test_more_ranks_die_than_may(
     assert "TooFewRanks: rank 0 was killed by SIGKILL: 1 of 3 processes are left" in said
 
 
+@pytest.mark.slow
 def test_an_error_of_a_rank_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

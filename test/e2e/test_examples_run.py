@@ -37,6 +37,7 @@ def check_output(text: str) -> None:
     assert re.search(r"^proved$", text, re.MULTILINE), text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name == QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RUN]
 )

@@ -37,6 +37,7 @@ def _check(plan: str, experts: Experts) -> None:
     check_equal(_captured(), _compiled(plan, experts), TRAINING, train_eagerly(TRAINING, 2))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("plan", ALL_MESHES)
 def test_copies_equal_one_device(plan: str) -> None:
     _check(plan, Experts(copies=HOT))

@@ -29,6 +29,7 @@ def _check(plan: str, experts: Experts) -> None:
     check_equal(_captured(), _compiled(plan, experts), TRAINING, train_eagerly(TRAINING, 2))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("chunks", [2, 3])
 @pytest.mark.parametrize("plan", [plan for plan in MESHES if plan != "data*expert"])
 def test_chunks_equal_one_device(plan: str, chunks: int) -> None:

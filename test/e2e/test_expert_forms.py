@@ -146,7 +146,7 @@ def _trained(name: str) -> list[Values]:
     return train_eagerly(TRAININGS[name], 2)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("plan", MESHES)
 @pytest.mark.parametrize("name", TRAININGS)
 def test_equals_one_device(name: str, plan: str) -> None:

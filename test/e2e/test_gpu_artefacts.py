@@ -141,6 +141,7 @@ def test_a_driver_that_is_too_old_is_named(
         TrainStep.load(folder, device="cpu")
 
 
+@pytest.mark.slow
 def test_a_lost_kernel_is_named(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "out")
     lost = sorted((tmp_path / "out" / "kernels").glob("*.py"))[0]

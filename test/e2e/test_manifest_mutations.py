@@ -159,6 +159,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mutation", OTHERS)
 def test_parts_that_do_not_fit_are_refused(folder: Path, tmp_path: Path, mutation: str) -> None:
     changed = json.loads((folder / check.MANIFEST).read_text())

@@ -151,6 +151,7 @@ def test_twenty_budgets(name: str) -> None:
     obey(name, MANY)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", MODELS)
@@ -175,6 +176,7 @@ def test_kernels_are_within_too() -> None:
     assert peak(step) <= (least + 3 * most) // 4
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("mesh", "plan", "micro_batches"),

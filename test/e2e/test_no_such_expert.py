@@ -52,6 +52,7 @@ def _captured() -> Captured:
     return capture(_training())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("index", [-1, EXPERTS])
 @pytest.mark.parametrize("plan", ["data", "expert", "tensor"])
 def test_ranks_of_the_oracle(plan: str, index: int) -> None:

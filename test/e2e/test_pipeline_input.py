@@ -100,6 +100,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_is_named(case: str) -> None:
     error, options, message = WRONG[case]
@@ -119,6 +120,7 @@ FILES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", FILES)
 def test_what_is_wrong_with_a_file_is_named(case: str, tmp_path: Path) -> None:
     text, error, message = FILES[case]
@@ -154,6 +156,7 @@ def test_the_report_says_who_holds_and_sends_what() -> None:
     assert "pipeline: 1f1b, 2 stages, 4 micro-batches" in str(report)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", ["mean of what counts", "sum"])
 def test_micro_batches_of_different_sizes(model: str) -> None:
     """Ten samples in four micro-batches: the last is filled up, and what fills it counts for nothing."""

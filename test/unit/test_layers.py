@@ -130,6 +130,7 @@ def imports(path: Path) -> set[str]:
     return found & set(ALLOWED)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("package", ALLOWED)
 def test_imports_point_one_way(package: str) -> None:
     files = sorted(HOMES[package].rglob("*.py"))

@@ -67,6 +67,7 @@ def test_every_error_says_when_it_is_raised() -> None:
     assert not [name for name, class_ in errors_by_id().items() if not summary(class_).endswith((".", ":"))]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.drawn(10)
 @pytest.mark.parametrize("name", PUBLIC)
 def test_its_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

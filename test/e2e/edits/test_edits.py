@@ -86,6 +86,7 @@ def unedited(place: Workplace) -> Launch:
     return first
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.drawn(40)
 @pytest.mark.parametrize("edit", EDITS, ids=str)

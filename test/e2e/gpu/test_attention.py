@@ -211,6 +211,7 @@ def test_cuda_tensors_have_compiled_kernels(
     assert all(f["matrix_ops"] for f in functions if not f["name"].endswith("_delta"))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("op", ["attention.cudnn", "attention_backward", "linear_cross_entropy"])
 def test_programs_define_the_ops_that_they_call(op: str) -> None:
@@ -220,6 +221,7 @@ def test_programs_define_the_ops_that_they_call(op: str) -> None:
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "settings",
     [Settings.of({"matmuls": "extern"}), Settings.of({"externs": "aten"}), Settings.of({"fuse": False})],

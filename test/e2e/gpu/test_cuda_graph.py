@@ -60,6 +60,7 @@ def _batches(count: int) -> list[dict[str, Tensor]]:
     return [{"x": torch.randn(8, 6)} for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_steps_equal_those_without_a_graph(fake: FakeCuda) -> None:
     """Losses, parameters, optimizer state and buffers, bit for bit, while the learning rate and
     draws change.
@@ -87,6 +88,7 @@ def test_users_tensors_follow_a_replay(fake: FakeCuda) -> None:
     assert not torch.equal(held, before) and graphed.state.local["up.weight"] is held
 
 
+@pytest.mark.slow
 def test_state_that_moved_is_captured_anew(fake: FakeCuda) -> None:
     plain, graphed = _step(), _step()
     _on_gpu(graphed)

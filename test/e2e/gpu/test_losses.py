@@ -96,6 +96,7 @@ FORMS: dict[str, Loss] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("form", FORMS)
 def test_no_logits_are_held(form: str) -> None:
     verdict, joint = chosen(FORMS[form])
@@ -185,6 +186,7 @@ APART: dict[str, tuple[Loss, Settings, str]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", APART)
 def test_why_logits_are_made_is_said(case: str) -> None:
     loss, settings, why = APART[case]

@@ -10,6 +10,7 @@ from mutated_mlir import described, tried
 SAMPLE, WHOLE = range(0, 2000, 40), range(2000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [SAMPLE, pytest.param(WHOLE, marks=pytest.mark.slow)])
 def test_mutants(numbers: range, tmp_path: Path) -> None:
     found = tried(numbers, tmp_path)

@@ -22,6 +22,7 @@ def test_different_weights_are_noticed(launch) -> None:
     assert done.returncode == 0 and "as it should" in done.stdout, done.stderr[-4000:]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("ways", "plan"), [(2, "zero3"), pytest.param(4, "data", marks=pytest.mark.slow)], ids=str

@@ -13,6 +13,7 @@ from shardc.options.schedules import AUTO
 from shardc.passes.pipeline.schedules import registry
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_equals_one_device(cell: Cell) -> None:
     try_cell(cell)

@@ -64,6 +64,7 @@ def _names_target(node: ast.expr) -> bool:
     return any(NAMES.fullmatch(text) for text in texts)
 
 
+@pytest.mark.slow
 def test_nobody_asks_which_target_it_is() -> None:
     assert len(sources()) > 300
     found = {

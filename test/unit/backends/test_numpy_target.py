@@ -58,7 +58,7 @@ def _inputs(name: str) -> list[Tensor]:
     return KERNELS[name].inputs(8, 32)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("matmuls", ["extern", "generated"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_kernel_rows_in_graphs(name: str, matmuls: str) -> None:

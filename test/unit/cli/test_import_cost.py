@@ -16,6 +16,7 @@ def test_importing_shardc_imports_neither_torch_nor_mlir() -> None:
     assert not {"torch", "torch_mlir", "numpy", "typer"} & modules_after("import shardc")
 
 
+@pytest.mark.slow
 def test_opt_imports_no_more_than_it_needs() -> None:
     # torch comes with the verifiers of our dialects, whose tensor types are torch's
     loaded = modules_after(

@@ -52,7 +52,7 @@ QUESTIONS: dict[str, tuple[list[str], str]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_is_answered(question: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     arguments, said = QUESTIONS[question]

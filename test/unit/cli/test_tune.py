@@ -68,6 +68,7 @@ def script(tmp_path):
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_session_prints_its_kernels_and_goes_on_where_it_was(script, capsys, tmp_path):
     plot = tmp_path / "best.svg"
     assert main(["tune", script, "--trials", "16", "--regret", "0", "--plot", str(plot)]) == 0
@@ -105,6 +106,7 @@ def test_a_file_pins_and_forbids(script, capsys, tmp_path):
     assert "MalformedConstraints" in capsys.readouterr().err
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -145,6 +145,7 @@ def test_code_that_raises_is_named_with_its_line(
     assert f"make `python {path}` work by itself first" in error.render()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "text",

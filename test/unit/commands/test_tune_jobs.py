@@ -65,6 +65,7 @@ def test_what_loses_by_far_is_left_to_the_library(monkeypatch: pytest.MonkeyPatc
     assert not [job for job in jobs() if "mm" in job.task.label]
 
 
+@pytest.mark.slow
 def test_a_script_s_calls_are_tuned_too_and_updates_weigh_their_parameters(
     tmp_path: Path, monkeypatch
 ) -> None:

@@ -99,6 +99,7 @@ def test_the_planned_peak_is_what_is_allocated(unpooled, unkept):
     assert backward > 1.02 * saved
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rows", [512, 12288], ids=["kept between calls", "too large to keep"])
 def test_workspaces_of_kernels_are_planned(unpooled, rows):
     """The sums and the packed operands of a matmul in a kernel."""

@@ -93,6 +93,7 @@ def product_files() -> Iterator[Path]:
                 yield path.relative_to(ROOT)
 
 
+@pytest.mark.slow
 def test_figures_of_machines_stand_in_cost() -> None:
     found = {
         f"{path}:{line}": figure

@@ -36,6 +36,7 @@ def ids_in(path: Path, names: tuple[str, ...]) -> list[str]:
     return [str(c.args[0].value) for c in called if isinstance(c.args[0], ast.Constant)]
 
 
+@pytest.mark.slow
 def test_the_catalogue_has_the_ids_of_all_remarks_and_warnings() -> None:
     said = {name for path in SOURCES for name in ids_in(path, ("remark", "Remark"))}
     assert said == set(REMARKS)

@@ -37,6 +37,7 @@ def test_every_error_has_a_cause_and_examples_or_a_reason(page: str) -> None:
         assert section.reason or (blocks(section.fails) and blocks(section.works)), class_.__name__
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.drawn(60)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_it_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +45,7 @@ def test_it_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert name in said, f"said: {said}"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.drawn(20)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_it_works(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

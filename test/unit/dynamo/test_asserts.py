@@ -18,6 +18,7 @@ def compiled(options: dict[str, object] | None = None) -> object:
     return torch.compile(embed, backend="shardc", options=options)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_one_hot_compiles_and_trains() -> None:
     function, classes = compiled(), torch.randint(0, 10, (7,))
@@ -30,6 +31,7 @@ def test_one_hot_compiles_and_trains() -> None:
     torch.testing.assert_close(results[1], results[0])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_trained", [False, True])
 @pytest.mark.parametrize("options", [None, {"fuse": False}])
 @pytest.mark.parametrize(("wrong", "message"), [(10, "smaller than num_classes"), (-1, "non-negative")])

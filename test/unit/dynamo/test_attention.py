@@ -51,6 +51,7 @@ def dead_row() -> Tensor:
     return mask
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "kv_heads, mask, causal", [(4, None, True), (2, None, False), (4, dead_row(), False)]
 )
@@ -68,6 +69,7 @@ def test_training_equals_eager(compiled: Callable[..., Any], programs: list[str]
         assert difference(ours.grad, theirs.grad) <= bound * largest
 
 
+@pytest.mark.slow
 def test_no_tensor_is_copied_for_the_backward_kernel(compiled: Callable[..., Any], programs: list[str]):
     """What forward saved with heads beside sizes is read so: seen in that order again, it is contiguous."""
     model = SelfAttention(4, 4, 12, None, True)

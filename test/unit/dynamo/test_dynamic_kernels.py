@@ -54,7 +54,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_one_compile_for_all_sizes(compiled: Wrap, programs: list[str], name: str) -> None:
     run = compiled(FUNCTIONS[name], fuse=True, dynamic=True)
@@ -65,7 +65,7 @@ def test_one_compile_for_all_sizes(compiled: Wrap, programs: list[str], name: st
     assert "= kernel(" in programs[0]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_rows_and_one(compiled: Wrap, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Dynamo makes programs of their own for sizes 0 and 1; the one for all sizes has them right too."""
@@ -176,6 +176,7 @@ def test_results_too_large_for_the_heap_come_from_the_pool(compiled: Wrap) -> No
         torch.testing.assert_close(run(x), f(x))
 
 
+@pytest.mark.slow
 def test_state_of_fixed_sizes_is_written_in_place(compiled: Wrap, programs: list[str]) -> None:
     """In a graph with symbolic sizes the kernels of parameters have none, so they take any number of
     elements.

@@ -38,6 +38,7 @@ def _flex(x: torch.Tensor) -> torch.Tensor:
     return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s - (i - j).abs())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("f", [_cond, _while_loop, _scan, _flex])
 def test_operators_with_bodies_run_through_aten_with_one_diagnostic_each(f: Callable[..., Any]) -> None:
     run = torch.compile(f, backend="shardc")

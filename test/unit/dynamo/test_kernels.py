@@ -74,12 +74,14 @@ def square(output: torch.Tensor) -> torch.Tensor:
     return output.float().square().mean() if output.dtype != torch.float64 else output.square().mean()
 
 
+@pytest.mark.slow
 def test_multilayer_perceptron(compiled: Wrap, programs: list[str]) -> None:
     model = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4), nn.Softmax(-1))
     gradients_near(compiled, model, (torch.randn(5, 6),), square)
     assert any("gelu_native_layer_norm_0(" in text for text in programs)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
 def test_language_model(compiled: Wrap, programs: list[str], kind: str) -> None:
@@ -98,7 +100,7 @@ def test_bfloat16_with_eagers_rounding(compiled: Wrap) -> None:
     near(compiled(f, fuse=True)(x, y), f(x.float(), y.float()).bfloat16())
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("size", [1, 7, 127, 129])
 def test_odd_sizes(compiled: Wrap, size: int, dtype: torch.dtype) -> None:
@@ -157,6 +159,7 @@ def test_inputs_written_in_place(compiled: Wrap) -> None:
     near(x, twin)
 
 
+@pytest.mark.slow
 def test_only_some_inputs_need_gradients(compiled: Wrap) -> None:
     f = lambda x, w, b: functional.layer_norm(x, (8,), w, b).tanh()  # noqa: E731
     for needed in ([0], [1], [0, 2], [1, 2]):

@@ -38,6 +38,7 @@ def _step(model: nn.Module, x: torch.Tensor, matmuls: str) -> list[torch.Tensor]
     return [made, *torch.autograd.grad(made.square().sum(), list(model.parameters()))]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rows", [1, 7, 129])
 def test_a_block_with_dropout(rows: int) -> None:
     """The same elements are dropped, whichever kernel draws them."""
@@ -72,6 +73,7 @@ def fastest(all_sizes: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return set_
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["calls", "kernels"])
 def test_the_faster_way_is_taken(fastest: Callable[[str], None], name: str, programs: list[str]) -> None:
     fastest(name)
@@ -87,6 +89,7 @@ def test_the_faster_way_is_taken(fastest: Callable[[str], None], name: str, prog
     assert all(("mm(" in text) == (name == "calls") for text in programs) and len(programs) == 2
 
 
+@pytest.mark.slow
 def test_choices_are_made_once(all_sizes: None, monkeypatch: pytest.MonkeyPatch, programs: list[str]) -> None:
     torch.manual_seed(0)
     model, x = Block(), torch.randn(2, 9, 24)
@@ -102,6 +105,7 @@ def test_choices_are_made_once(all_sizes: None, monkeypatch: pytest.MonkeyPatch,
     assert kept[:2] == kept[2:] and all(map(torch.equal, found, again))
 
 
+@pytest.mark.slow
 def test_explained(all_sizes: None) -> None:
     model, x = Block().eval(), torch.randn(2, 9, 24)
     found = shardc.explain_fusion(model, x)
@@ -115,6 +119,7 @@ def test_explained(all_sizes: None) -> None:
     assert "matmuls and attention: " in text and verdict.why in text
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("limit", ["SMALL_FLOPS", "LARGE_FLOPS"])
 def test_what_is_too_small_or_too_large_is_a_call(
     all_sizes: None, monkeypatch: pytest.MonkeyPatch, limit: str

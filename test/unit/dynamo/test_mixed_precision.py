@@ -40,7 +40,7 @@ def gradients(model: nn.Module, run: Wrap, x: torch.Tensor, dtype: torch.dtype) 
     return [p.grad.clone() for p in model.parameters()]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("norm", NORMS)

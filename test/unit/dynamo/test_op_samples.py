@@ -84,7 +84,7 @@ def _sample_inputs(name: str) -> tuple[OpInfo, list[SampleInput]]:
     return op, list(itertools.islice(op.sample_inputs("cpu", torch.float32, requires_grad=True), SAMPLES))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled(name: str) -> None:
     with warnings.catch_warnings():

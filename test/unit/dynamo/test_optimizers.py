@@ -30,7 +30,7 @@ def _states(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [p for group in optimizer.param_groups for p in group["params"]] + held
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("foreach", [False, True], ids=["each", "foreach"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_steps_go_as_in_eager(compiled: Callable[..., Any], name: str, foreach: bool) -> None:

@@ -61,6 +61,7 @@ def test_a_graph_is_compiled_once(imports: list[str]) -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.slow
 def test_what_differs_is_compiled_anew(imports: list[str]) -> None:
     x, w = torch.randn(6, 8), torch.randn(8)
     cases = [

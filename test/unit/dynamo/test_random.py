@@ -78,7 +78,7 @@ def _step(model: nn.Module, x: Tensor, seed: Tensor) -> list[Tensor]:
     ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "fuse"), RUNS)
 def test_a_graph_draws_what_a_step_with_its_seed_draws(compiled: Wrap, name: str, fuse: bool) -> None:
     model, x = MODELS[name]().double(), torch.randn(10, 6, dtype=torch.float64)
@@ -130,7 +130,7 @@ def test_dropout_has_its_rate_and_is_part_of_a_kernel(compiled: Wrap, programs: 
 SHAPES = [(), (9,), (4, 1), (2, 3, 7), (8, 64)]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_kernels_draw_what_aten_draws(compiled: Wrap, shape: tuple[int, ...]) -> None:
     """In each dtype; where the next op sees the numbers in another shape or order,

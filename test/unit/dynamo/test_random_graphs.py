@@ -75,6 +75,7 @@ def fused(
     return lambda given: function(SimpleNamespace(device=torch.device("cpu")), list(given))
 
 
+@pytest.mark.slow
 @SEARCH
 @given(program=programs(), rounding=st.sampled_from(ROUNDINGS), threads=st.sampled_from((1, 2)))
 def test_random_programs(program: Program, rounding: str, threads: int) -> None:

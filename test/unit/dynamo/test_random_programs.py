@@ -33,7 +33,7 @@ def cache_folder(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_a_random_program(seed: int) -> None:

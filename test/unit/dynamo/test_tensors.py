@@ -161,6 +161,7 @@ def test_integers(compiled: Wrap, dtype: torch.dtype) -> None:
     assert_identical(compiled(f)(x), f(x))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("layout", ["transposed", "strided", "expanded", "offset"])
 def test_gradients_of_inputs_that_are_not_contiguous(compiled: Wrap, layout: str) -> None:
     base = torch.randn(4, 6)

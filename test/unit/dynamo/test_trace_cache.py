@@ -202,6 +202,7 @@ def test_what_a_program_depends_on_is_looked_at(monkeypatch: pytest.MonkeyPatch)
     assert looked_up() == {"miss": 1, "saved": 1}
 
 
+@pytest.mark.slow
 def test_constants_are_looked_at() -> None:
     x = torch.randn(6)
     for number, value in enumerate((0.0, -0.0, 0, 1, 1.0, 1 + 1e-9, None, math.inf)):
@@ -210,6 +211,7 @@ def test_constants_are_looked_at() -> None:
         assert_equal(found[:1], [torch.atan2(x * 0, x * (2 if value is None else value))])
 
 
+@pytest.mark.slow
 def test_calls_are_looked_at() -> None:
     x = torch.randn(6, 6)
     functions = (torch.sin, torch.cos, torch.Tensor.sin, nn.functional.silu, nn.functional.relu, torch.relu)
@@ -262,6 +264,7 @@ STATES = {
 }
 
 
+@pytest.mark.slow
 def test_pytorchs_state_is_looked_at() -> None:
     """A trace is found in no other state than its own, and there."""
     x, w = torch.randn(6, 8), torch.randn(8, 8)

@@ -69,7 +69,7 @@ MADE: dict[str, Make] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 def test_the_program_is_that_of_a_whole_trace(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     copies = counted(monkeypatch)

@@ -150,7 +150,7 @@ def test_the_walk_finds_the_ops() -> None:
 DRAWN = [n for n in ALL if n.partition(".")[0] not in KERNELS | NO_RESULT and n not in UNTRACEABLE]
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", DRAWN)
 def test_drawn_by_the_counter(name: str) -> None:
     capture = captured(lambda: call(ALL[name]))

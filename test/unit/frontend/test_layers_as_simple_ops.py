@@ -141,7 +141,7 @@ RECURRENT: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", sorted(RECURRENT))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_recurrent_layer(name: str, dtype: torch.dtype, follows_eager: Callable[..., Capture]) -> None:

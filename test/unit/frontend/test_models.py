@@ -97,6 +97,7 @@ LANGUAGE_MODELS = {f.__name__: f for f in (llama, gpt2, bert, t5, mixtral, mamba
 F32_INSIDE = {"llama", "mixtral", "mamba"}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", sorted(LANGUAGE_MODELS))
 def test_language_model_equals_eager(name: str, follows_eager: Follow) -> None:

@@ -77,7 +77,7 @@ def test_muon_equals_eager(follows_eager: Callable[..., Any]) -> None:
     )
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_optimizer_equals_eager(name: str, follows_eager: Callable[..., Any]) -> None:
     capture = follows_eager(
@@ -100,6 +100,7 @@ class Rows(nn.Module):
         return self.table(rows).square().mean()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", TENSOR_RATES)
 def test_a_rate_of_0_leaves_parameters(
     kind: type[torch.optim.Optimizer], follows_eager: Callable[..., Any]

@@ -79,6 +79,7 @@ def test_batch_norm_in_eval_mode(follows_eager: Follow) -> None:
     follows_eager(Classifier(body), sgd, images(), loss=cross_entropy)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("f64")
 @pytest.mark.parametrize("name", ["group", "instance", "layer", "rms"])
 def test_other_norms(name: str, follows_eager: Follow) -> None:

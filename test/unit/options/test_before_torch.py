@@ -16,6 +16,7 @@ code = main({arguments!r})
 sys.exit(code if not {{"torch", "torch_mlir", "numpy"}} & {{*sys.modules}} else 99)"""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -22,6 +22,7 @@ def asked(free: Callable[[int], float], most: int) -> tuple[int, int]:
     return largest(noted, most), len(found)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("most", [1, 2, 7, 1000, 1 << 20])
 def test_where_memory_grows_evenly(most: int) -> None:
     draw = random.Random(most)

@@ -39,6 +39,7 @@ def moved(pricer: Pricer) -> Price:
     return pricer.price(DATA, offload="optimizer").on(NODE)
 
 
+@pytest.mark.slow
 def test_the_state_but_that_of_two_parameters_is_on_the_host(kept: Price, moved: Price) -> None:
     (before,), (after,) = kept.priced.memory, moved.priced.memory
     state, there = before.given["opt_state"], after.given["opt_state"]

@@ -63,6 +63,7 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
         sys.path.remove(str(out))
 
 
+@pytest.mark.sampled(1)
 def test_slices_are_those_of_the_timeline(price: Price) -> None:
     read = read_perfetto(perfetto_trace(trace_of(price)))
     spans = rank_spans(price)

@@ -37,6 +37,7 @@ def price(pricer: Pricer) -> Price:
     return pricer.price(DATA).on(NODE)
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_rank_program(pricer: Pricer, price: Price) -> None:
     (rank,) = price.priced.memory
     assert rank.peak_bytes == step_peak(pricer.compiled(DATA).unfused).size_bytes

@@ -63,6 +63,7 @@ def test_a_config(kind: str, tmp_path: Path) -> None:
         assert_same(pricer.price(candidate), pricer.price(candidate, whole=True))
 
 
+@pytest.mark.slow
 def test_a_pipeline_and_whoever_asks_get_each_layer(tmp_path: Path) -> None:
     config = write_config(tmp_path, **COMMON, num_hidden_layers=6)
     pricer = Pricer(read_config(config, Sizes(4, 4096), torch.bfloat16))
@@ -72,6 +73,7 @@ def test_a_pipeline_and_whoever_asks_get_each_layer(tmp_path: Path) -> None:
     assert pricer.price(Candidate({"pipe": 2}, "pipeline", 2)).is_whole
 
 
+@pytest.mark.slow
 def test_links_of_a_cluster_decide_on_collectives(tmp_path: Path) -> None:
     config = write_config(tmp_path, **COMMON, num_hidden_layers=2)
     question, cluster = read_config(config, Sizes(16, 4096), torch.bfloat16), find_cluster("h100-8x2")
@@ -96,6 +98,7 @@ class Weighed(nn.Module):
         return torch.stack([a * b for a in found for b in found]).sum()
 
 
+@pytest.mark.slow
 def test_a_model_that_grows_faster_than_its_layers_has_each_compiled() -> None:
     with torch.device("meta"):
         model, batch = Weighed(), torch.empty(8, 64)

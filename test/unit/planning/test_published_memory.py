@@ -43,6 +43,7 @@ def _stack(layers: int, mesh: tuple[tuple[str, int], ...], plan: str, again: Aga
     return Pricer(Question("stack", model, optimizer, (batch,))).price(Candidate(dict(mesh), plan)).memory[0]
 
 
+@pytest.mark.slow
 def test_a_layer() -> None:
     """sbh(34 + 5as/h). Masks of dropout have 2 bytes here: one more for two of sbh, and for the scores."""
     formula = SBH * (34 + 5 * A * S / H)
@@ -56,6 +57,7 @@ def test_a_layer_cut_over_tensor() -> None:
     assert _kept({"tensor": t}, "tensor")["activations"] == formula + 2 * SBH + SCORES / t + STATISTICS
 
 
+@pytest.mark.slow
 def test_a_layer_cut_over_the_sequence() -> None:
     """sbh/t (34 + 5as/h). What is gathered for two products, 2sbh each, is kept and not gathered again."""
     t = 2
@@ -67,6 +69,7 @@ def test_a_layer_cut_over_the_sequence() -> None:
     assert kept["activations"] == formula + masks + STATISTICS / t - gathered / t
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("mesh", "plan", "t"), [({"data": 1}, "data", 1), ({"tensor": 2}, "tensor", 2)])
 def test_a_layer_with_selective_recomputation(mesh: dict[str, int], plan: str, t: int) -> None:
     """sbh(10 + 24/t). Masks of dropout have 2 bytes here."""
@@ -75,6 +78,7 @@ def test_a_layer_with_selective_recomputation(mesh: dict[str, int], plan: str, t
     assert kept["collectives"] == 0
 
 
+@pytest.mark.slow
 def test_a_layer_cut_over_the_sequence_with_selective_recomputation() -> None:
     """34sbh/t. What is gathered for two products, 2sbh each, is kept and not gathered again."""
     t = 2
@@ -84,6 +88,7 @@ def test_a_layer_cut_over_the_sequence_with_selective_recomputation() -> None:
     assert kept["activations"] == 34 * SBH / t + (2 * SBH + STATISTICS - gathered) / t
 
 
+@pytest.mark.slow
 def test_a_layer_that_is_computed_again() -> None:
     """2sbh: its input. What else the forward takes is the same for each."""
     few, many = (_forward_bytes(_stack(layers, (("data", 1),), "data", "layers")) for layers in (2, 4))
@@ -108,6 +113,7 @@ def _zero(plan: str, dtype: torch.dtype) -> tuple[RankMemory, int]:
     return Pricer(question).price(Candidate({"data": DEVICES}, plan)).memory[0], question.parameters
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
     ("plan", "params", "states"),

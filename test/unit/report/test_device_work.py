@@ -42,6 +42,7 @@ def compiled(
 NET_FLOPS = 2 * 8 * 256 * 5
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("mesh", "plan", "share"),
     [

@@ -161,6 +161,7 @@ def assert_close(got: tuple[Tensor, ...], want: tuple[Tensor, ...], dtype: torch
 RUNS = [(path, name) for path in PATHS for name in EVERY if path != "fused" or name in CASES]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
 @pytest.mark.parametrize(("path", "name"), RUNS)
 def test_equals_torch(path, name, dtype):
@@ -298,6 +299,7 @@ def step(q, k, v, mask):
     return torch.autograd.grad((out * out).sum(), leaves)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("functional", [False, True])
 @pytest.mark.parametrize("tracing", ["real", "fake", "symbolic", "on_fake_tensors"])
 @pytest.mark.parametrize("name", ["causal", "grouped", "bool", "value_wide"])

@@ -111,6 +111,7 @@ def test_a_save_that_is_killed_after_any_time(tmp_path: Path) -> None:
     assert len(versions) == 50 and {"1"} < set(versions) | {"2"} <= {"1", "2"}
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     """A limit on the size of files stands for one: a write ends in the middle."""
     checkpoint = tmp_path / "checkpoint"

@@ -71,6 +71,7 @@ def test_blocks_beyond_32_bits_use_the_second_counter_word():
     assert made.flatten().tolist() == [(word >> 8) / 2**24 for word in words]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", list(random.BITS))
 @pytest.mark.parametrize("size", [(29,), (6, 10), (5, 3), (4, 6, 9), (3, 1, 1)])
 def test_a_shard_equals_the_slice_of_the_whole(size, dtype):

@@ -31,6 +31,7 @@ def whole(op: str, values: Tensor) -> Tensor:
     return OPS[op](values, [0] * values.dim(), list(values.shape))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("size", [(29,), (6, 10), (3, 5, 7)], ids=str)

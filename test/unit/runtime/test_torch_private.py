@@ -269,6 +269,7 @@ def trees() -> dict[str, ast.AST]:
     return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in FILES}
 
 
+@pytest.mark.slow
 def test_no_other_file_names_a_private_part(trees: dict[str, ast.AST]) -> None:
     own = own_names(list(trees.values()))
     found = {path: sorted(set(private_names(tree, own))) for path, tree in trees.items() if path != LISTED}

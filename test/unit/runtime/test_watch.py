@@ -119,6 +119,7 @@ time.sleep(0.2)
 """
 
 
+@pytest.mark.slow
 def test_a_process_ends_well_amid_the_beats_of_its_threads() -> None:
     """A thread within the store when the interpreter ends would abort the process."""
     done = subprocess.run(

@@ -115,6 +115,7 @@ CASES: dict[str, dict[str, Any]] = {
 QUICK = ("1f1b", "gathered", "chimera", "interleaved")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", ["evaluate", "forward"])
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
@@ -133,6 +134,7 @@ def test_a_pipeline_of_batch_norms_evaluates_the_whole_batch() -> None:
         proved(step, what)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", [SkipsInside, SkipsTheEnd, Backwards, Tied])
 def test_only_weights_that_are_read_out_of_order_are_sent(model: type[nn.Module]) -> None:
     made = proved(compiled(model(), mesh={"pipe": 4}), "evaluate")

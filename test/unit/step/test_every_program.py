@@ -62,6 +62,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow
 def test_a_check_proves_all_that_was_compiled_and_names_what_is_wrong() -> None:
     step = compiled()
     assert step.check().others == ()

@@ -57,7 +57,7 @@ def test_a_step_under_autocast_has_eagers_gradients(norm: str, dtype: torch.dtyp
         torch.testing.assert_close(found, p.grad, rtol=0.02, atol=0.02 * largest)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_oracle_proves_it(norm: str, fuse: bool) -> None:

@@ -102,6 +102,7 @@ def normed() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Linear(8, 2)).double()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("modes", ["TETEET", "ETTE"])
 def test_each_mode_has_a_program_over_the_same_state(modes: str) -> None:
     """Batch norm reads the statistics of the batch, and of the past in the other mode."""

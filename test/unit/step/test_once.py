@@ -87,7 +87,7 @@ def test_a_loaded_step_trains_as_the_compiled_one() -> None:
     assert losses[0] == losses[1] and losses[0][0] != losses[0][2]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "other",
     [
@@ -113,6 +113,7 @@ def test_another_program_or_option_is_compiled(other: dict[str, object], cache: 
     assert len(entries(cache)) == 2
 
 
+@pytest.mark.slow
 def test_a_saved_plan_counts_by_its_content(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     compiled(plan="zero3*tensor").save_plan(file)
@@ -122,6 +123,7 @@ def test_a_saved_plan_counts_by_its_content(tmp_path: Path) -> None:
     assert once.LOADED not in compiled(plan=str(file)).compiled.seconds
 
 
+@pytest.mark.slow
 def test_a_step_is_of_its_cluster_and_a_saved_plan_names_it(tmp_path: Path) -> None:
     """A file counts by its content; a saved plan brings the cluster along."""
     pair, file = tmp_path / "pair.yaml", tmp_path / "plan.json"
@@ -161,6 +163,7 @@ def test_a_step_without_all_of_its_kernels_is_not_kept(monkeypatch: pytest.Monke
     assert not entries(cache)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("damage", ["cut", "no JSON", "kernels gone"])
 def test_what_is_of_no_use_is_compiled_again(damage: str, cache: Path) -> None:
     first = compiled()

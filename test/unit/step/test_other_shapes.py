@@ -73,6 +73,7 @@ def trained(optimizer_of: Any, epochs: int = 2) -> tuple[list[float], nn.Module,
     return losses, model, optimizer
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "optimizer_of",
     [
@@ -247,6 +248,7 @@ def test_another_constant_is_another_program() -> None:
     assert step({"x": x, "factor": 3.0}).item() == pytest.approx(wanted, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_modes_and_shapes_go_together() -> None:
     model = new_model(dropout=0.5)
     step = compiled(model)

@@ -60,6 +60,7 @@ def compiled(outputs: Any = WANTED, model: nn.Module | None = None, **options: A
     return shardc.compile_step(model, optimizer, batch(), **given)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fuse", [False, True])
 @pytest.mark.parametrize("clip", [None, 0.1])
 def test_on_one_device_they_are_eagers(fuse: bool, clip: float | None) -> None:
@@ -133,6 +134,7 @@ PIPELINES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", PIPELINES)
 def test_all_ranks_of_a_pipeline_have_numbers_and_rows(name: str) -> None:
     step = compiled(micro_batches=4, **PIPELINES[name])

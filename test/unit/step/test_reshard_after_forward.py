@@ -32,6 +32,7 @@ def gathers(step: CompiledStep) -> dict[str, int]:
     return found
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "options",
     [{}, {"mesh": {"data": 2, "tensor": 2}, "plan": "zero3*tensor"}],
@@ -44,6 +45,7 @@ def test_nothing_is_gathered_in_backward(options: dict[str, object]) -> None:
     assert kept.check().passed
 
 
+@pytest.mark.slow
 def test_micro_batches_share_one_gather() -> None:
     again, kept = compiled(micro_batches=2), compiled(micro_batches=2, reshard_after_forward=False)
     assert gathers(again) == {"forward": 2, "backward": 2} and gathers(kept) == {"forward": 1}

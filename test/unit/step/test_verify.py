@@ -34,6 +34,7 @@ def verified(dtype: torch.dtype = torch.float32, fuse: bool = True) -> CompiledS
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_right_program_is_returned(dtype: torch.dtype) -> None:
     proof = verified(dtype).check(steps=2)

@@ -128,6 +128,7 @@ def test_counts_of_nests_add_up():
     assert together([one, other]).counts({}) == {"cycles": 5.0, "bytes": 1.0}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["softmax", "columns", "turned", "total", "pointwise"])
 def test_the_default_is_a_point(name):
     space = space_of(tasks(4)[name])

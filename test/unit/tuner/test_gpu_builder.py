@@ -23,6 +23,7 @@ def task():
     return replace(matmul_gelu(256), target="sm_90")
 
 
+@pytest.mark.slow
 def test_a_legal_point_is_built_and_says_what_it_takes():
     point = space_of(task()).ranked(1)[0]
     with Measurer() as measurer:
@@ -46,7 +47,7 @@ def test_what_a_binary_has_is_told_to_the_cost_model():
     assert not [name for name in trees.features(task(), space, other) if name.startswith("binary ")]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("spill_bytes", "priced", "registers", "warps", "said"),
     [

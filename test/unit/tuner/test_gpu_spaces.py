@@ -42,6 +42,7 @@ def emitted(of, point):
         return emit_function(function, said_of_function(function), GPUS[of.target])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", GPUS)
 def test_the_backend_takes_legal_points_of_every_sketch(target):
     draw = random.Random(0)
@@ -84,6 +85,7 @@ def test_what_the_backend_chooses_itself_is_a_point(target):
                 )
 
 
+@pytest.mark.slow
 def test_a_point_without_a_form_has_none():
     """All three blocks say the whole tile: what the model would split or loop over is then a
     program a tile.

@@ -58,7 +58,7 @@ def measurer():
         yield opened
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_compiled_is_right_on_them(kind: str, measurer: Measurer):
     function, *inputs = KINDS[kind]

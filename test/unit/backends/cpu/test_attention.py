@@ -74,13 +74,14 @@ def check(case: Case, mask: torch.Tensor | None) -> None:
         assert error <= bound * scale, f"{role}: {error / scale:.1e}"
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CASES)
 def test_equals_f64(name):
     torch.manual_seed(0)
     check(*CASES[name])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kv_heads", [1, 3])
 def test_threads(threads, kv_heads):
     """Threads take blocks of queries in turn, and heads of keys in backward, or parts of the keys if heads
@@ -90,6 +91,7 @@ def test_threads(threads, kv_heads):
     check(Case(1, 6, kv_heads, 300, 300, 32, 32, causal=True), None)
 
 
+@pytest.mark.slow
 def test_narrow_vectors(monkeypatch, tmp_path):
     """As on a CPU with 16 vector registers of 8 lanes."""
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))

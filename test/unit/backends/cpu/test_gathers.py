@@ -17,7 +17,7 @@ aten = torch.ops.aten
 SIZES = [1, 7, 127, 129]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("classes", SIZES)
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("keeps", [False, True], ids=["loss", "probabilities too"])
@@ -55,7 +55,7 @@ GATHERS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", GATHERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool], ids=str)
 def test_gathers(name: str, dtype: torch.dtype, threads: int) -> None:
@@ -78,6 +78,7 @@ def test_parts_of_different_sizes(size: int, threads: int) -> None:
     check(gradient, y)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("index", "message"), [(9, "index out of range in self"), (-1, "index out of range in self")]
 )

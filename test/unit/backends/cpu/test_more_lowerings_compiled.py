@@ -25,6 +25,7 @@ def test_losses(name: str) -> None:
     check(more.LOSSES[name], more.X, more.Y)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "name", ["roll and windows", "pad", "reflection", "pixel unshuffle", "repeat", "index by two"]
 )
@@ -37,6 +38,7 @@ def test_pools(name: str, threads: int) -> None:
     check(more.POOLS[name], more.PIXELS)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["argmax", "any and all", "logsumexp", "norm"])
 def test_reductions(name: str) -> None:
     check(more.REDUCTIONS[name], more.X, more.Y)

@@ -23,7 +23,7 @@ def gradient(rows: int, padding: int = -1) -> Callable[..., Tensor]:
     return lambda u, i: aten.embedding_dense_backward(u, i, rows, padding, False)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", SIZES)
 @pytest.mark.parametrize("rows", [1, 5, 127, 300])
 def test_gradients_of_embeddings(width: int, rows: int, threads: int) -> None:
@@ -52,7 +52,7 @@ SCATTERS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", SCATTERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32], ids=str)
 def test_scatters(name: str, dtype: torch.dtype, threads: int) -> None:
@@ -76,6 +76,7 @@ def test_16_bits_are_added_up_in_f32(dtype: torch.dtype, threads: int) -> None:
     assert (error <= exact.abs() * torch.finfo(dtype).eps / 2 * 1.01 + 1e-6).all()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rows", [3, 1000])
 def test_numbers_do_not_depend_on_threads(rows: int) -> None:
     """And are those of ATen, which adds in the same order."""
@@ -141,6 +142,7 @@ def test_a_tied_weight(threads: int) -> None:
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled(1)
 def test_symbolic_sizes(threads: int) -> None:
     compiled = torch.compile(lambda u, i: gradient(11)(u, i) * 2, backend="shardc", dynamic=True)
     added = torch.compile(lambda u, i, t: t + gradient(11)(u, i), backend="shardc", dynamic=True)

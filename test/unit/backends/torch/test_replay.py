@@ -84,6 +84,7 @@ class Layers(nn.Module):
         return x.square().mean()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{"fuse": False}, {}], ids=["calls", "kernels"])
 def test_peaks_are_the_same_without_it(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)

@@ -62,6 +62,7 @@ def test_sizes_that_do_not_divide(causal, heads_last):
     check(Case(2, 4, 2, 37, 45, 24, 40, causal=causal, heads_last=heads_last))
 
 
+@pytest.mark.slow
 def test_whole_blocks():
     check(Case(1, 2, 2, 32, 48, 16, 16))
 
@@ -83,6 +84,7 @@ def seen(*shape: int) -> torch.Tensor:
     return torch.rand(shape) > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "shape", [(1, 1, 33, 40), (2, 1, 1, 40), (2, 4, 33, 40), (33, 40), (2, 1, 33, 1)], ids=str
@@ -110,6 +112,7 @@ def test_a_sliding_window():
     check(Case(1, 2, 1, 70, 70, 16, 16), ((n <= m) & (n > m - 10))[None, None])
 
 
+@pytest.mark.slow
 def test_padding_on_both_sides():
     n = torch.arange(50)
     mask = torch.stack([(n >= 20) & (n < 37), n < 3])[:, None, None]
@@ -127,6 +130,7 @@ def test_blocks_that_are_chosen():
     check(Case(1, 2, 1, 100, 70, 16, 16, causal=True), config={})
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sizes", [(1, 20, 35), (3, 40, 16)], ids=str)
 def test_sizes_that_are_known_at_the_call(sizes):
     batch, queries, keys = sizes

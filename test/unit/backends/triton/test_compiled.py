@@ -60,6 +60,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", GPUS)
 def test_contracts(target: str, tmp_path: Path) -> None:
@@ -112,6 +113,7 @@ def test_too_much_shared_memory(tmp_path: Path) -> None:
     assert isinstance(compiled.error, TooMuchSharedMemory) and "sm_90 has 4" in str(compiled.error)
 
 
+@pytest.mark.slow
 def test_what_does_not_compile_is_named(tmp_path: Path) -> None:
     """By Triton's own error, and where its process takes too long or ends; the next kernel compiles."""
     kernel = emitted(fused(*_softmax()))[0]

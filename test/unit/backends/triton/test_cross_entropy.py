@@ -124,6 +124,7 @@ def test_values(rows: int, classes: int, size: int, dtype: torch.dtype) -> None:
     check(rows, classes, size, dtype, **SMALL, parts=3, chunk=32)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_values_with_a_bias_and_label_smoothing(dtype: torch.dtype) -> None:
     """The gradients of a loss that reads one class a row, and the sum of all."""
@@ -148,6 +149,7 @@ def test_values_with_a_bias_and_label_smoothing(dtype: torch.dtype) -> None:
         )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_values_of_parts_of_the_classes(dtype: torch.dtype) -> None:
     """Two devices have 38 and 37 of 75 classes: each makes its largest logits and sums, and its part of the

@@ -154,7 +154,7 @@ def loss_step(rows: int, classes: int, size: int, target: Gpu) -> FusionReport:
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @EVERY
 @pytest.mark.parametrize("size", [512, 2048])
 def test_logits_are_not_held(size: int, target: Gpu) -> None:

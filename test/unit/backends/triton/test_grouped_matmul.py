@@ -125,7 +125,7 @@ def test_values(shared: str, dtype: torch.dtype, ends: list[float]) -> None:
     check(shared, RAGGED, [int(part * RAGGED[shared]) for part in ends], dtype, **SMALL)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS.keys())
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
 @pytest.mark.parametrize("shared", FORMS)
@@ -133,7 +133,7 @@ def test_values_by_descriptors(shared: str, dtype: torch.dtype, ends: list[float
     check(shared, ALIGNED, [int(part * ALIGNED[shared]) for part in ends], dtype, STRAIGHT[shared], **SMALL)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("turned", TURNED[1:], ids=str)
 @pytest.mark.parametrize("shared", FORMS)
 @pytest.mark.parametrize("sizes", [RAGGED, ALIGNED], ids=["by pointers", "by descriptors"])
@@ -170,6 +170,7 @@ def test_which_have_descriptors() -> None:
             assert found == ({"sm_90", "sm_100"} if fits else set()), (shared, way)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shared", FORMS)
 def test_values_with_tiles_of_the_model(shared: str) -> None:
     check(shared, {"m": 96, "n": 80, "k": 64}, [3, 40, 40, 60], F32)

@@ -42,6 +42,7 @@ def check(f, *tensors: torch.Tensor, target: str = "sm_90", near: float = 2e-5) 
         torch.testing.assert_close(got.double(), wanted, rtol=near, atol=near * scale)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", GPUS)
 def test_a_layer_of_a_transformer(target):
     """Bias, gelu, and a residual behind matmuls of [batch, length, size] tensors."""

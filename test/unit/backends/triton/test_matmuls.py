@@ -63,7 +63,7 @@ def exact(tensors: list[torch.Tensor], turned=(False, False)) -> torch.Tensor:
     return x @ y
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)], ids=str)
 @pytest.mark.parametrize("sizes", [(37, 50, 45), (32, 64, 48)], ids=["ragged", "whole"])
@@ -89,6 +89,7 @@ def test_descriptors_read_beyond_the_last_tile(form):
     close(got, exact(tensors), 24)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("element", ["f16", "bf16", "f64"])
 @pytest.mark.parametrize("sizes", [(17, 35, 33), (1, 50, 7), (50, 3, 65)], ids=str)
 def test_types(element, sizes):

@@ -122,6 +122,7 @@ def test_long_sums_of_few_tiles_are_split():
         assert choose(product((1, 4096, 4096, 4096)), target).split == 1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", GPUS.values(), ids=lambda t: t.name)
 @pytest.mark.parametrize("kind", attention_model.PRODUCTS)
 @pytest.mark.parametrize("size", [16, 64, 128, 256])

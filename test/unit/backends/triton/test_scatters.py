@@ -31,7 +31,7 @@ def gradient(rows: int, padding: int = -1) -> Callable[[Tensor, Tensor], Tensor]
     return lambda u, i: aten.embedding_dense_backward(u, i, rows, padding, False)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [1, 16, 100, 300])
 @pytest.mark.parametrize("rows", [1, 5, 300])
 def test_gradients_of_embeddings(check: Check, rows: int, width: int) -> None:
@@ -80,7 +80,7 @@ SCATTERS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", SCATTERS)
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32], ids=str
@@ -92,6 +92,7 @@ def test_scatters(check: Check, name: str, dtype: torch.dtype) -> None:
     )
 
 
+@pytest.mark.slow
 def test_16_bits_are_added_up_in_f32() -> None:
     """To within one rounding of the exact sum of 500 terms."""
     updates, index = torch.rand(500, 40).bfloat16(), torch.arange(500) % 3

@@ -51,6 +51,7 @@ def test_pointwise_of_two_tensors(check: Check) -> None:
     _all(check, lowered.BINARY, lowered.X, lowered.Y)
 
 
+@pytest.mark.slow
 def test_reductions(check: Check) -> None:
     _all(check, lowered.ROWS, lowered.X, lowered.Y)
 
@@ -85,7 +86,7 @@ def test_integers(check: Check) -> None:
     _all(check, functions, torch.arange(-12, 12).reshape(4, 6), torch.arange(24).reshape(4, 6) + 1)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", ROWS, ids=str)
 def test_softmax_and_its_gradient(check: Check, shape: tuple[int, int]) -> None:
     check(
@@ -95,6 +96,7 @@ def test_softmax_and_its_gradient(check: Check, shape: tuple[int, int]) -> None:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", ROWS, ids=str)
 def test_layer_norm_and_its_gradients(check: Check, shape: tuple[int, int]) -> None:
     """The gradients of weight and bias are sums over rows beside sums of a row."""
@@ -148,6 +150,7 @@ def test_nan_and_infinity(check: Check) -> None:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("size", [1, 127, 129])
 def test_loss_and_reads_at_computed_indices(check: Check, size: int) -> None:
     target = torch.arange(129) % size
@@ -173,6 +176,7 @@ def test_what_fails_in_the_interpreter_is_told(interpreter: Interpreter) -> None
     assert interpreter.run("def graph(rank, inputs):\n    return [inputs[0] + 1]", [], [1]) == [2]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", [(129, 127), (8, 16)], ids=str)
 def test_transposed_reads_and_parts(check: Check, shape: tuple[int, int]) -> None:
     check(lambda x, y: (x + y.T, torch.cat([x, -x], -1) * 2), torch.randn(shape), torch.randn(shape[::-1]))

@@ -23,6 +23,7 @@ def compiled_step(fuse: bool, micro_batches: int = 1):
     ), batch
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("fuse", "micro_batches"), [(False, 1), (True, 1), (True, 2)])
 def test_played_calls_are_those_of_a_step(fuse, micro_batches):
     step, batch = compiled_step(fuse, micro_batches)
@@ -42,6 +43,7 @@ def test_the_calls_of_the_first_step_are_not_seen():
         step.running.calls_leaves(step.running.leaves(batch))
 
 
+@pytest.mark.slow
 def test_a_step_gives_the_same_loss_when_it_is_watched():
     (plain, batch), (watched, _) = compiled_step(True), compiled_step(True)
     losses = [float(plain(batch)) for _ in range(4)]

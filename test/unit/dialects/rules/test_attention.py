@@ -47,6 +47,7 @@ def test_attention(args: Arguments, mask: str, reached: set[str]) -> None:
     assert proof.rule.linear == ()
 
 
+@pytest.mark.sampled(1)
 @TABLE
 def test_attention_backward(args: Arguments, mask: str, reached: set[str]) -> None:
     q, k, v, mask_tensor, causal, q_offset = args

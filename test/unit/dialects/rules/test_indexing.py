@@ -209,6 +209,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "args", "einsum", "linear"), CASES.values(), ids=CASES)
 def test_indexing(name: str, args: tuple[Any, ...], einsum: str, linear: set[int] | None) -> None:
     proof = prove(f"aten.{name}", args, ways=(2, 4))
@@ -253,6 +254,7 @@ def test_indices_that_stand_apart_put_their_dims_in_front() -> None:
     assert proof.unreached == ()
 
 
+@pytest.mark.sampled(1)
 @BY_INDEX
 @pytest.mark.parametrize("values", ["all", "broadcast", "one"])
 def test_index_put_that_accumulates(case: str, values: str) -> None:

@@ -78,6 +78,7 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target,args,einsum,linear", CASES)
 def test_rule_is_proved(target: str, args: tuple[Any, ...], einsum: str, linear: list[set[int]]) -> None:
     proof = prove(target, args, ways=(2, 3))

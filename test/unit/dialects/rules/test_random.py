@@ -27,6 +27,7 @@ def test_uniform(block: tuple[tuple[int, ...], ...], einsum: str, dtype: torch.d
     assert proof.unreached == ()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("op", ["poisson", "binomial", "standard_gamma"])
 @pytest.mark.parametrize("offsets, whole", [((0, 0), (4, 6)), ((4, 3), (16, 9))], ids=["whole", "a block"])
 def test_samples(op: str, offsets: tuple[int, ...], whole: tuple[int, ...]) -> None:

@@ -38,6 +38,7 @@ RESHAPES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source,target,einsum", RESHAPES)
 @pytest.mark.parametrize("name", ["aten.view", "aten._unsafe_view", "aten.reshape"])
 def test_reshape_is_derived_from_shapes(
@@ -146,6 +147,7 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target,args,einsum,linear", CASES)
 def test_rule_is_proved(target: str, args: tuple[Any, ...], einsum: str, linear: list[set[int]]) -> None:
     proof = prove(target, args)

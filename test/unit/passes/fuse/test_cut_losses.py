@@ -80,6 +80,7 @@ def reductions(module: ir.Module) -> int:
     return str(module).count('"dist.all_reduce"')
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("mesh", "plan", "options"),
@@ -171,6 +172,7 @@ def test_classes_that_do_not_divide() -> None:
     )
 
 
+@pytest.mark.slow
 def test_cpus_have_no_such_kernels() -> None:
     whole, module, inputs = traced({"data": 2, "tensor": 2}, "zero3*tensor", label_smoothing=0.1)
     fuse_module(module)

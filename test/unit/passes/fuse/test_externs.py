@@ -71,6 +71,7 @@ EPILOGUES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", ONEDNN_DTYPES, ids=str)
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 def test_a_linear_layer(dtype: torch.dtype, epilogue: str) -> None:
@@ -94,6 +95,7 @@ LAYOUTS: dict[str, Callable[[int, int], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("right", LAYOUTS)
 @pytest.mark.parametrize("left", LAYOUTS)
 def test_layouts(left: str, right: str) -> None:

@@ -57,13 +57,14 @@ def _check(fuse: Any, f: Callable[..., Any], *tensors: Tensor) -> Any:
     return done
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", GATHERS)
 @DTYPES
 def test_gathers(fuse: Any, name: str, dtype: torch.dtype) -> None:
     _check(fuse, GATHERS[name], TABLE.to(dtype), INDEX)
 
 
-@pytest.mark.sampled(60)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(1, 1), (7, 129), (129, 7), (127, 1), (3,)], ids=str)
 @pytest.mark.parametrize("reduction", [0, 1, 2], ids=["none", "mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])

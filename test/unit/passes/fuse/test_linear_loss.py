@@ -72,6 +72,7 @@ def apart(module: ir.Module, **options: Any) -> list[str]:
     return [d.why for _, _, d in decisions if not d.fused]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("mesh", "plan", "micro_batches", "options"),
     [
@@ -162,6 +163,7 @@ def weighted(logits: Tensor, batch: Any) -> Tensor:
     return F.cross_entropy(logits.float().view(-1, WORDS), labels.view(-1), torch.arange(1.0, WORDS + 1))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 @pytest.mark.parametrize(
     ("loss", "options"),

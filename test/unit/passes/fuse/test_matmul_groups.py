@@ -21,6 +21,7 @@ def fuse(fuse: Any) -> Any:
     return partial(fuse, matmuls="generated")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", [(4, 6), (2, 3, 6), (1, 6)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
 def test_a_linear_layer_with_its_activation_and_residual(

@@ -43,6 +43,7 @@ def _check(fuse: Any, functions: Functions, *tensors: Tensor) -> None:
     assert not failed
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_activations(fuse: Any, dtype: torch.dtype) -> None:
     _check(fuse, ACTIVATIONS, X.to(dtype), Y.to(dtype))
@@ -72,6 +73,7 @@ def test_data_movement(fuse: Any) -> None:
     _check(fuse, MOVES, PIXELS)
 
 
+@pytest.mark.slow
 def test_pools(fuse: Any) -> None:
     x = PIXELS.clone()
     x[0, 1, 2, 3], x[1, 0, :3] = float("nan"), -float("inf")

@@ -90,6 +90,7 @@ def draw(seed: int) -> Callable[..., tuple[Tensor, ...]]:
     return f
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_random_graph(fuse: Any, seed: int) -> None:
     torch.manual_seed(seed)
@@ -100,6 +101,7 @@ def test_random_graph(fuse: Any, seed: int) -> None:
         assert_near(found, expected)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(COUNT // 6))
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_random_graph_in_16_bits(fuse: Any, seed: int, dtype: torch.dtype) -> None:

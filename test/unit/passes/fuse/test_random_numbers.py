@@ -16,6 +16,7 @@ CALL = 'torch.operator "torch.shardc.uniform"'
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", [0, -1, 2**62 + 12345])
 @pytest.mark.parametrize("shape", [(), (7,), (3, 1), (2, 3, 6)], ids=str)
 def test_numbers(shape: tuple[int, ...], seed: int) -> None:

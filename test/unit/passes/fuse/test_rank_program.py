@@ -31,6 +31,7 @@ class _Block(nn.Module):
         return self.drop(input) + self.drop(self.down(nn.functional.gelu(self.up(self.norm(input)))))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("plan", "mesh", "micro_batches"),
     [

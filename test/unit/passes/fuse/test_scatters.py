@@ -67,6 +67,7 @@ def scatters(module: ir.Module) -> list[ir.Operation]:
     return [k for k in kernels if k.regions[0].blocks[0].operations[0].operation.name == "kern.scatter_add"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SCATTERS)
 @DTYPES
 def test_scatters(fuse: Any, name: str, dtype: torch.dtype) -> None:
@@ -203,6 +204,7 @@ def test_an_index_out_of_range_is_the_error_that_eager_raises(f: Any, index: lis
     assert isinstance(failed.value.__cause__, IndexOutOfRange)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(COUNT // 2))
 def test_random_scatters(seed: int) -> None:
     """Chains of pointwise ops, gathers and sums at computed indices in random order, each op as a kernel by

@@ -113,6 +113,7 @@ def mutated(draw: st.DrawFn) -> tuple[Schedule, int]:
     return replace(schedule, orders=orders(lists)), schedule.micro_batches
 
 
+@pytest.mark.slow
 @given(mutated())
 @settings(max_examples=500, deadline=None)
 def test_mutations(case: tuple[Schedule, int]) -> None:

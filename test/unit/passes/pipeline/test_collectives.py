@@ -99,6 +99,7 @@ def sound(schedule: Schedule, steps: Steps) -> bool:
     return True
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=400, deadline=None)
 def test_mutations(data: st.DataObject) -> None:

@@ -29,6 +29,7 @@ def test_every_schedule_is_in_the_table() -> None:
     assert list(ROWS) == list(SCHEDULES)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_table(name: str) -> None:
     named = SCHEDULES[name]

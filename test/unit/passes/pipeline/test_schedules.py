@@ -147,6 +147,7 @@ def test_chimera(ranks: int, times: int) -> None:
         assert [sum(action.micro_batch % 2 for action in order) for order in slower.orders] == [ranks] * ranks
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ranks", (4, 8))
 @pytest.mark.parametrize("times", (1, 2, 4))
 def test_waves_make_bubbles_smaller(ranks: int, times: int) -> None:
@@ -192,6 +193,7 @@ def test_what_each_rank_holds() -> None:
     assert simulate(breadth_first(RANKS, 16, 2), two).peak_bytes(two) == [32] * RANKS
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("stages", (1, 2, 4, 8))
 @pytest.mark.parametrize("times", (1, 2, 4))

@@ -25,6 +25,7 @@ MODES: tuple[Mode, ...] = ("blocking", "batched", "buffered", "paired")
 SMALL = [one_f_one_b(3, 4), by_name("zb-v", 6, 4), by_name("chimera", 2, 4), by_name("interleaved", 4, 4)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("stages", (2, 4, 8))
 def test_every_schedule_runs_on_every_transport(name: str, stages: int) -> None:

@@ -99,6 +99,7 @@ def test_odd_layer_is_left_whole(mlp: Callable) -> None:
     assert program.layouts() == {"0.weight": COLUMNS, "2.weight": ROWS, "4.weight": "[*, *]"}
 
 
+@pytest.mark.slow
 def test_attention_and_mlp_blocks(compile_plan: Callable) -> None:
     """q heads a chain that ends in o; k and v follow through the heads. Two reductions a layer each way."""
     program = compile_plan(Blocks(), {"ids": _ids()}, "tensor", MESH, loss=_loss)
@@ -142,6 +143,7 @@ def gpt2(compile_plan: Callable, heads: int, hidden: int = 32) -> Any:
     return compile_plan(GPT2LMHeadModel(config), {"input_ids": _ids(), "labels": _ids()}, "tensor", MESH)
 
 
+@pytest.mark.slow
 def test_gpt2_cuts_its_fused_weights(compile_plan: Callable) -> None:
     """GPT-2 has no ``tp_plan``, and stores weights untransposed. Its fused q, k, v are stored in blocks of
     heads of all three: two reductions a layer each way, as of a model with a weight for each.
@@ -166,6 +168,7 @@ def test_gpt2_cuts_its_fused_weights(compile_plan: Callable) -> None:
     )
 
 
+@pytest.mark.slow
 def test_gpt2_with_heads_that_do_not_divide_cuts_its_mlp(compile_plan: Callable) -> None:
     program = gpt2(compile_plan, 3, 24)
     layers = {f"transformer.h.{i}.mlp.c_fc.weight": ((), ("tensor",)) for i in (0, 1)}
@@ -179,6 +182,7 @@ def _of_rows(program: Any, reduced: tuple[object, ...]) -> dict[str, int]:
     return {phase: count for (phase, *rest), count in program.counts().items() if tuple(rest) == reduced}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("columns", [10, 12, 13])
 def test_columns_need_not_divide(compile_plan: Callable, columns: int) -> None:
     """10 and 13 columns over 4 devices are cut as 12 are, and send the same: one all-reduce of the rows'

@@ -83,6 +83,7 @@ def case(request: pytest.FixtureRequest, compile_plan: Callable[..., Any]) -> tu
     return compile_plan(Applied(work), (image,), PLAN, {"rows": WAYS}, loss=loss), forward, backward
 
 
+@pytest.mark.sampled(2)
 def test_rows_that_are_sent(case: tuple[Any, int, int]) -> None:
     sharded, forward, backward = case
     sent = [sharded.bytes_moved("exchange", "rows", phase) for phase in ("forward", "backward")]

@@ -87,6 +87,7 @@ def test_nothing_is_folded(llama: Callable) -> None:
     assert not [r for r in compiled.remarks if r.name == "NotFolded"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("plan", "mesh", "said"),
     [

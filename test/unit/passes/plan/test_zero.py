@@ -103,6 +103,7 @@ def test_zero_3_where_backward_reads_every_weight(compile_plan: Callable) -> Non
     }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("plan", ["data", "zero1", "zero2", "zero3"])
 @pytest.mark.parametrize("model", MODELS)
 def test_packing_moves_the_same_bytes_in_fewer_collectives(compiled: Callable, model: str, plan: str) -> None:
@@ -121,6 +122,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_gradients_travel_together_in_the_backward(mlp: Callable, optimizer: Callable) -> None:
     """Though the update of SGD is linear, and sums could wait until they meet the weights."""
@@ -147,6 +149,7 @@ def _halved(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size // 2 if d == dim else size for d, size in enumerate(shape))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "optimizer", [torch.optim.AdamW, lambda p: torch.optim.SGD(p, lr=0.1)], ids=["AdamW", "SGD"]
 )
@@ -166,6 +169,7 @@ def test_accumulated_gradients(
     assert program.carried() == Counter(_halved(shape) if cut else shape for shape in shapes)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("plan", "times"), [("zero1", 1), ("zero2", 2)])
 def test_how_often_accumulated_gradients_are_scattered(llama: Callable, plan: str, times: int) -> None:
     """After the loop under ZeRO-1, in each of two iterations under ZeRO-2: the price of the smaller
@@ -219,6 +223,7 @@ def test_zero_over_data_leaves_tensor_cuts_alone(llama: Callable) -> None:
     assert program.report.local_bytes["param"] == ((projections + rest - norms) // 4 + norms // 2) * F32
 
 
+@pytest.mark.slow
 def test_reductions_over_two_axes_are_packed_one_after_the_other(llama: Callable) -> None:
     """A norm's gradient is scattered over data, then reduced over tensor; so are those of all five norms
     together.

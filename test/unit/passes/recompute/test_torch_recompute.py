@@ -94,6 +94,7 @@ def flops_of(program: Compiled, phase: str) -> float:
     return sum(flops(reader.read(op).spec) for op in calls if phase_of(op) == phase)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("recompute", ["full", "selective", ("layers.1", "layers.[34]"), ("*.norm",)])
 def test_equal_to_one_device_under_dropout(recompute: Recompute) -> None:
     step = compiled(recompute)
@@ -101,6 +102,7 @@ def test_equal_to_one_device_under_dropout(recompute: Recompute) -> None:
     assert proof.passed, proof.render()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("recompute", ["full", "selective"])
 def test_state_after_steps_is_the_same_to_the_bit(recompute: Recompute) -> None:
     torch.manual_seed(1)
@@ -111,6 +113,7 @@ def test_state_after_steps_is_the_same_to_the_bit(recompute: Recompute) -> None:
         assert torch.equal(one.full_tensor(), other.full_tensor()), name
 
 
+@pytest.mark.slow
 def test_full_computes_one_forward_of_the_layers_again() -> None:
     none, full = alone("none").compiled, alone("full").compiled
     layers = LAYERS * 2 * (2 * ROWS * WIDTH * 4 * WIDTH)
@@ -121,6 +124,7 @@ def test_full_computes_one_forward_of_the_layers_again() -> None:
     assert flops_of(alone("selective").compiled, "recompute") == 0
 
 
+@pytest.mark.slow
 def test_full_keeps_the_inputs_of_layers() -> None:
     """A layer more costs its input and its parameters at the peak, the backward of the last layer."""
     one_input = ROWS * WIDTH * 4
@@ -151,6 +155,7 @@ PLANS: dict[str, tuple[dict[str, int], str, dict[str, object]]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", PLANS)
 def test_in_every_plan(case: str) -> None:
     mesh, plan, options = PLANS[case]
@@ -167,6 +172,7 @@ def _peaks(step: CompiledStep) -> list[int]:
     return [found.size_bytes for found in step_peaks(step.compiled.program) if isinstance(found, Peak)]
 
 
+@pytest.mark.slow
 def test_each_call_of_a_module_is_one() -> None:
     """Its inputs are kept, of each call; the first call's would make a chain of all of them again."""
     none, full = compiled("none", model=Twice), compiled(["layers.0"], model=Twice)

@@ -72,6 +72,7 @@ PLANS: dict[str, tuple[dict[str, int], str, dict[str, object]]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", PLANS)
 def test_gradients_are_summed_in_f32(case: str) -> None:
     mesh, plan, options = PLANS[case]

@@ -29,6 +29,7 @@ SEARCHERS: dict[str, Searcher] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", SEARCHERS)
 def test_what_is_found_can_be(name: str) -> None:
     found_any = 0

@@ -56,6 +56,7 @@ def pricer(stands: bool) -> Pricer:
     return made
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "candidate",
     [

@@ -36,6 +36,7 @@ def found() -> SearchedPlan:
     return shardc.search_plan(model, optimizer, torch.randn(512, 256), cluster="h100-2")
 
 
+@pytest.mark.slow
 def test_each_point_needs_less_takes_longer_and_compiles(found: SearchedPlan) -> None:
     points = found.front()
     assert len(points) >= 2

@@ -52,6 +52,7 @@ def test_the_same_question_is_answered_at_once(searches: list[str]) -> None:
     assert second.around == first.around
 
 
+@pytest.mark.slow
 def test_another_question_is_searched(searches: list[str]) -> None:
     found()
     found(width=32)

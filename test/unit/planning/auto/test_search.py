@@ -35,6 +35,7 @@ def asked() -> tuple[nn.Module, torch.optim.Optimizer, tuple[Tensor, Tensor]]:
     return model, torch.optim.Adam(model.parameters(), lr=0.01), (torch.randn(16, 64), torch.randn(16, 64))
 
 
+@pytest.mark.slow
 def test_what_is_found_compiles_and_is_right() -> None:
     model, optimizer, batch = asked()
     found = shardc.search_plan(model, optimizer, batch, cluster="h100-2x2")
@@ -48,6 +49,7 @@ def test_what_is_found_compiles_and_is_right() -> None:
     assert step.check().passed
 
 
+@pytest.mark.slow
 def test_parts_of_the_choice_are_fixed() -> None:
     found = shardc.search_plan(*asked(), cluster="h100-2x2", micro_batches=2, recompute="none")
     assert found.options["micro_batches"] == 2
@@ -64,6 +66,7 @@ def hears_interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hears_interrupts")
 def test_an_interrupt_ends_the_search_with_the_best_plan_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     find, asked_for = Pricer.found, []
@@ -91,6 +94,7 @@ def test_a_time_limit_is_kept_and_checked() -> None:
         shardc.search_plan(*asked(), cluster="h100-2x2", search_seconds=0)
 
 
+@pytest.mark.slow
 def test_the_limit_of_a_compile_is_that_of_its_search() -> None:
     options = {"mesh": {"data": 2}, "cluster": "h100", "fuse": False}
     with pytest.raises(NoPlanYet, match="time limit of 1e-06 s"):

@@ -58,6 +58,7 @@ def compiled(kind: type[nn.Module] = Tower, **options: object) -> CompiledStep:
     return shardc.compile_step(model, optimizer, (BATCHES[kind](),), **chosen)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", BATCHES)
 def test_the_step_of_a_cluster_is_that_of_one_device(kind: type[nn.Module]) -> None:
     step = compiled(kind, cluster="h100-2x2")
@@ -79,6 +80,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_cluster, "figures", lambda: figures)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("world", [1, 3])
 def test_processes_that_run_are_the_cluster(
     world: int, measured: None, monkeypatch: pytest.MonkeyPatch
@@ -90,6 +92,7 @@ def test_processes_that_run_are_the_cluster(
     assert step.check().passed
 
 
+@pytest.mark.slow
 def test_of_a_cluster_as_many_devices_as_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     step = compiled(cluster="h100-2x2")
@@ -126,6 +129,7 @@ def test_where_a_mesh_lacks() -> None:
     assert not lacks_mesh({})
 
 
+@pytest.mark.slow
 def test_parts_of_the_choice_are_fixed() -> None:
     step = compiled(cluster="h100-2x2", micro_batches=2, parallelism={"recompute": "none"})
     assert [axis.size for axis in step.compiled.mesh.axes if axis.kind == "time"] == [2]

@@ -50,6 +50,7 @@ def held_text(text: str) -> Json:
     return json.loads(re.findall(r'<script id="data" type="application/json">(.*?)</script>', text, re.S)[0])
 
 
+@pytest.mark.slow
 def test_prices_are_those_of_the_json(pricer: Pricer, price: Price, data: Json) -> None:
     assert data["schema"] == 1 and data["prices"] == prices_json(pricer.question, [price])
     assert held_text(page(pricer.question, [price])) == json.loads(json.dumps(data))

@@ -99,6 +99,7 @@ def test_styles_of_5_23_are_known() -> None:
     assert {*NAMED_STYLES} == {*ALL_PARALLEL_STYLES.keys()}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "name",
     ["llama", "gpt_neox", *(pytest.param(n, marks=pytest.mark.slow) for n in ("mixtral", "qwen3_moe"))],
@@ -112,7 +113,7 @@ def test_tp_plan_as_input(name: str) -> None:
     assert outcome.passed, outcome.render()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_tp_plan_cuts_what_transformers_cuts(name: str, fake_mesh: DeviceMesh) -> None:
     """Its own ``shard_param`` on each parameter of the plan, and ours, cut the same dims."""
@@ -166,6 +167,7 @@ def test_experts_beside_tensors_and_data() -> None:
     assert outcome.passed, outcome.render()
 
 
+@pytest.mark.slow
 def test_pp_plan() -> None:
     """Stages start at layers, and what flows is said."""
     model = make("llama")
@@ -180,6 +182,7 @@ def test_pp_plan() -> None:
     assert outcome.passed, outcome.render()
 
 
+@pytest.mark.slow
 def test_patterns_of_a_models_own_plan_that_match_nothing_are_remarked() -> None:
     """Qwen3-MoE ships rules for dense layers that this model does not have."""
     step = compile_model(make("qwen3_moe"), "tensor", {"tensor": 2})
@@ -230,6 +233,7 @@ def test_refused(name: str) -> None:
         assert text in str(raised.value)
 
 
+@pytest.mark.slow
 def test_unknown_style_that_a_model_ships() -> None:
     """The error gives the line of the model's class."""
     model = Titan()

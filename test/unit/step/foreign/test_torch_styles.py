@@ -57,6 +57,7 @@ def compile_titan(plan: object, mesh: dict[str, int], **options: object) -> Comp
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", PLANS)
 def test_placements_are_those_of_parallelize_module(name: str, two_ranks: DeviceMesh) -> None:
     """Of each parameter, from the same mapping."""
@@ -78,6 +79,7 @@ def _placement(dims: tuple[tuple[str, ...], ...]) -> Placement:
     return Shard(cut[0]) if cut else Replicate()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", PLANS)
 def test_steps_are_equal(name: str) -> None:
     """Losses, gradients and state in f64, to 1e-9."""
@@ -88,6 +90,7 @@ def test_steps_are_equal(name: str) -> None:
     assert bool(entries["input", "0"].refine) == (name == "sequence")
 
 
+@pytest.mark.slow
 def test_sequence_layouts_scatter_and_gather() -> None:
     """``Shard(1)`` is honoured: sums between regions are reduce-scatters, not all-reduces."""
     kinds = {name: _kinds(compile_titan(plan, {"tensor": 2})) for name, plan in PLANS.items()}
@@ -100,6 +103,7 @@ def _kinds(step: CompiledStep) -> set[str]:
     return {kind for kind in ("all_reduce", "all_gather", "reduce_scatter") if f"dist.{kind}" in text}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("terms", "mesh", "options"),

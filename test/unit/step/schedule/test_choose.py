@@ -63,6 +63,7 @@ def named(on: Cluster) -> Iterator[Choice]:
         yield from named_choices(2, MICRO_BATCHES, costs)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("link_bytes_s", [1e12, 1e8, 1e7])
 @pytest.mark.parametrize("part", [1.0, 0.7, 0.4])
 def test_none_that_fits_is_faster(link_bytes_s: float, part: float) -> None:
@@ -108,6 +109,7 @@ def test_the_simulated_step_is_the_plans() -> None:
     assert pipelined_s == pytest.approx(found.timeline.step_s, rel=0.02)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("limit", [None, 1.0e6])
 def test_the_step_is_that_of_one_device(limit: float | None) -> None:
     step = compiled(schedule="auto", cluster=cluster(), memory_limit_bytes=limit, verify=True)

@@ -111,6 +111,7 @@ CONVOLUTIONS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("args", "einsum"), CONVOLUTIONS.values(), ids=CONVOLUTIONS)
 def test_convolution(args: tuple[Any, ...], einsum: str) -> None:
     proof = prove("aten.convolution", args)
@@ -135,6 +136,7 @@ GRADIENTS = {
 MASKS = {"all": (True, True, True), "no input": (False, True, True), "no bias": (True, True, False)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 @pytest.mark.parametrize("case", GRADIENTS)
 def test_convolution_backward(case: str, mask: tuple[bool, bool, bool]) -> None:
@@ -163,6 +165,7 @@ HALOS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
 @pytest.mark.parametrize("setting", HALOS.values(), ids=HALOS)
 def test_halos(setting: tuple[int, int, int, int], transposed: bool) -> None:

@@ -23,6 +23,7 @@ CASES = {
 NAMES = list(product(CASES, (False, True)))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "ring"), NAMES)
 def test_halos_are_the_padding(name: str, ring: bool) -> None:
     weight, bias, *settings = CASES[name]
@@ -30,6 +31,7 @@ def test_halos_are_the_padding(name: str, ring: bool) -> None:
     assert {"y0", "y1"} <= proof.rule.traded and proof.unreached == ()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "ring"), NAMES)
 def test_gradients_of_halos_go_back(name: str, ring: bool) -> None:
     weight, bias, *settings = CASES[name]

@@ -57,6 +57,7 @@ def _pad(kind: str, amounts: tuple[int, ...], image: torch.Tensor) -> None:
         assert list(each.rule.linear) == [{0}]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["reflection", "replication"])
 @pytest.mark.parametrize("case", EDGES)
 def test_edges(kind: str, case: str) -> None:

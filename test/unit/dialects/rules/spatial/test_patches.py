@@ -36,6 +36,7 @@ def _both(image: torch.Tensor, windows: tuple[tuple[int, int], ...]) -> list[Pro
     return [prove("aten.im2col", args, ways=(2, 4)), prove("aten.col2im", back, ways=(2, 4))]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", WINDOWS)
 def test_columns(case: str) -> None:
     windows, rule = WINDOWS[case]

@@ -83,6 +83,7 @@ FREE = ("avg_pool", "max_pool", "upsample_", "_upsample_nearest", "_adaptive_avg
 """What makes each pixel of one side of a whole number of the other side's."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "spatial"), EVERY, ids=[name for name, _ in EVERY])
 def test_every_operator(name: str, spatial: int) -> None:
     proof = prove(f"aten.{name}", CALLS[spatial][name])

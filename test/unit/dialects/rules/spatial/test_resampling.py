@@ -25,6 +25,7 @@ def _both(kind: str, image: torch.Tensor, size: tuple[int, ...], corners: bool =
     return [forward, prove(f"aten.upsample_{kind}_backward", back, ways=(2, 4))]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scale", SCALES)
 def test_rows_are_cut(kind: str, scale: str) -> None:

@@ -150,7 +150,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], int, dict[st
 """Each with its batch, how many calls are copied, and options."""
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_program_is_that_of_a_whole_trace(name: str, both: Callable[..., Any]) -> None:
     make, batch, copies, options = MODELS[name]

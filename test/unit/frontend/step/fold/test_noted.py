@@ -49,6 +49,7 @@ def calls(noted: Sequence[str]) -> list[str]:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("folds", ["1", "0"])
 def test_what_is_noted(folds: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDC_FOLD_LAYERS", folds)

@@ -173,7 +173,7 @@ COPIES: dict[str, tuple[Callable[[], nn.Module], int]] = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", COPIES)
 def test_is_copied(what: str, both: Both) -> None:
     make, count = COPIES[what]
@@ -185,6 +185,7 @@ def test_recurrent_layers(both: Both) -> None:
     assert copies(both, partial(Net, IsRecurrent)) in (0, COPIED)
 
 
+@pytest.mark.slow
 def test_autocast_around_the_model(both: Both) -> None:
     assert copies(both, Net, autocast=torch.bfloat16, clip_grad_norm=1.0) == COPIED
 
@@ -377,12 +378,13 @@ NOT_COPIED: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", NOT_COPIED)
 def test_is_not_copied(what: str, both: Both) -> None:
     assert copies(both, NOT_COPIED[what]) == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("make", [HasHooks, HooksAWeight])
 def test_a_layer_with_hooks_is_traced(make: Callable[[], nn.Module], both: Both) -> None:
     assert copies(both, make) == COPIED - 1
@@ -458,6 +460,7 @@ WRONG: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", WRONG)
 def test_is_traced_again_layer_by_layer(
     what: str, both: Both, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -467,6 +470,7 @@ def test_is_traced_again_layer_by_layer(
     assert "once more, each layer by itself" in caplog.text
 
 
+@pytest.mark.slow
 def test_sizes_that_depend_on_values_are_traced_whole(both: Both) -> None:
     class Selects(Layer):
         def forward(self, x: Tensor) -> Any:

@@ -54,6 +54,7 @@ def test_logsumexp_of_integers() -> None:
     check(CutCall("aten.logsumexp", (sample(4, 16, dtype=torch.int64), (1,), False), (1,)))
 
 
+@pytest.mark.sampled(1)
 @DTYPES
 @pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
 @pytest.mark.parametrize(("shape", "dim"), [((6,), 2), ((16, 6), 1), ((4, 16, 6), 1)], ids=str)
@@ -70,6 +71,7 @@ def test_layer_norm(shape: tuple[int, ...], dim: int, affine: bool, dtype: torch
     check(CutCall("aten.native_layer_norm_backward", given, dims, ways), 512.0)
 
 
+@pytest.mark.sampled(1)
 @DTYPES
 @pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
 @pytest.mark.parametrize(("dim", "ways"), [(2, 8), (3, 2), (1, 8)], ids=["height", "width", "channels"])
@@ -100,6 +102,7 @@ def test_group_norm(dim: int, ways: int, affine: bool, dtype: torch.dtype) -> No
     )
 
 
+@pytest.mark.sampled(1)
 @DTYPES
 @pytest.mark.parametrize("keepdim", [True, False])
 @pytest.mark.parametrize("target", ["max.dim", "min.dim", "argmax", "argmin"])

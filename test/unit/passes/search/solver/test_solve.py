@@ -29,6 +29,7 @@ def test_the_best_of_all_choices_is_found(seeds: range) -> None:
         assert found.bound_s <= least + 1e-9
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seeds", [range(n, n + 50) for n in range(0, GRAPHS, 50)], ids=str)
 def test_bounds_hold_and_memory_is_kept(seeds: range) -> None:
     """Under a bound on memory, and with edges that are paid late, the bound is below all that is possible."""
