@@ -1,4 +1,4 @@
-"""shardc: compiles one PyTorch step for any mesh. Importing this module imports neither torch nor MLIR."""
+"""shardc compiles one PyTorch training step for any mesh. Importing it imports neither torch nor MLIR."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _LAZY = {
     "search_plan": ("shardc.planning.auto.search", "search_plan"),
     "tune": ("shardc.commands.tune", "tune_path"),
 }
-"""Public name -> the module that has it, imported at first use, and its name there."""
+"""Public names, each with its module, which is imported at first use, and its name there."""
 
 
 def __getattr__(name: str) -> object:

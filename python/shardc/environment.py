@@ -1,7 +1,7 @@
 """Environment variables that the compiler reads or sets. ``docs/reference/environment.md`` lists them.
 
-Those that a running step reads are in ``runtime/environment.py``, which travels in artefacts. No other module
-reads or changes ``os.environ``.
+Variables that a running step reads are in ``runtime/environment.py``, which artefacts contain. No other
+module reads or changes ``os.environ``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardc.runtime.environment import changed as changed
 from shardc.runtime.environment import child_environment as child_environment
 
 PYTORCH_CACHE = "TORCHINDUCTOR_CACHE_DIR"
-"""Where PyTorch keeps pickles of its own: a folder of one trace, while a trace that is kept is made."""
+"""PyTorch's folder of pickles, which is replaced by a private folder while a trace is stored."""
 
 
 def _path(name: str, effect: str, otherwise: str, kind: str = "path") -> Variable[Path | None]:
@@ -44,7 +44,7 @@ STEP_CACHE = Variable(
     "0 or 1",
     True,
     {"0": False, "1": True}.__getitem__,
-    "0 compiles each training step anew; 1 loads one whose program was compiled before.",
+    "0 compiles each training step again; 1 loads a program that was compiled before.",
     "1",
 )
 PLAN_CACHE = Variable(
@@ -52,7 +52,7 @@ PLAN_CACHE = Variable(
     "0 or 1",
     True,
     {"0": False, "1": True}.__getitem__,
-    '0 searches each time that `plan="auto"` has no mesh; 1 takes what an equal search found before.',
+    '0 repeats each search for `plan="auto"` without a mesh; 1 reuses the result of an equal search.',
     "1",
 )
 ELASTIC = Variable(

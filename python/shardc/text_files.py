@@ -12,7 +12,7 @@ from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
 
 @contextmanager
 def reading(file: Path | str) -> Iterator[None]:
-    """Raises UnreadableInput where the block cannot read ``file``, or as UTF-8."""
+    """Raise UnreadableInput if the block cannot read ``file`` as UTF-8 text."""
     try:
         yield
     except OSError as error:
@@ -24,21 +24,21 @@ def reading(file: Path | str) -> Iterator[None]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises UnreadableInput."""
+    """Return the text of a file. Raises UnreadableInput."""
     with reading(path):
         return path.read_text(encoding="utf-8")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Raises UnwritableOutput."""
+    """Write a text file. Raises UnwritableOutput."""
     with writing(path):
         path.write_text(text, encoding="utf-8")
 
 
 def check_writable(*paths: Path | None) -> None:
-    """Look before the work whether its files can be written. None stands for no file.
+    """Check before the work that its output files can be written. None stands for no file.
 
-    Raises UnwritableOutput, also where two paths are one.
+    Raises UnwritableOutput, also if two paths are equal.
     """
     given = [path.absolute() for path in paths if path is not None]
     for number, path in enumerate(given):
@@ -59,7 +59,7 @@ def _problem(path: Path) -> str:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raises UnwritableOutput where the block cannot write ``path``."""
+    """Raise UnwritableOutput if the block cannot write ``path``."""
     try:
         yield
     except OSError as error:

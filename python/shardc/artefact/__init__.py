@@ -1,1 +1,1 @@
-"""Artefacts: folders that run without shardc."""
+"""Artefacts: folders that run a compiled step without shardc."""

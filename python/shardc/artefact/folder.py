@@ -110,13 +110,24 @@ def write_artefact(
     state: Mapping[str, Tensor | None] | None = None,
     batches: Sequence[Mapping[str, Tensor]] = (),
 ) -> None:
-    """Write an artefact: all of it, or, if anything fails, nothing.
+    """Write an artefact completely, or leave the disk unchanged if anything fails.
 
-    ``levels`` maps names (``1-global``) to MLIR text. ``program`` is what runs, as Python, which ``manifest``
-    describes, with the ``library`` of its kernels, a file or a folder. ``state`` and ``batches`` hold whole
-    tensors by the names of the program's arguments; entries that are None or on the meta device are left out.
-    An older artefact in ``folder`` is replaced. Raises NotOurFolder if the folder holds anything else,
-    UnwritableOutput if it can't be written.
+    An older artefact in ``folder`` is replaced.
+
+    Args:
+        folder: Folder to write.
+        levels: MLIR text by level name (``1-global``).
+        program: Python source that each rank runs.
+        manifest: Description of ``program``.
+        library: Compiled kernels, as a file or a folder.
+        plan: Content of ``plan.json``.
+        constants: Tensors that the step reads and never changes, by name.
+        state: Whole tensors by argument name. Entries that are None or on the meta device are left out.
+        batches: Example batches, each by argument name.
+
+    Raises:
+        NotOurFolder: The folder holds anything but an artefact.
+        UnwritableOutput: The folder can't be written.
     """
     with _replaced(folder.absolute()) as new:
         _write_program(new, levels, program, manifest, library)
@@ -136,8 +147,9 @@ def write_artefact(
 
 @contextmanager
 def _replaced(folder: Path) -> Iterator[Path]:
-    """A new folder for the block to fill, which then takes the place of ``folder``. The old one goes only
-    when the new one stands. Raises NotOurFolder, UnwritableOutput.
+    """Yield a new folder to fill, and replace ``folder`` with it when the block ends.
+
+    The old folder is removed only after the new one is in place. Raises NotOurFolder, UnwritableOutput.
     """
     check_folder(folder)
     new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{name}") for name in ("new", "old"))
@@ -162,9 +174,9 @@ def _replaced(folder: Path) -> Iterator[Path]:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises NotOurFolder unless ``folder`` is missing, empty, or an artefact with nothing else inside.
+    """Raise NotOurFolder unless ``folder`` is missing, empty, or an artefact with nothing else inside.
 
-    Raises UnwritableOutput if no folder can be made there.
+    Raises UnwritableOutput if the folder can't be created.
     """
     with writing(folder):
         is_taken = folder.is_symlink() or (folder.exists() and not folder.is_dir())
@@ -190,9 +202,10 @@ def check_folder(folder: Path) -> None:
 
 
 def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence[str] = ()) -> Manifest:
-    """The manifest of an artefact, its form and its files checked. Raises BadArtefact.
+    """Return the manifest of an artefact after checking its fields and files. Raises BadArtefact.
 
-    ``model``: the fingerprint that it must have been compiled from. ``unchecked`` files need only be there.
+    ``model``: fingerprint of the model that it must have been compiled from. Files in ``unchecked`` must
+    exist, but their hashes are not compared.
     """
     where = str(folder / check.MANIFEST)
     with _bad_artefact():
@@ -213,8 +226,9 @@ def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence
 
 
 def read_kernels(folder: Path, manifest: Manifest) -> Kernels | None:
-    """The compiled kernels of an artefact that run on the host, None if it has none.
-    Raises BadArtefact where this machine cannot run them.
+    """Load the kernels of an artefact that run on the host; None if it has none.
+
+    Raises BadArtefact if this machine cannot run them.
     """
     with _bad_artefact():
         return None if device_of(manifest) is None else library_of(folder, manifest)
@@ -222,7 +236,7 @@ def read_kernels(folder: Path, manifest: Manifest) -> Kernels | None:
 
 @contextmanager
 def _bad_artefact() -> Iterator[None]:
-    """Raises BadArtefact for a failure of the runtime."""
+    """Turn the runtime's failures into BadArtefact."""
     try:
         yield
     except RuntimeFailure as failure:
@@ -232,7 +246,7 @@ def _bad_artefact() -> Iterator[None]:
 def _write_program(
     new: Path, levels: Mapping[str, str], program: str, manifest: Manifest, library: Path | None
 ) -> None:
-    """The texts of the program, its kernels, and the runtime."""
+    """Write the levels, the program, its kernels and the runtime."""
     (new / "levels").mkdir()
     for level, text in levels.items():
         (new / "levels" / f"{level}.mlir").write_text(text)
@@ -255,7 +269,7 @@ def _write_words(new: Path, name: str, manifest: Manifest) -> None:
 
 
 def _save(path: Path, tensors: Mapping[str, Tensor | None]) -> None:
-    """Tensors as a safetensors file, each with memory of its own, as the format asks."""
+    """Save tensors as a safetensors file. The format forbids shared storage, so aliases are cloned."""
     seen: set[int] = set()
     ready: dict[str, Tensor] = {}
     present = {name: t for name, t in tensors.items() if t is not None and not t.is_meta}

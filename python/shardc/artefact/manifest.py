@@ -1,4 +1,4 @@
-"""The manifest of an artefact: what its program takes and gives, in JSON."""
+"""The manifest of an artefact: a JSON description of its program's arguments and results."""
 
 import hashlib
 import platform
@@ -18,17 +18,17 @@ from shardc.runtime.hyper import is_json, json_value
 from shardc.runtime.torch_private import pytree
 
 Manifest = dict[str, Any]
-"""A manifest, or one of its entries, as JSON has it."""
+"""JSON object: a manifest, or one of its entries."""
 
 
 @dataclass(frozen=True)
 class ManifestFields:
-    """What a manifest holds besides what the rank module says itself.
+    """Fields of a manifest that the rank module itself does not give.
 
     ``model`` is the fingerprint of the level-1 program. ``hyperparameters`` are {name, group, key, index,
     first_step, value}, ``baked`` {group, key, value}. ``batch`` is the tree of :mod:`shardc.runtime.batch`.
-    ``fills`` gives the number that optimizer state without a stored value starts as. ``peak_bytes`` is the
-    most that a rank's tensors are planned to take at once, 0 if that is not known.
+    ``fills`` maps optimizer state that has no stored value to the number that it starts as. ``peak_bytes`` is
+    the planned peak memory of a rank's tensors, 0 if it is not known.
     """
 
     model: str
@@ -42,7 +42,7 @@ class ManifestFields:
 
 
 def fields_of(capture: Capture, optimizer: Optimizer, level1: str, seed: int = 0) -> ManifestFields:
-    """The fields of a captured step whose level-1 text is ``level1``."""
+    """Return the fields for a captured step whose level-1 text is ``level1``."""
     numbers = [{**asdict(h), "value": h.value(optimizer)} for h in capture.hyperparameters]
     baked = [{"group": g, "key": k, "value": json_value(v)} for (g, k), v in capture.baked.items()]
     names = [spec.name for spec in capture.with_role("opt_state")]
@@ -52,12 +52,12 @@ def fields_of(capture: Capture, optimizer: Optimizer, level1: str, seed: int = 0
 
 
 def fingerprint(level1: str) -> str:
-    """What tells one model's program from another's: the SHA-256 of its level-1 text."""
+    """Return the SHA-256 of a level-1 text, which identifies a model's program."""
     return hashlib.sha256(level1.encode()).hexdigest()
 
 
 def is_program(capture: Capture, other: Capture, fields: ManifestFields) -> bool:
-    """Whether ``capture`` is the program of ``other``, whose ``fields`` are given, constants included."""
+    """Return whether ``capture`` has the program and constants of ``other``, whose ``fields`` are given."""
     level1 = capture.module.operation.get_asm(assume_verified=True)
     held, known = capture.constants, other.constants
     same = held.keys() == known.keys() and all(torch.equal(held[name], known[name]) for name in held)
@@ -65,12 +65,12 @@ def is_program(capture: Capture, other: Capture, fields: ManifestFields) -> bool
 
 
 def build_manifest(module: ir.Module, fields: ManifestFields, target: str) -> Manifest:
-    """The manifest of a module of level 3 or 4, for ``target``, without files."""
+    """Return the manifest of a module of level 3 or 4 for ``target``, without the list of files."""
     return manifest_of(describe_program(module), fields, target)
 
 
 def manifest_of(description: Json, fields: ManifestFields, target: str) -> Manifest:
-    """The same for what :func:`describe_program` says of a module."""
+    """Return the manifest of a program that :func:`describe_program` described."""
     program = {**description, "arguments": [dict(entry) for entry in description["arguments"]]}
     for entry in program["arguments"]:
         if entry["name"] in fields.fills:
@@ -96,7 +96,7 @@ def manifest_of(description: Json, fields: ManifestFields, target: str) -> Manif
 
 
 def describe_batch(tree: BatchTree) -> Manifest:
-    """A batch's tree as :mod:`shardc.runtime.batch` reads it."""
+    """Return a batch's tree in the form that :mod:`shardc.runtime.batch` reads."""
     names = iter(tree.names)
     leaves = [
         _Leaf({"constant": tree.constants[i]} if i in tree.constants else {"leaf": next(names)})
@@ -107,13 +107,13 @@ def describe_batch(tree: BatchTree) -> Manifest:
 
 @dataclass
 class _Leaf:
-    """A leaf's description, while it stands in the batch's own containers."""
+    """Placeholder for a leaf's description inside the batch's own containers."""
 
     entry: Manifest
 
 
 def _describe(part: object) -> Manifest:
-    """``part``: a leaf, or a container of some."""
+    """Return the description of a leaf, or of a container and what is inside."""
     if isinstance(part, _Leaf):
         value = part.entry.get("constant")
         return part.entry if is_json(value) else {"repr": repr(value)}

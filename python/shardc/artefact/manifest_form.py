@@ -1,4 +1,4 @@
-"""Whether every entry of a manifest has its fields: a damaged one is named before a rank fails."""
+"""Checks that manifest entries have their fields, so that a damaged one is reported before a rank fails."""
 
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
@@ -21,17 +21,17 @@ ENTRIES: dict[str, Fields] = {
     "baked": {"group": int, "key": str},
     "files": {"size": int, "sha256": str},
 }
-"""What the entries of each list of a manifest hold, and the JSON type of each."""
+"""Fields of the entries in each list of a manifest, with their JSON types."""
 
 TENSORS = ("constants.safetensors", "batches.safetensors")
 FILES = ("program.py", "run.py", "plan.json", "levels/3-rank.mlir", *TENSORS)
 KERNEL_FILES = ("levels/4-kernel.mlir",)
 PIPELINE_FILES = ("levels/3-pipeline.mlir",)
-"""What every artefact has, and one with kernels or a pipeline besides: a change of any must be noticed."""
+"""Files that a manifest must hash: in every artefact, in one with kernels, and in one with a pipeline."""
 
 
 def form_problem(manifest: Manifest) -> str | None:
-    """The first entry that can't be read, in words; None if all can. The manifest's lists must be there."""
+    """Describe the first damaged entry; None if there is none. The manifest must have all of its lists."""
     return next(_problems(manifest), None)
 
 
@@ -106,13 +106,13 @@ def _port_problems(label: str, entry: Manifest) -> Iterator[str]:
 
 
 def _pads(leaf: Leaf) -> bool:
-    """Whether the padded shape is one of whole numbers, none smaller than the shape's."""
+    """Return whether the padded shape has whole numbers, none smaller than the shape's."""
     pairs = zip_longest(leaf.padded, leaf.shape)
     return all(isinstance(p, int) and n is not None and p >= n for p, n in pairs)
 
 
 def _has_parts(leaf: Leaf, parts: Interleaved) -> bool:
-    """Whether the parts are whole numbers of equal blocks, and make up the dim."""
+    """Return whether the parts are multiples of ``ways`` and add up to the dim's size."""
     if not all(isinstance(n, int) and n >= 0 for n in (parts.dim, parts.ways, *parts.sizes)):
         return False
     if parts.ways < 1 or parts.dim >= len(leaf.shape):

@@ -1,1 +1,1 @@
-"""What shardc keeps on disk."""
+"""The cache of compiled code on disk, and temporary folders."""

@@ -1,11 +1,11 @@
-"""What was compiled, on disk: libraries and programs, found by the hash of what they were made from.
+"""Compiled libraries and programs on disk, named by the hash of what they were compiled from.
 
-A file ends with a seal (:func:`shardc.runtime.kernels.library.sealed`), appears in one step, and the least
-recently used go when all are larger than ``$SHARDC_CACHE_BYTES`` (default 2 GiB). A user's files may be in
-the folder: only what has a name of ours (``OUR_NAME``) and our seal inside is counted, and removed.
+A file is written atomically and ends with a seal (:func:`shardc.runtime.kernels.library.sealed`). When all
+files exceed ``$SHARDC_CACHE_BYTES`` (default 2 GiB), the least recently used are removed. The folder may
+also hold a user's files: only files with a name of ours (``OUR_NAME``) and our seal are counted and removed.
 
-Entries are programs that run here. A folder that another user owns or can write to is not used
-(:mod:`shardc.cache.trust`): its place takes a folder of this process's own, and a warning says so once.
+Entries are programs that run in this process. A folder that another user owns or can write to is therefore
+not used (:mod:`shardc.cache.trust`): a folder private to this process replaces it, and shardc warns once.
 """
 
 import os
@@ -26,24 +26,27 @@ from shardc.runtime.kernels.library import SEAL, is_whole, sealed
 from shardc.runtime.report.logs import CACHE
 
 OUR_NAME = re.compile(r"(kernels|triton|graph|trace|choice|cluster|step|plan)-[0-9a-f]{32}\.[a-z]+")
-"""Names of what is kept: a kind, a hash and a suffix. Libraries of any target are `kernels`."""
+"""Names of entries: a kind, a hash and a suffix. Libraries of any target have the kind `kernels`."""
 PART = ".part"
-"""Ends the name of a file that is being written: ``<name>.<8 characters>.part``."""
+"""Suffix of a file that is being written: ``<name>.<8 characters>.part``."""
 _ABANDONED_S = 3600.0
-"""A part that nobody has written to for so long is one of a process that was killed."""
+"""Age at which an unfinished file counts as abandoned by a killed process."""
 _own: list[Scratch] = []
-"""The folder of this process, once it is needed."""
+"""This process's private folder, created when it is first needed."""
 
 
 def find(name: str) -> Path | None:
-    """The whole file ``name``, if there is one; ``keep`` replaces one that was cut off or changed."""
+    """Return the path of the entry ``name`` if it is complete.
+
+    ``keep`` replaces a truncated or changed one.
+    """
     found = read(name)
     return None if found is None else found[0]
 
 
 def read(name: str) -> tuple[Path, bytes] | None:
-    """The same file with its content, as :func:`keep` was given it."""
-    if not OUR_NAME.fullmatch(name):  # an entry names another one: not ../../somewhere/else
+    """Return the entry's path, and its content as :func:`keep` received it."""
+    if not OUR_NAME.fullmatch(name):  # names may come from another entry: reject ../../somewhere/else
         return None
     missed = "not there"
     for folder in _folders():
@@ -56,7 +59,7 @@ def read(name: str) -> tuple[Path, bytes] | None:
             missed = str(error)
             continue
         if is_whole(content):
-            with suppress(OSError):  # of a folder of root's
+            with suppress(OSError):  # the folder may belong to root
                 os.utime(path)
             CACHE.info("%s: hit in %s", name, folder)
             return path, content[: -len(SEAL) - 32]
@@ -66,7 +69,7 @@ def read(name: str) -> tuple[Path, bytes] | None:
 
 
 def discard(name: str) -> None:
-    """Removes the file ``name``, whose content is of no use: what made it makes it again."""
+    """Remove the entry ``name`` because its content is unusable; the caller makes it anew."""
     assert OUR_NAME.fullmatch(name), f"{name!r} is not ours to remove"
     for folder in _folders():
         with suppress(OSError):
@@ -75,9 +78,10 @@ def discard(name: str) -> None:
 
 @contextmanager
 def alone(name: str) -> Iterator[None]:
-    """Lets one process make the file ``name`` while others that want it wait, as the ranks of a step do.
-    If it ends, however it ends, the next one goes on. Where the cache folder cannot be written nobody waits,
-    and each makes its own.
+    """Let one process make the file ``name`` while others that need it wait, such as the ranks of a step.
+
+    When that process ends for any reason, the next one continues. If the cache folder is not writable, no
+    process waits and each makes its own file.
     """
     try:
         folder = trusted_folder()
@@ -97,7 +101,7 @@ def alone(name: str) -> Iterator[None]:
 
 
 def keep(name: str, content: bytes) -> Path:
-    """Writes ``content``, sealed, for every process; where that is not allowed, for this one alone."""
+    """Write ``content``, sealed, for all processes, or for this one alone if the cache folder is unusable."""
     assert OUR_NAME.fullmatch(name), f"{name!r} would never be removed"
     folder = trusted_folder()
     if folder is not None:
@@ -113,7 +117,10 @@ def keep(name: str, content: bytes) -> Path:
 
 
 def _content(path: Path) -> bytes:
-    """What a file holds. Raises OSError for one that another user may have written, and for a link."""
+    """Return a file's content.
+
+    Raises OSError for a link, and for a file that another user may have written.
+    """
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         if not is_own_file(os.fstat(file.fileno())):
             raise PermissionError(f"{path} may have been written by another user")
@@ -134,8 +141,9 @@ def _write(folder: Path, name: str, content: bytes) -> Path:
 
 
 def _prune(folder: Path, newest: Path) -> None:
-    """Removes what killed processes left half written, and the least recently used files of ours beyond the
-    limit. An open library stays usable.
+    """Remove abandoned files, then the least recently used entries until the rest fit the limit.
+
+    A library that a process has open stays usable.
     """
     _remove_abandoned(folder)
     found = _named_as_ours(folder)
@@ -153,7 +161,7 @@ def _prune(folder: Path, newest: Path) -> None:
 
 
 def _named_as_ours(folder: Path) -> list[tuple[int, int, Path]]:
-    """When each file with a name of ours was last used, in ns, its size in bytes, and its path."""
+    """Return the time of last use in ns, the size in bytes and the path of each file with a name of ours."""
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -175,7 +183,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 
 def _has_seal(path: Path) -> bool:
-    """Whether the file ends with a seal (:func:`~shardc.runtime.kernels.library.sealed`); no hash is made."""
+    """Return whether the file ends with a seal, without computing its hash."""
     try:
         with path.open("rb") as file:
             file.seek(-len(SEAL) - 32, os.SEEK_END)
@@ -185,7 +193,7 @@ def _has_seal(path: Path) -> bool:
 
 
 def _folders() -> Iterator[Path]:
-    """Where entries may be: the cache folder, and the one that takes its place, if it has been needed."""
+    """Yield the folders of entries: the cache folder, and this process's own if one was created."""
     folder = trusted_folder()
     if folder is not None:
         yield folder
@@ -193,7 +201,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _own_folder() -> Path:
-    """That of this process, in the place of a cache folder that can't be used."""
+    """Return this process's private folder, which replaces a cache folder that can't be used."""
     if not _own:
         _own.append(scratch())
     return Path(_own[0].name)

@@ -1,4 +1,4 @@
-"""Waiting for another process that makes the same file, and saying so."""
+"""Waits for another process that makes the same file, and logs a long wait."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shardc.environment import RANK
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 2.0
-"""A process that waits longer says for whom."""
+"""Wait in seconds after which a process logs whom it waits for."""
 _LOOK_S = 0.02
 
 
 def wait_for(lock: IO[str], name: str) -> None:
-    """Take the lock of an open file, in which its holder writes who it is.
+    """Take the lock of an open file, in which the holder writes its rank and process id.
 
-    Linux frees the lock of a process that ends. Raises OSError.
+    Linux releases the lock when its process ends. Raises OSError.
     """
     started, is_said = time.monotonic(), False
     while not _taken(lock):
@@ -42,6 +42,6 @@ def _taken(lock: IO[str]) -> bool:
 
 
 def _holder(lock: IO[str]) -> str:
-    """Who holds it, as it wrote itself."""
+    """Return the description that the holder wrote."""
     lock.seek(0)
     return lock.read() or "another process"

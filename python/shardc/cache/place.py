@@ -1,4 +1,4 @@
-"""Where the cache lies, if that is a place that this process may use."""
+"""The cache folder's path, and whether this process may use it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _said: set[Path] = set()
 
 
 def cache_folder() -> Path:
-    """``$SHARDC_CACHE_DIR``, else ``$XDG_CACHE_HOME/shardc``, else ``~/.cache/shardc``."""
+    """Return ``$SHARDC_CACHE_DIR``, else ``$XDG_CACHE_HOME/shardc``, else ``~/.cache/shardc``."""
     return CACHE_DIR.get() or (CACHE_HOME.get() or Path.home() / ".cache") / "shardc"
 
 
 def trusted_folder() -> Path | None:
-    """The cache folder without links; None, which is said once, where others could write to it."""
+    """Return the cache folder with links resolved; None, after one warning, if others could write to it."""
     folder = cache_folder().absolute()
-    with suppress(OSError, RuntimeError):  # a circle of links: it can't be written, which is said then
+    with suppress(OSError, RuntimeError):  # a circle of links: the later write fails and reports it
         folder = folder.resolve()
     problem = problem_of(folder)
     if problem is None:
@@ -32,14 +32,14 @@ def trusted_folder() -> Path | None:
 
 
 def say(folder: Path, message: ShardcError) -> None:
-    """A warning, once for each folder."""
+    """Warn once for each folder."""
     if folder not in _said:
         _said.add(folder)
         warn(type(message).__name__, str(message), KernelCacheWarning, 5)
 
 
 def make(folder: Path) -> None:
-    """The folder, and those above it that are missing, for this user alone. Raises OSError."""
+    """Create the folder and its missing parents with access for this user alone. Raises OSError."""
     for part in reversed([folder, *folder.parents]):
         if not part.exists():
             part.mkdir(mode=0o700, exist_ok=True)

@@ -1,5 +1,7 @@
-"""Folders for the length of a block or of an object. They lie in the cache folder, or, where that is of no
-use, in the system's temporary one; what a killed process left there, the next one removes.
+"""Temporary folders that live as long as a block or an object.
+
+They lie in the cache folder, or in the system's temporary folder if the cache folder is unusable. A later
+process removes folders that a killed process left.
 """
 
 from __future__ import annotations
@@ -16,17 +18,17 @@ from pathlib import Path
 from shardc.cache.place import make, trusted_folder
 
 PREFIX = "scratch-"
-"""Begins the name of a folder: eight characters follow."""
+"""Prefix of a folder's name; eight characters follow."""
 
 
 class Scratch(tempfile.TemporaryDirectory[str]):
-    """A folder that is locked as long as it is needed: nobody takes it for one of a process that is gone."""
+    """Temporary folder with a lock, which tells other processes that its owner is alive."""
 
     def __init__(self, home: Path) -> None:
         with _locked(home, fcntl.LOCK_SH):
             super().__init__(prefix=PREFIX, dir=home)
             self._handle = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY)
-            with suppress(OSError):  # a file system without locks: nobody takes it, and it may stay
+            with suppress(OSError):  # without lock support nobody removes the folder, and it may stay
                 fcntl.flock(self._handle, fcntl.LOCK_EX)
 
     def cleanup(self) -> None:
@@ -37,7 +39,7 @@ class Scratch(tempfile.TemporaryDirectory[str]):
 
 
 def scratch() -> Scratch:
-    """A new folder, which goes with its object, with its ``with`` block, or with this process."""
+    """Return a new folder, which goes with its object, its ``with`` block, or this process."""
     home = _home()
     _sweep(home)
     return Scratch(home)
@@ -57,7 +59,7 @@ def _home() -> Path:
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether a folder with a name that others can guess is this user's alone."""
+    """Return whether a folder with a guessable name belongs to this user alone."""
     with suppress(OSError):
         found = folder.lstat()
         return found.st_uid == os.geteuid() and found.st_mode & 0o77 == 0 and not folder.is_symlink()
@@ -66,7 +68,7 @@ def _is_own(folder: Path) -> bool:
 
 @cache
 def _sweep(home: Path) -> None:
-    """Removes the folders of processes that have ended without doing so; once a process."""
+    """Remove folders of processes that ended without doing so; runs once in a process."""
     with suppress(OSError), _locked(home, fcntl.LOCK_EX | fcntl.LOCK_NB):
         for folder in home.glob(f"{PREFIX}{'?' * 8}"):
             with suppress(OSError), _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -76,7 +78,7 @@ def _sweep(home: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path, how: int) -> Iterator[None]:
-    """A lock of a folder itself. Raises OSError where another process has it and ``how`` does not wait."""
+    """Hold a lock of a folder. Raises OSError if another process has it and ``how`` does not wait."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         if how & fcntl.LOCK_NB:

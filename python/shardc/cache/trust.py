@@ -1,4 +1,4 @@
-"""Whether a folder of programs is the user's own: what lies in it runs in the user's processes."""
+"""Checks that a folder of programs is the user's own, since its files run in the user's processes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = 0
-"""Who may write everything anyway."""
+"""Owner of files that is always trusted: root can write everywhere."""
 
 
 def problem_of(folder: Path) -> str | None:
-    """Why other users could put files into ``folder``, in words; None if only this user and root can.
+    """Describe why other users could put files into ``folder``; None if only this user and root can.
 
-    Looks at the folder and at all above it, of which another user could rename one that is theirs, or that
-    all may write to: OpenSSH's rule for keys. A folder with the sticky bit, as ``/tmp``, lets nobody do so.
-    ``folder`` holds no links (:meth:`pathlib.Path.resolve`); what is not there yet says nothing.
+    Checks the folder and all of its parents, as OpenSSH does for keys: whoever owns or can write to a parent
+    can rename what is in it. The sticky bit, as on ``/tmp``, prevents that. ``folder`` must have its links
+    resolved (:meth:`pathlib.Path.resolve`). Folders that do not exist yet are skipped.
     """
     for part in (folder, *folder.parents):
         try:
@@ -33,18 +33,18 @@ def problem_of(folder: Path) -> str | None:
 
 
 def is_own_file(found: os.stat_result) -> bool:
-    """Whether an open file is one that only this user and root can have written."""
+    """Return whether only this user and root can have written an open file."""
     return stat.S_ISREG(found.st_mode) and found.st_uid in (os.geteuid(), ROOT) and not _is_shared(found)
 
 
 def _is_shared(found: os.stat_result) -> bool:
-    """Whether other users may write to it."""
+    """Return whether other users can write to it."""
     by_group = found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid)
     return bool(by_group or found.st_mode & stat.S_IWOTH)
 
 
 def _is_private(group: int) -> bool:
-    """Whether a group is this user's alone, as distributions make one for each user (and a umask of 002)."""
+    """Return whether a group has this user as its only member, as distributions create it for each user."""
     try:
         user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:

@@ -1,4 +1,4 @@
-"""What everything that is kept on disk depends on: the code that made it."""
+"""Versions of the code that writes cache entries; they are part of every entry's key."""
 
 import hashlib
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @cache
 def code_versions() -> tuple[str, ...]:
-    """PyTorch's version, MLIR's, and the content of all of shardc's own code."""
+    """Return PyTorch's version, MLIR's, and a hash of shardc's own sources."""
     digest = hashlib.sha256()
     for file in sorted(_sources()):
         digest.update(file.read_bytes())

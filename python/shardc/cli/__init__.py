@@ -1,5 +1,4 @@
-"""The command line: ``shardc compile | run | check | explain | schedule | tune | trials | doctor |
-opt``.
+"""The command line ``shardc``: compile, run, check, explain, schedule, tune, trials, doctor, opt and others.
 
 Exit codes: 0 success, 1 a check failed, 2 bad input, 3 an error inside shardc, 130 interrupted.
 """
@@ -26,17 +25,17 @@ INTERNAL_ERROR = 3
 INTERRUPTED = 130
 
 FAKE_TENSORS = "torch._subclasses.fake_tensor"
-"""The logger of what goes wrong while a step is traced. Named here, since importing torch takes a second."""
+"""PyTorch's logger of errors while a step is traced. Written out, since importing torch takes a second."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and gives its exit code. No traceback reaches the user unless ``--debug`` is given."""
+    """Run one command and return its exit code. A traceback is shown only with ``--debug``."""
     from shardc.cli.app import app
     from shardc.cli.options import refuse_old_flags
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
-    # Taken out here, so that it may stand before the command or after it.
+    # Removed here, so that the flag may stand before or after the command.
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         _check_current_folder()
@@ -67,9 +66,9 @@ def _check_current_folder() -> None:
 
 @contextmanager
 def _quiet_torch() -> Iterator[None]:
-    """Keeps torch from logging a traceback of its own of an error that we report in words."""
+    """Keep torch from logging its own traceback for an error that shardc reports."""
     logger, nothing = logging.getLogger(FAKE_TENSORS), logging.Filter("nothing")
-    # A filter and no level: torch sets the levels of its loggers when it is imported.
+    # A filter instead of a level, because torch sets the levels of its loggers when it is imported.
     logger.addFilter(nothing)
     try:
         yield
@@ -79,7 +78,7 @@ def _quiet_torch() -> Iterator[None]:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Says warnings of shardc in a line, without a line of its own source."""
+    """Print shardc's warnings as one line, without the source line that issued them."""
     usual = warnings.formatwarning
 
     def plain(
@@ -104,7 +103,7 @@ def _report(message: str, code: int, debug: bool) -> int:
 
 
 def _internal(error: Exception) -> str:
-    """One line, however long the error's own message is."""
+    """Describe an internal error in one line, however long its own message is."""
     notes = "".join(f" {note}" for note in getattr(error, "__notes__", ()))
     text = (str(error).strip().splitlines() or [""])[0]
     return f"internal error{notes}: {type(error).__name__}: {text} (run with --debug for the traceback)"

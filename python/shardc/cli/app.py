@@ -1,4 +1,4 @@
-"""The application that the commands hang on, and its global options."""
+"""The typer application with its global options; commands are registered here."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback(
     epilog="Start with: shardc compile --help. "
-    "Exit codes: 0 success, 1 a check or a rank failed, 2 bad input, 3 a bug of ours."
+    "Exit codes: 0 success, 1 a check or a rank failed, 2 bad input, 3 a bug in shardc."
 )
 def _global_options(
     version: Annotated[
@@ -54,16 +54,18 @@ app.command("compile", short_help="Compile a training step for a mesh into a fol
 )
 app.command("run", short_help="Train with a compiled folder on processes of this machine.")(run)
 app.command("check", short_help="Prove a compiled folder equal to the single-device program.")(check)
-app.command("explain", short_help="Say where shardings came from, and what the collectives cost.")(explain)
-app.command("doctor", short_help="Say what this machine has and what works.")(doctor)
-app.command("plan", short_help="Say what plans cost on a cluster, before anything runs.")(plan)
+app.command("explain", short_help="Explain where shardings came from, and what the collectives cost.")(
+    explain
+)
+app.command("doctor", short_help="Show what this machine has and what works.")(doctor)
+app.command("plan", short_help="Estimate what plans cost on a cluster; nothing runs.")(plan)
 app.command("profile", short_help="Measure a compiled folder's calls on this machine.")(profile)
-app.command("schedule", short_help="Play a pipeline schedule through, and draw it.")(schedule)
+app.command("schedule", short_help="Simulate a pipeline schedule, and draw it.")(schedule)
 app.command("tune", short_help="Search the tile configurations of a model's kernels.")(tune)
-app.add_typer(trials, name="trials", short_help="Export, import, prune and sum up what tuning measured.")
+app.add_typer(trials, name="trials", short_help="Export, import, prune and sum up measurements of tuning.")
 app.command(
     "opt",
-    short_help="Run passes on MLIR and print what they leave.",
-    # Passes are given as flags, --dist-propagate, which typer does not know: they arrive among the arguments.
+    short_help="Run passes on MLIR and print the result.",
+    # Passes are flags that typer does not know, such as --dist-propagate; they arrive among the arguments.
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
 )(opt)

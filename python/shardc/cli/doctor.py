@@ -8,9 +8,9 @@ PART_FAILED = 1
 
 
 def doctor() -> None:
-    """Say what this machine has and what works: packages, instruction sets, linker, GPUs, caches.
+    """Show what this machine has and what works: packages, instruction sets, linker, GPUs, caches.
 
-    Compiles and writes nothing. Exits with 1 if a part does not work, which its line says.
+    Compiles and writes nothing. Exits with 1 if a part does not work; its line says so.
 
     \b
     Example:

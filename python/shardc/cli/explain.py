@@ -25,13 +25,13 @@ def explain(
         str | None, Argument(help="Part of the name of a parameter or argument; all if not given.")
     ] = None,
     fusion: Annotated[
-        bool, Option("--fusion", help="Say which ops share a kernel, which do not, and why, instead.")
+        bool, Option("--fusion", help="Instead say which ops share a kernel, which do not, and why.")
     ] = False,
     libraries: Libraries = None,
     *,
     given: Mapping[str, object],
 ) -> None:
-    """Say where each sharding came from, which collectives stand where, and how many bytes they move.
+    """Explain where each sharding came from, which collectives run where, and how many bytes they move.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Reads the texts of ``--times``, ``--option`` and ``--pin``."""
+"""Parsers of ``--times``, ``--option`` and ``--pin``."""
 
 from collections.abc import Iterable
 from math import isfinite
@@ -9,7 +9,7 @@ from shardc.diagnostics.tuner import BadPin
 
 
 def parse_times(text: str) -> tuple[float, float, float, float]:
-    """``1,1,0.5,0.1`` as seconds of F, I, W and of sending, 0 if not given. Raises BadTimes."""
+    """Parse ``1,1,0.5,0.1`` as seconds of F, I, W and of sending (default 0). Raises BadTimes."""
     try:
         seconds = [float(part) for part in text.split(",")]
     except ValueError as error:
@@ -23,17 +23,17 @@ def parse_times(text: str) -> tuple[float, float, float, float]:
 
 
 def parse_options(texts: Iterable[str]) -> dict[str, int]:
-    """``slices=2`` as ``{"slices": 2}``. Raises BadOptionText."""
+    """Parse ``slices=2`` as ``{"slices": 2}``. Raises BadOptionText."""
     return _numbers(texts, 0, BadOptionText, "--option")
 
 
 def parse_pins(texts: Iterable[str]) -> dict[str, int]:
-    """``block_k=256`` as ``{"block_k": 256}``. Raises BadPin."""
+    """Parse ``block_k=256`` as ``{"block_k": 256}``. Raises BadPin."""
     return _numbers(texts, 1, BadPin, "--pin")
 
 
 def _numbers(texts: Iterable[str], least: int, error: type[ShardcError], where: str) -> dict[str, int]:
-    """``NAME=NUMBER`` of each text."""
+    """Parse ``NAME=NUMBER`` texts, with numbers of at least ``least``."""
     numbers = {}
     for text in texts:
         name, _, number = (part.strip() for part in text.partition("="))

@@ -34,9 +34,9 @@ def opt(
     *,
     given: Mapping[str, bool],
 ) -> None:
-    """Run passes on MLIR and print what they leave.
+    """Run passes on MLIR and print the result.
 
-    Passes are given as flags, in order, or as one pipeline. Passes of MLIR's own work too.
+    Passes are given as flags, in order, or as one pipeline. MLIR's own passes work, too.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def opt(
 
 
 def _split_arguments(arguments: list[str]) -> tuple[str, list[str]]:
-    """The input file and the passes; ``--canonicalize=max-iterations=3`` is one with an option."""
+    """Split the input file from the passes. ``--canonicalize=max-iterations=3`` is a pass with an option."""
     files = [argument for argument in arguments if argument == STDIN or not argument.startswith("-")]
     if len(files) > 1:
         raise typer.BadParameter(f"give one input file, not {len(files)}: {', '.join(files)}")

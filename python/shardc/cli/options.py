@@ -1,4 +1,4 @@
-"""Flags of commands that follow from the fields of options, and parameters that several commands have."""
+"""Command-line flags derived from the fields of options, and parameters that several commands share."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ Libraries = Annotated[
 
 OLD_SCHEDULE_FLAGS = {"--microbatches": "--micro-batches", "--memory": "--memory-limit"}
 OLD_FLAGS = {flag(old): flag(new) for old, new in OLD_NAMES.items()}
-"""Flags of earlier versions, of ``shardc schedule`` and of others, and those that took their place."""
+"""Flags of earlier versions, of ``shardc schedule`` and of the other commands, and their new names."""
 
 
 def refuse_old_flags(arguments: Sequence[str]) -> None:
-    """Raises OldSpelling. The passes of ``shardc opt`` are flags, too, and none of these."""
+    """Raise OldSpelling for a flag of an earlier version.
+
+    ``shardc opt`` has none: its passes are flags, too.
+    """
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
     old = {"schedule": OLD_SCHEDULE_FLAGS, "opt": {}}.get(command, OLD_FLAGS)
     for argument in arguments:
@@ -41,7 +44,7 @@ def refuse_old_flags(arguments: Sequence[str]) -> None:
 
 
 def read_kernels(given: Mapping[str, object]) -> Kernels:
-    """The options of kernels that a command got as ``given``, checked."""
+    """Return the kernel options among those that a command received, checked."""
     kernels = Given(given, "the command line", ("kernels",)).group("kernels", Kernels)
     kernels.check_step()
     return kernels
@@ -50,10 +53,15 @@ def read_kernels(given: Mapping[str, object]) -> Kernels:
 def with_options(
     *groups: type[Group], only: Sequence[str] = (), optional: Sequence[str] = ()
 ) -> Callable[[Command], Command]:
-    """A command whose flags are its own parameters and the options of ``groups``, or ``only`` some of them.
-    ``optional``: those that a group requires and this command may do without.
+    """Decorate a command so that the options of ``groups`` become flags beside its own parameters.
 
-    It gets those that were given as the mapping ``given``, by name, read and not checked yet.
+    The command receives the options that the user gave as the mapping ``given``, by name. They are parsed,
+    but not checked.
+
+    Args:
+        groups: Option groups to take flags from.
+        only: Names of the options to take. Default: all that have a flag.
+        optional: Options that their group requires but this command does not.
     """
     options = [option for group in groups for option in options_of(group).values()]
     flags = [o for o in options if (o.name in only if only else _has_flag(o))]
@@ -82,7 +90,7 @@ def _derive(command: Command, options: Sequence[Option], optional: Sequence[str]
 
 
 def _parameter(option: Option, is_required: bool) -> inspect.Parameter:
-    """What typer makes an option's flag of."""
+    """Return the parameter from which typer builds an option's flag."""
     names = [flag(option.name), *([f"-{option.about.short}"] if option.about.short else [])]
     if option.type is bool and option.default:
         names = [f"{names[0]}/{flag(f'no-{option.name}')}"]
@@ -103,6 +111,6 @@ def _flag_type(option: Option, is_required: bool) -> object:
 
 
 def _default(default: object) -> str:
-    """A default that is worth a word: a name or a number."""
+    """Return the note on a default; only names and numbers are shown."""
     is_shown = isinstance(default, str | int) and not isinstance(default, bool)
     return f"  [default: {default}]" if is_shown else ""

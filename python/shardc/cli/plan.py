@@ -31,7 +31,7 @@ OPTIONS = (
     "expert_copies",
     "search_seconds",
 )
-"""Options of compile_step that a price depends on."""
+"""Options of compile_step that affect a plan's price."""
 
 
 @with_options(Parallelism, Pipeline, Numerics, only=OPTIONS)
@@ -56,16 +56,23 @@ def plan(
     given: Mapping[str, object],
     mesh: Annotated[
         Texts,
-        Option("--mesh", "-m", metavar="AXIS=SIZE,...", help="A mesh; all of the cluster if none is given."),
+        Option(
+            "--mesh",
+            "-m",
+            metavar="AXIS=SIZE,...",
+            help="A mesh. If none is given, meshes of all of the cluster's devices.",
+        ),
     ] = None,
     plan: Annotated[
         Texts,
         Option(
-            "--plan", "-p", help="A plan; several are compared, and all products of presets if none is given."
+            "--plan", "-p", help="A plan; several are compared. If none is given, all products of presets."
         ),
     ] = None,
     micro_batches: Annotated[Count, Option(min=1, help="Parts of each rank's batch.")] = None,
-    batch: Annotated[Count, Option(min=1, help="Samples of a step; one a device if not given.")] = None,
+    batch: Annotated[
+        Count, Option(min=1, help="Samples of a step. If not given, one for each device.")
+    ] = None,
     length: Annotated[Count, Option(min=1, help="Tokens of a sample.")] = None,
     precision: Annotated[
         Literal["bf16", "mixed", "f32"] | None,
@@ -80,7 +87,8 @@ def plan(
         ),
     ] = None,
     largest: Annotated[
-        Literal["batch", "length"] | None, Option(help="Seek the largest that fits, of the best plan.")
+        Literal["batch", "length"] | None,
+        Option(help="Find the largest batch or length with which the best plan fits."),
     ] = None,
     json: Annotated[File, Option(help="Write the figures as JSON.")] = None,
     html: Annotated[
@@ -98,14 +106,18 @@ def plan(
         Option(
             file_okay=False,
             metavar="FOLDER",
-            help="Write the best plan's predicted step as a Chakra execution trace a distinct rank.",
+            help="Write the best plan's predicted step as Chakra execution traces, one for each distinct "
+            "rank.",
         ),
     ] = None,
     every_layer: Annotated[
-        bool, Option("--every-layer", help="Compile also layers that are equal to others.")
+        bool, Option("--every-layer", help="Also compile layers that equal others.")
     ] = False,
     front: Annotated[
-        bool, Option("--front", help="With --plan auto: the fastest plans for less and less memory.")
+        bool,
+        Option(
+            "--front", help="With --plan auto: also find the fastest plans for smaller and smaller memory."
+        ),
     ] = False,
     sensitivity: Annotated[
         bool,
@@ -119,11 +131,12 @@ def plan(
         Option(
             "--elastic",
             min=1,
-            help="With --plan auto: plans also for up to so many nodes fewer, or devices of a single node.",
+            help="With --plan auto: also plan for up to this many nodes fewer, or devices fewer on a "
+            "single node.",
         ),
     ] = None,
 ) -> None:
-    """Say what plans cost on a cluster: memory, time, what bounds them. Nothing runs; weights are not made.
+    """Estimate what plans cost on a cluster: memory, time, and what limits them. Nothing runs.
 
     \b
     Examples:

@@ -11,13 +11,13 @@ from shardc.runtime.report.progress import work
 def profile(
     folder: Artefact,
     steps: Annotated[int, Option(min=1, help="Training steps whose calls are timed.")] = 15,
-    again: Annotated[bool, Option("--again", help="Measure calls anew that were measured before.")] = False,
+    again: Annotated[bool, Option("--again", help="Repeat measurements that were made before.")] = False,
     libraries: Libraries = None,
 ) -> None:
     """Measure the calls of a compiled folder's program on this machine's CPU, and add up a step's time.
 
     The program trains on all of its processes, which share the cores as they do in shardc run. Figures are
-    kept beside those of shardc tune; calls that are known are not measured again.
+    stored beside those of shardc tune; calls that were measured before are not measured again.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ from shardc.cli.options import Count, File, Libraries, Texts
 from shardc.diagnostics.runtime import NotOfASource
 
 STEPS = 10
-"""Of a folder that is trained, where nobody says how many."""
+"""Default number of training steps of a compiled folder."""
 
 
 def run(
@@ -40,7 +40,7 @@ def run(
     ] = None,
     cluster: Annotated[
         str | None,
-        Option("--cluster", "-c", help="Cluster of the prediction; this machine's processors if not given."),
+        Option("--cluster", "-c", help="Cluster of the prediction. If not given, this machine's processors."),
     ] = None,
     libraries: Libraries = None,
     elastic: Annotated[
@@ -48,14 +48,14 @@ def run(
         Option(
             "--elastic",
             min=1,
-            help="Ranks that a script may lose: it is started again with those that are left.",
+            help="Ranks that a script may lose; it is started again with those that are left.",
         ),
     ] = None,
 ) -> None:
     """Train with a compiled folder on processes of this machine, and print the loss of each step.
 
-    A script runs as it does under torchrun. With --elastic it is started again when a rank is killed, on
-    fewer processes: it loads its last checkpoint, and plan="auto" without a mesh plans for those left.
+    A script runs as it does under torchrun. With --elastic, it is started again on fewer processes when a
+    rank is killed. It loads its last checkpoint, and plan="auto" without a mesh plans for the ranks left.
 
     On a cluster, start the folder's own program with torchrun instead.
 
@@ -82,7 +82,7 @@ def run(
 
 
 def _refuse(source: Path, options: Mapping[str, object], kind: str, other: str) -> None:
-    """Raises NotOfASource for an option that was given, and is of the other kind of source."""
+    """Raise NotOfASource for a given option that applies only to the other kind of source."""
     for name, value in options.items():
         if value:
             shown = f"--{name}" if name != "arguments" else "an argument of a script"

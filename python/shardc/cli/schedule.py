@@ -1,4 +1,4 @@
-"""``shardc schedule``: plays a pipeline schedule through, and draws it."""
+"""``shardc schedule``: simulates a pipeline schedule, and draws it."""
 
 from typing import Annotated
 
@@ -38,7 +38,7 @@ def schedule(
         float | None,
         Option(
             metavar="ACTIVATIONS",
-            help="Activations that a rank may hold, in those of one micro-batch and stage.",
+            help="Activations that a rank may hold, in units of one micro-batch on one stage.",
         ),
     ] = None,
     options: Annotated[
@@ -48,7 +48,9 @@ def schedule(
     csv: Annotated[
         File, Option(help="Write the actions, as torch.distributed.pipelining reads them.")
     ] = None,
-    csv_transfers: Annotated[File, Option(help="The same with sends and receives (compute_comms).")] = None,
+    csv_transfers: Annotated[
+        File, Option(help="Write the actions with sends and receives (compute_comms).")
+    ] = None,
     svg: Annotated[File, Option(help="Write a picture.")] = None,
     html: Annotated[File, Option(help="Write a page with the picture and what is printed here.")] = None,
     trace: Annotated[File, Option(help="Write a trace for Perfetto or chrome://tracing.")] = None,

@@ -1,4 +1,4 @@
-"""``shardc trials``: what tuning remembered, exported, imported, pruned and summed up."""
+"""``shardc trials``: exports, imports, prunes and summarizes the tuning database."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ trials = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 @trials.callback()
 def _trials() -> None:
-    """What shardc tune measured: the tuning database ($SHARDC_TUNING_DB, else beside the cache of kernels).
+    """Manage the measurements of shardc tune ($SHARDC_TUNING_DB, else beside the cache of kernels).
 
     \b
     Examples:
@@ -42,7 +42,7 @@ def import_(
         Argument(exists=True, dir_okay=False, help="File that export wrote, or another tuning database."),
     ],
 ) -> None:
-    """Add trials that are not there yet: all of a file, or none."""
+    """Add the new trials of a file, all or none."""
     from shardc.commands.trials import import_trials
 
     print(import_trials(path))
@@ -52,7 +52,7 @@ def import_(
 def prune(
     keep: Annotated[int, Option(min=1, help="Trials of each kernel to keep, the fastest.")] = 16,
 ) -> None:
-    """Drop what no compile would use: all but the fastest trials of today's code generators."""
+    """Delete trials that no compile would use: all but the fastest of today's code generators."""
     from shardc.commands.trials import prune_trials
 
     print(prune_trials(keep))
@@ -61,14 +61,16 @@ def prune(
 @trials.command("ranges")
 def ranges(
     bound: Annotated[
-        float, Option(min=1.0, help="Time over that with a size's own best that is allowed.")
+        float, Option(min=1.0, help="Allowed ratio of a configuration's time to the best time at that size.")
     ] = 1.05,
-    most: Annotated[Count, Option(min=1, help="Configurations at most, whatever is lost.")] = None,
+    most: Annotated[
+        Count, Option(min=1, help="Maximum number of configurations, even if the bound is exceeded.")
+    ] = None,
     target: Annotated[
-        str | None, Option(help="As the database names it; this machine's CPU if not given.")
+        str | None, Option(help="Target as the database names it. If not given, this machine's CPU.")
     ] = None,
 ) -> None:
-    """Print, of each kernel that was measured at several sizes, the fewest configurations for all of them."""
+    """Print the fewest configurations for each kernel that was measured at several sizes."""
     from shardc.commands.trials import ranges_text
 
     print(ranges_text(bound, most, target))

@@ -29,15 +29,15 @@ def tune(
     strategy: Annotated[
         str, Option(help="evolutionary, analytic (in the order of the estimates), random or exhaustive.")
     ] = "evolutionary",
-    seed: Annotated[int, Option(help="Of the draws: the same one tries the same points.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the random draws; equal seeds try the same points.")] = 0,
     regret: Annotated[
         float,
         Option(
-            min=0.0, max=1.0, help="End when going on is expected to save less than this share of the time."
+            min=0.0, max=1.0, help="Stop when going on is expected to save less than this share of the time."
         ),
     ] = 0.01,
     pin: Annotated[
-        Texts, Option(metavar="NAME=VALUE", help="Keep a parameter of all kernels that have it at a value.")
+        Texts, Option(metavar="NAME=VALUE", help="Fix a parameter at a value in all kernels that have it.")
     ] = None,
     points: Annotated[
         File,
@@ -48,11 +48,9 @@ def tune(
             help="File that pins values, and forbids and adds points.",
         ),
     ] = None,
-    space: Annotated[
-        bool, Option("--space", help="Print what there is to choose from, and try nothing.")
-    ] = False,
+    space: Annotated[bool, Option("--space", help="Print the search spaces, and try nothing.")] = False,
     resume: Annotated[
-        bool, Option(help="Take trials of earlier sessions for known; else try them anew.")
+        bool, Option(help="Reuse trials of earlier sessions instead of repeating them.")
     ] = True,
     plot: Annotated[
         File, Option(dir_okay=False, metavar="SVG", help="Write a picture of the best so far of each kernel.")
@@ -60,10 +58,10 @@ def tune(
     *,
     given: Mapping[str, object],
 ) -> None:
-    """Search the tile configurations of a model's kernels, by measurement here, for an absent GPU by models.
+    """Search tile configurations for a model's kernels, by measurement, or by models if the GPU is absent.
 
-    Every trial is remembered: a search that was interrupted goes on when it is started again, and whatever is
-    compiled afterwards uses the best. Without a budget it ends when going on is not expected to be worth it.
+    Every trial is recorded: an interrupted search continues when it is started again, and later compiles use
+    the best configurations. Without a budget, the search ends when continuing is not expected to pay off.
 
     \b
     Examples:

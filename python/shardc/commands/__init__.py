@@ -1,1 +1,1 @@
-"""What the command line calls."""
+"""The functions behind the commands of the command line."""

@@ -1,4 +1,4 @@
-"""``shardc check``: an artefact proved equal to the single-device program it was made from."""
+"""``shardc check``: compares an artefact with the single-device program that it was compiled from."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ SMALLER = "compile a smaller model of the same family with real weights and a re
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What came of running an artefact's levels.
+    """Result of running an artefact's levels.
 
-    ``ranks`` and ``steps`` say what was run: the rank program at ``level``. ``changed`` says how
-    ``program.py`` differs from what that emits, None if it does not.
+    ``ranks`` and ``steps``: how much of the rank program at ``level`` ran. ``changed`` describes how
+    ``program.py`` differs from the program that ``level`` emits; None if it does not.
     """
 
     proof: Proof
@@ -63,14 +63,20 @@ class CheckReport:
 
 
 def check_artefact(folder: Path, steps: int, libraries: Sequence[str] = ()) -> CheckReport:
-    """Run level 1 and the rank program of an artefact on its stored state and first batch and compare them.
+    """Run level 1 and the rank program of an artefact, on its stored state and first batch, and compare them.
 
-    In the program's own precision its compiled kernels run, in f64 their bodies.
+    In the program's own precision its compiled kernels run; in f64 their level-4 bodies run.
 
-    ``libraries``: modules or files to import first, which register its custom operators. Raises
-    MissingOperator, BadArtefact for a folder that is damaged or has no values to run on, NotTheProgram if the
-    manifest does not describe the rank program, RankProgramBroken if that of a pipeline is not what its
-    schedule says. A changed ``program.py`` is a finding of the report.
+    Args:
+        folder: Folder of the artefact. A changed ``program.py`` is a finding of the report, not an error.
+        steps: Training steps to compare.
+        libraries: Modules or files to import first, which register the program's custom operators.
+
+    Raises:
+        MissingOperator: An operator of the program is not registered.
+        BadArtefact: The folder is damaged or has no values to run on.
+        NotTheProgram: The manifest does not describe the rank program.
+        RankProgramBroken: A pipeline's rank program does not follow its schedule.
     """
     manifest = read_manifest(folder, unchecked=(PROGRAM,))
     register_operators(manifest, libraries, folder)
@@ -109,7 +115,7 @@ def _level(folder: Path, name: str, context: ir.Context) -> ir.Module:
 
 
 def _check_manifest(folder: Path, manifest: Manifest, program: Manifest, level: str) -> None:
-    """Raises NotTheProgram where the manifest and the rank program differ."""
+    """Raise NotTheProgram if the manifest and the rank program differ."""
     for field, expected in program.items():
         problem = _difference(field, manifest[field], expected)
         if problem is not None:
@@ -129,10 +135,10 @@ def _difference(field: str, held: list[Manifest], expected: list[Manifest]) -> s
 
 
 def _changed(path: Path, emitted: str, manifest: Manifest, level: str) -> str | None:
-    """How a program differs from the emitted one: at the first line that does."""
+    """Describe the first difference from the emitted program; None if there is none."""
     expected, found = emitted.splitlines(), path.read_text(errors="replace").splitlines()
     for number, (right, line) in enumerate(zip(expected, found, strict=False), 1):
-        if line not in (right, right.partition("  # ")[0]):  # an older shardc wrote no types behind calls
+        if line not in (right, right.partition("  # ")[0]):  # older versions wrote no types after calls
             said = f"line {number} is {line.strip()!r}, levels/{level}.mlir emits {right.strip()!r}"
             return f"was changed: {said}"
     if len(expected) != len(found):
@@ -143,7 +149,7 @@ def _changed(path: Path, emitted: str, manifest: Manifest, level: str) -> str | 
 
 
 def stored_inputs(folder: Path, manifest: Manifest) -> dict[tuple[str, str], torch.Tensor]:
-    """A tensor for each argument from the artefact's files. Raises BadArtefact if it lacks one."""
+    """Return a tensor for each argument from the artefact's files. Raises BadArtefact if one is missing."""
     stored = _tensors(folder / "constants.safetensors")
     if (folder / "state.safetensors").exists():
         stored |= _tensors(folder / "state.safetensors")

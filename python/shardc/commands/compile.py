@@ -1,4 +1,4 @@
-"""``shardc compile``: from a script to an artefact."""
+"""``shardc compile``: compiles a script to an artefact."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def compile_script(script: Path, out: Path, options: StepOptions) -> Report:
-    """Compile what ``script`` builds and write the folder ``out``; what was done, as a report."""
+    """Compile what ``script`` builds, write the folder ``out`` and return a report."""
     return _compiled(_read(script, out), out, options)
 
 
 def search_and_compile(script: Path, out: Path, given: Mapping[str, object]) -> Report:
-    """:func:`compile_script` with options that have ``plan="auto"`` and no mesh, which a search picks.
+    """Compile a script with ``plan="auto"`` and no mesh: a search picks both.
 
-    Raises what the search does.
+    Raises what the search raises.
     """
     training = _read(script, out)
-    from shardc.planning.auto.without_mesh import search_for  # the compiler, too
+    from shardc.planning.auto.without_mesh import search_for  # late import, for the same reason
 
     t, front_end = training, "the command line"
     with training.asks():
@@ -35,9 +35,9 @@ def search_and_compile(script: Path, out: Path, given: Mapping[str, object]) -> 
 
 
 def _read(script: Path, out: Path) -> Training:
-    """What a script builds, once the folder is known to be writable."""
+    """Return what a script builds, after checking that the folder can be written."""
     training = read_script(script)
-    from shardc.artefact.folder import check_folder  # the compiler: what a script gets wrong is told before
+    from shardc.artefact.folder import check_folder  # late import: errors in the script come first
 
     check_folder(out.absolute())
     return training

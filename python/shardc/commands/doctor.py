@@ -17,12 +17,12 @@ from shardc.runtime.errors import RuntimeFailure
 from shardc.tuner.database.place import database_path
 
 PACKAGES = {"shardc": True, "torch": True, "torch-mlir": True, "triton": False, "transformers": False}
-"""Packages that are looked at, and whether nothing works without them."""
+"""Packages to look for, and whether shardc requires them."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: what was looked at, what was found, and whether shardc can use it."""
+    """One line of the report: what was examined, what was found, and whether shardc can use it."""
 
     name: str
     found: str
@@ -30,7 +30,7 @@ class Finding:
 
 
 def findings() -> list[Finding]:
-    """Everything that is looked at, in the order in which it is printed. Nothing is compiled or written."""
+    """Return all findings in the order of printing. Nothing is compiled or written."""
     packages = [_package(*named) for named in PACKAGES.items()]
     checks = [_kernels(backend) for backend in BACKENDS]
     folder = cache_folder()
@@ -43,7 +43,7 @@ def findings() -> list[Finding]:
 
 
 def render(found: list[Finding]) -> str:
-    """A table with a mark for what does not work."""
+    """Return the findings as a table whose first column marks failures."""
     return "\n".join(table([("ok" if f.works else "no", f.name, f.found) for f in found]))
 
 
@@ -55,7 +55,7 @@ def _package(name: str, is_needed: bool) -> Finding:
 
 
 def _kernels(backend: str) -> Finding:
-    """Whether a backend can make kernels here, and with what."""
+    """Return whether a backend can compile kernels on this machine, and with which tools."""
     name, found = f"kernels of the {backend} backend", backend_class(backend)
     target = found.named(found.names()[0])
     assert target is not None
@@ -67,7 +67,7 @@ def _kernels(backend: str) -> Finding:
 
 
 def _gpus() -> list[Finding]:
-    """Each GPU with its architecture, and CUDA's driver as PyTorch sees it."""
+    """Return each GPU with its architecture and the CUDA version of PyTorch."""
     if not torch.cuda.is_available():
         return [Finding("GPU", f"none that PyTorch {torch.__version__} sees; programs run on the CPU")]
     rows = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
@@ -76,7 +76,7 @@ def _gpus() -> list[Finding]:
 
 
 def _is_writable(folder: str) -> bool:
-    """Whether a folder, or the nearest one above it that is there, can be written."""
+    """Return whether a folder, or its nearest existing parent, is writable."""
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder) or os.sep
     return os.access(folder, os.W_OK)

@@ -1,4 +1,4 @@
-"""``--verify-diagnostics``: the errors that arise must be the ones that comments in the input expect.
+"""``--verify-diagnostics``: the errors that occur must be those that comments in the input expect.
 
     // expected-error@+1 {{part of the message}}
 
@@ -26,7 +26,7 @@ _WHERE = re.compile(r"(?P<file>.*?):(?P<line>\d+)(?::\d+)?")
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """An error or note, expected or found. ``line`` counts from 1 in the input; None is no line of it."""
+    """An expected or found error or note. ``line`` counts from 1; None means outside of the input."""
 
     kind: str
     line: int | None
@@ -40,7 +40,7 @@ class Diagnostic:
 
 
 def expectations(text: str) -> list[Diagnostic]:
-    """What the comments of ``text`` expect. Raises BadExpectation for a comment that can't be read."""
+    """Parse the expectations in the comments of ``text``. Raises BadExpectation for a malformed comment."""
     lines = text.split("\n")
     mentions = [bool(_MENTION.search(line)) for line in lines]
     found = []
@@ -56,14 +56,14 @@ def expectations(text: str) -> list[Diagnostic]:
 
 
 def diagnostics_of(error: ShardcError, source_name: str) -> list[Diagnostic]:
-    """The errors and notes that ``error`` stands for: MLIR's own, all of them, where MLIR is its cause."""
+    """Return the errors and notes of ``error``: all of MLIR's if MLIR is the cause, else the error itself."""
     if isinstance(error.__cause__, ir.MLIRError):
         return [found for info in error.__cause__.error_diagnostics for found in _of_mlir(info)]
     return [Diagnostic("error", _line_of(error.where, source_name), error.render())]
 
 
 def check(expected: list[Diagnostic], found: list[Diagnostic], source_name: str) -> None:
-    """Raises DiagnosticMismatch with every error not expected and every expectation not met."""
+    """Raise DiagnosticMismatch with all unexpected errors and all unmet expectations."""
     missing, unexpected = list(expected), []
     for diagnostic in found:
         met = [one for one in missing if one.is_met_by(diagnostic)]
@@ -78,7 +78,7 @@ def check(expected: list[Diagnostic], found: list[Diagnostic], source_name: str)
 
 
 def _target_line(index: int, place: str | None, mentions: list[bool]) -> int | None:
-    """The 1-based line that an expectation at the 0-based ``index`` speaks of."""
+    """Return the 1-based line that an expectation at the 0-based ``index`` refers to."""
     if place == "unknown":
         return None
     if place in ("above", "below"):

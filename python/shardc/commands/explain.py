@@ -1,4 +1,4 @@
-"""``shardc explain``: where each sharding came from, which collectives stand where, and their bytes."""
+"""``shardc explain``: origins of shardings, and the places and bytes of collectives."""
 
 from __future__ import annotations
 
@@ -32,12 +32,20 @@ from shardc.runtime.kernels.loaders import Kernels
 
 
 def explain(path: Path, what: str | None = None, libraries: Sequence[str] = ()) -> str:
-    """The report of an artefact (or of a level-3 module), then a line per argument and per collective.
+    """Return the report of an artefact or a level-3 module, with a line per argument and per collective.
 
-    Of an artefact for a target with a model of costs also what each kernel is estimated to take, beside the
-    roofline. With ``what`` only the arguments whose name contains it. ``libraries``: modules or files to
-    import first, which register its custom operators. Raises BadArtefact, MalformedMlir, UnreadableInput,
-    NotAnArtefact, MissingOperator, or NameNotFound.
+    If the target has a cost model, the report of an artefact also gives each kernel's estimate beside its
+    roofline.
+
+    Args:
+        path: Folder of an artefact, or an MLIR file of level 3.
+        what: Only arguments whose name contains this text. Default: all arguments and collectives.
+        libraries: Modules or files to import first, which register custom operators.
+
+    Raises:
+        BadArtefact, MalformedMlir, UnreadableInput, NotAnArtefact: The path cannot be read.
+        MissingOperator: An operator of the program is not registered.
+        NameNotFound: No argument's name contains ``what``.
     """
     manifest = read_manifest(path) if path.is_dir() else None
     register_operators(manifest, libraries, path)
@@ -65,7 +73,7 @@ def explain(path: Path, what: str | None = None, libraries: Sequence[str] = ()) 
 
 
 def _library(path: Path, manifest: Manifest | None) -> Kernels | None:
-    """The kernels of an artefact that run on the host; None where they are not for this one."""
+    """Load an artefact's host kernels; None if they do not run on this machine."""
     try:
         return None if manifest is None else read_kernels(path, manifest)
     except BadArtefact:
@@ -83,7 +91,7 @@ def _parsed(path: Path) -> ir.Module:
 
 
 def _plan_texts(path: Path) -> tuple[str, str]:
-    """The plan in words, and the axis of a pipeline's stages or nothing."""
+    """Return the plan as text, and the mesh axis of a pipeline's stages (empty without a pipeline)."""
     try:
         plan = json.loads(path.read_text())
         return str(plan["text"]), str(plan.get("pipeline", ""))
@@ -92,7 +100,7 @@ def _plan_texts(path: Path) -> tuple[str, str]:
 
 
 def _level_problem(module: ir.Module) -> str | None:
-    """Why a module is not at level 3, None if it is."""
+    """Say why a module is not at level 3; None if it is."""
     function = find_function(module)
     if function is None:
         return "it has no function"
@@ -113,7 +121,7 @@ def _arguments(report: Report, what: str, path: Path) -> str:
 
 
 def _nearest(what: str, report: Report) -> list[str]:
-    """Parts of names that look like ``what`` (``q_proj`` for ``q_prj``), else whole names."""
+    """Return parts of names similar to ``what`` (``q_proj`` for ``q_prj``), else whole names."""
     names = [name for _, name, _, _, _ in report.shardings]
     parts = sorted({part for name in names for part in re.split(r"[./]", name)})
     near = difflib.get_close_matches(what, parts, n=3)

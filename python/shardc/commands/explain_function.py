@@ -1,4 +1,4 @@
-"""A function under ``torch.compile`` explained: what is fused in its graphs, and what memory they need."""
+"""Explains a function under ``torch.compile``: what its graphs fuse, and how much memory they need."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from shardc.runtime.torch_private import functorch_config, uncompiled
 
 @dataclass(frozen=True)
 class FusionExplanation:
-    """What shares a kernel in the graphs of one function: the result of :func:`shardc.explain_fusion`.
+    """Fusion in the graphs of one function: the result of :func:`shardc.explain_fusion`.
 
-    Its text is the explanation; ``graphs`` are the reports, each with its phase, ``forward`` or ``backward``.
+    ``str()`` gives the explanation. ``graphs`` are the reports, each with its phase, ``forward`` or
+    ``backward``.
 
     Example:
         >>> found = shardc.explain_fusion(lambda x: (x.exp() + 1).sum(), torch.ones(8, 64))
@@ -37,9 +38,10 @@ class FusionExplanation:
 
 @dataclass(frozen=True)
 class MemoryExplanation:
-    """What memory the graphs of one function need: the result of :func:`shardc.explain_memory`.
+    """Memory of the graphs of one function: the result of :func:`shardc.explain_memory`.
 
-    Its text is the explanation; ``graphs`` are the peaks, each with its phase, ``forward`` or ``backward``.
+    ``str()`` gives the explanation. ``graphs`` are the peaks, each with its phase, ``forward`` or
+    ``backward``.
 
     Example:
         >>> found = shardc.explain_memory(lambda x: (x.exp() + 1).sum(), torch.ones(8, 64))
@@ -61,9 +63,9 @@ Options = Mapping[str, object]
 def explain_fusion(
     function: Callable[..., object], *args: object, options: Options | None = None, **kwargs: object
 ) -> FusionExplanation:
-    """Explain what ``torch.compile(function, backend="shardc")`` fuses when called like this, and why.
+    """Explain what ``torch.compile(function, backend="shardc")`` fuses for these arguments, and why.
 
-    Compiles and calls ``function`` once. The backward graph is there if some result needs gradients.
+    Compiles and calls ``function`` once. The backward graph is included if a result needs gradients.
 
     Args:
         function: A module, or a function of tensors.
@@ -76,8 +78,7 @@ def explain_fusion(
 
     Raises:
         BadArgument: ``function`` cannot be called.
-        BadFusionEdge, FusionRefused: An option cannot be honoured; inside what Dynamo makes of a backend's
-            errors.
+        BadFusionEdge, FusionRefused: An option cannot be honoured. Dynamo wraps these in its own exception.
 
     Example:
         >>> found = shardc.explain_fusion(lambda x: (x.exp() + 1).sum(), torch.ones(8, 64))
@@ -92,7 +93,7 @@ def explain_fusion(
 def explain_memory(
     function: Callable[..., object], *args: object, options: Options | None = None, **kwargs: object
 ) -> MemoryExplanation:
-    """Explain what memory the graphs of ``torch.compile(function, backend="shardc")`` need at most.
+    """Explain the peak memory of the graphs of ``torch.compile(function, backend="shardc")``.
 
     Compiles and calls ``function`` once, as :func:`explain_fusion` does.
 
@@ -124,7 +125,7 @@ def call_compiled(
     kwargs: Mapping[str, object],
     options: Options | None,
 ) -> None:
-    """Compile ``function`` with ``options`` and call it once; its backward, if any, is compiled at once."""
+    """Compile ``function`` with ``options`` and call it once. This also compiles its backward, if any."""
 
     def backend(graph: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         return shardc_backend(graph, example_inputs, options=options)

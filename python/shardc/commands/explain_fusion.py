@@ -1,4 +1,4 @@
-"""``shardc explain --fusion``: what is fused in a module, an artefact or a script, and why."""
+"""``shardc explain --fusion``: what a module, an artefact or a script's step fuses, and why."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from shardc.text_files import read_text
 def explain_path(
     path: Path, forbid: Sequence[str] = (), force: Sequence[str] = (), libraries: Sequence[str] = ()
 ) -> str:
-    """The report of an artefact's level 4, or of what fusing the step in an MLIR file, or a script's on one
-    device, would give.
+    """Return the fusion report of an artefact, an MLIR file, or a script's step on one device.
 
-    With edges to ``forbid`` or ``force`` it is that of fusion under them, after a line that says what they
-    change. An artefact's matmuls stay in kernels, and calls, as they are. ``libraries`` register custom
-    operators. Raises what reading the path raises, MissingOperator, BadFusionEdge, NoSuchFusionEdge,
-    FusionRefused.
+    An artefact is reported as it was compiled. With edges to ``forbid`` or ``force``, the report describes
+    fusion under them, after a line on what they change; matmuls of an artefact stay in kernels or calls as
+    they are. ``libraries`` register custom operators.
+
+    Raises what reading the path raises, MissingOperator, BadFusionEdge, NoSuchFusionEdge, FusionRefused.
     """
     levels = path / "levels"
     manifest = read_manifest(path) if path.is_dir() else None
@@ -68,7 +68,7 @@ def _explained(
 
 
 def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force: Sequence[str]) -> str:
-    """Level 4 says which kernels there are. Why, level 3 says, where fusing it again makes the same ones."""
+    """Report an artefact's fusion. Level 4 gives the kernels; fusing level 3 again gives the reasons."""
     before, after = _unfused(levels), levels / "4-kernel.mlir"
     ranked, fused = read_text(before), read_module(after)
     plain, record = fusion.read_fusion(parse(ranked, before), fused), FusionRecord.read(fused)
@@ -96,7 +96,7 @@ def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force:
 
 
 def _unfused(levels: Path) -> Path:
-    """What level 4 is made of."""
+    """Return the file of the program that was fused to level 4."""
     pipeline = levels / "3-pipeline.mlir"
     return pipeline if pipeline.is_file() else levels / "3-rank.mlir"
 
@@ -108,7 +108,7 @@ def _as_it_is(
     measured: Mapping[str, str],
     region: Region,
 ) -> Verdict:
-    """What was chosen, and what was measured, or is estimated."""
+    """Repeat the compiled choice, with its measurement or the model's estimate as the reason."""
     found = [measured[call] for call in region.calls if call in measured]
     why = found[0] if found else "as it was compiled" if model is None else model(region).why
     return Verdict(not (losses if region.spared_bytes else inside).isdisjoint(region.calls), why)
@@ -120,13 +120,13 @@ def _constraints_text(record: FusionRecord) -> list[str]:
 
 
 def _under(constraints: FusionConstraints, report: FusionReport) -> list[str]:
-    """The report of fusion under constraints. Raises NoSuchFusionEdge."""
+    """Return the report of fusion under constraints. Raises NoSuchFusionEdge."""
     check_matched(constraints)
     return [*([effect(report)] if constraints else []), render(report)]
 
 
 def _script_text(path: Path) -> str:
-    """The step that a script builds, for one device."""
+    """Return the text of a script's step for one device, at level 1."""
     training = read_script(path)
     model, optimizer, batch = training.model, training.optimizer, training.batch
     with training.asks():

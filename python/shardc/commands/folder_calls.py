@@ -1,4 +1,4 @@
-"""The calls of a compiled folder's programs."""
+"""The calls of an artefact's programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardc.runtime.kernels.loaders import loader_of
 
 @dataclass(frozen=True)
 class FolderCalls:
-    """A compiled folder: its mesh, each different program, and what a profile calls kernels."""
+    """Artefact: its mesh, each distinct program, and the kernels' names in a profile."""
 
     path: Path
     mesh: Mesh
@@ -25,7 +25,7 @@ class FolderCalls:
 
     @staticmethod
     def read(path: Path, manifest: Manifest) -> FolderCalls:
-        """Raises BadArtefact, PeakUnknown."""
+        """Read an artefact's programs. Raises BadArtefact, PeakUnknown."""
         level = path / "levels" / "4-kernel.mlir"
         names = kernel_names(read_module(level)) if level.is_file() else {}
         text, library = (path / "program.py").read_text(), read_kernels(path, manifest)
@@ -34,6 +34,6 @@ class FolderCalls:
 
 
 def is_for_cpus(manifest: Manifest) -> bool:
-    """Whether a program runs on CPUs: it has no kernels, or theirs."""
+    """Return whether a program runs on CPUs: it has CPU kernels or none."""
     loader = loader_of(manifest)
     return loader is None or loader.device().type == "cpu"

@@ -12,10 +12,10 @@ from shardc.text_files import read_text
 
 
 def read_module(path: Path) -> ir.Module:
-    """The module in a file, in a context of its own. Raises UnreadableInput, MalformedMlir."""
+    """Parse the module in a file, in a new context. Raises UnreadableInput, MalformedMlir."""
     return parse(read_text(path), path)
 
 
 def parse(text: str, path: Path) -> ir.Module:
-    """The module of a text that is from ``path``, in a context of its own. Raises MalformedMlir."""
+    """Parse a text that was read from ``path``, in a new context. Raises MalformedMlir."""
     return parse_module(Source(str(path), text), new_context())

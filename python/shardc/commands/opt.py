@@ -1,4 +1,4 @@
-"""``shardc opt``: runs passes on MLIR text and prints what they leave, as MLIR's own opt tools do."""
+"""``shardc opt``: runs passes on MLIR text and prints the result, as MLIR's own opt tools do."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ SPLIT_MARKER = "// -----"
 
 
 def run_pipeline(source_text: str, source_name: str, pipeline: str, options: OptOptions) -> str:
-    """What ``pipeline`` leaves of the module ``source_text``, as text; of each part, if it is to be split.
+    """Run ``pipeline`` on the module ``source_text`` and return the resulting text.
 
-    Raises MalformedMlir, UnknownPass and its like, PassFailed, PassBrokeModule, what a pass of ours raises,
-    and DiagnosticMismatch under ``verify_diagnostics``: a part that fails then prints nothing.
+    With ``split_input_file`` each part of the text is processed separately. Under ``verify_diagnostics`` a
+    part with errors prints nothing.
+
+    Raises MalformedMlir, UnknownPass and other errors of the pipeline's text, PassFailed, PassBrokeModule,
+    errors of shardc's passes, and DiagnosticMismatch under ``verify_diagnostics``.
     """
     steps = pipelines.build(pipeline)
     texts = split_input(source_text) if options.split_input_file else [source_text]
@@ -42,7 +45,7 @@ def run_pipeline(source_text: str, source_name: str, pipeline: str, options: Opt
 
 
 def split_input(text: str) -> list[str]:
-    """The parts between ``// -----`` lines, led by empty lines so that line numbers are the file's."""
+    """Split at ``// -----`` lines. Empty lines before each part keep the line numbers of the file."""
     parts: list[list[str]] = [[]]
     for number, line in enumerate(text.split("\n")):
         if line.startswith(SPLIT_MARKER):
@@ -54,7 +57,7 @@ def split_input(text: str) -> list[str]:
 
 def _process(source: Source, steps: Sequence[Pass], options: OptOptions) -> str:
     context = new_context()
-    # Measured: with threads, verifiers written in Python wait for the interpreter's lock for ever.
+    # With threads, verifiers written in Python deadlock on the interpreter's lock (measured).
     context.enable_multithreading(False)
     context.allow_unregistered_dialects = options.allow_unregistered_dialect
     with context:
@@ -63,7 +66,7 @@ def _process(source: Source, steps: Sequence[Pass], options: OptOptions) -> str:
         try:
             pipelines.run(module, steps, verify_each=verify, after_pass=after_pass, source=source)
         except ShardcError as error:
-            # a pass knows only the location in the IR, where MLIR writes "-" for the file
+            # A pass knows only the location in the IR, where MLIR writes "-" for the file.
             if error.where and error.where.startswith(f"{UNNAMED_SOURCE}:"):
                 error.where = source.name + error.where.removeprefix(UNNAMED_SOURCE)
             raise

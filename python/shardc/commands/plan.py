@@ -1,4 +1,4 @@
-"""``shardc plan``: what plans cost on a cluster, before anything runs."""
+"""``shardc plan``: estimated costs of plans on a cluster."""
 
 from __future__ import annotations
 
@@ -40,27 +40,32 @@ from shardc.runtime.report import progress
 from shardc.text_files import write_text
 
 LENGTHS = 128
-"""Lengths that are tried are multiples of this."""
+"""Sequence lengths that are tried are multiples of this."""
 MOST_BATCHES = 1 << 16
-"""Batches are sought up to so many times the least one."""
+"""Largest batch that is tried, as a multiple of the smallest."""
 REMEDIES = ("recompute=selective", "recompute=full", "batch=0.5x", "batch=0.25x", "batch=0.125x")
-"""What is tried for a plan that does not fit, the least change of a training first."""
+"""Changes that are tried on a plan that does not fit, the least intrusive first."""
 PRECISIONS: Mapping[str, tuple[torch.dtype, str | None]] = {
     "bf16": (torch.bfloat16, None),
     "mixed": (torch.float32, "bfloat16"),
     "f32": (torch.float32, None),
 }
-"""Dtype of weights and optimizer state, and of autocast."""
+"""Dtype of weights and optimizer state, and dtype of autocast."""
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What ``shardc plan`` is asked. ``plans``: none for all products of presets. ``meshes``: none for all
-    of the cluster's devices. ``batch``: samples of the global batch, one a device if None. ``largest``:
-    what is sought instead of given, ``batch`` or ``length``. ``every_layer``: compile also layers that are
-    equal to others. ``front``: seek plans that need less memory than the one that a search picked.
-    ``sensitivity``: search again with other links, memory and batches. ``elastic``: also plans for up to so
-    many nodes fewer, or devices of a single node.
+    """Question to ``shardc plan``.
+
+    Attributes:
+        plans: Plans to price; empty for all products of presets.
+        meshes: Meshes to price; empty for meshes of all of the cluster's devices.
+        batch: Samples of the global batch. Default: one per device.
+        largest: Quantity to maximize instead of taking it as given: ``batch`` or ``length``.
+        every_layer: Also compile layers that equal others.
+        front: Also find plans that need less memory than the one that a search picked.
+        sensitivity: Search again with other links, memory and batches.
+        elastic: Also plan for up to so many nodes fewer, or devices fewer on a single node.
     """
 
     source: Path
@@ -85,13 +90,15 @@ class PlanRequest:
 
     @property
     def shows_layers(self) -> bool:
-        """Whether a file is asked for that has each layer in it."""
+        """Return whether an output file shows each layer."""
         return any(file is not None for file in (self.html_file, self.trace_file, self.chakra_folder))
 
 
 def plan(request: PlanRequest) -> str:
-    """The answer in words. Raises errors of ``shardc.diagnostics.planning`` and ``cluster``, and what a
-    compile raises where a single plan is asked about.
+    """Answer the request as text.
+
+    Raises errors of ``shardc.diagnostics.planning`` and ``cluster``, and compile errors if there is a single
+    plan.
     """
     clusters = [cluster_of(name) for name in request.clusters]
     what_if = [read_what_if(text) for text in request.what_if]
@@ -143,7 +150,7 @@ def plan(request: PlanRequest) -> str:
 
 
 class _Asked:
-    """A request with its model read."""
+    """Request with its model loaded."""
 
     def __init__(self, request: PlanRequest, cluster: Cluster) -> None:
         self._request, self._cluster = request, cluster
@@ -152,7 +159,7 @@ class _Asked:
         self._pricer = self._pricer_of(self.question, autocast)
 
     def _pricer_of(self, question: Question, autocast: str | None) -> Pricer:
-        """By the links of the one cluster; where several are compared they share compiles, by bytes."""
+        """Return a pricer whose compiles minimize time on one cluster, or bytes for several."""
         return Pricer(question, autocast, self._cluster if len(self._request.clusters) == 1 else None)
 
     @property
@@ -181,10 +188,10 @@ class _Asked:
         return made, None
 
     def searches(self) -> Searches | None:
-        """What searches meshes, where ``auto`` has none.
+        """Return the searches of a mesh if the plan is ``auto`` without one; None otherwise.
 
-        Raises SearchWithoutCluster, NotSearched, BadArgument, and NothingSearched and ElasticNotSearched for
-        questions to a search.
+        Raises SearchWithoutCluster, NotSearched, BadArgument. Raises NothingSearched or ElasticNotSearched if
+        there is no search but an option needs one.
         """
         request = self._request
         if AUTO not in request.plans or request.meshes:
@@ -199,7 +206,7 @@ class _Asked:
         return self._searches(self._pricer, self._cluster)
 
     def more(self, searches: Searches, answer: Answer) -> Iterator[tuple[str, dict[str, object]]]:
-        """What else is asked of a search, in words and as data. Raises BadClusterSize."""
+        """Yield further results of a search, as text and as data. Raises BadClusterSize."""
         request = self._request
         if request.front:
             front = front_of(searches, searches.picked(answer))
@@ -213,7 +220,7 @@ class _Asked:
             yield "\n".join(fewer_table(fewer)), {"elastic": fewer_json(fewer)}
 
     def _searches_after(self, change: WhatIf) -> Searches:
-        """The same for other links, or for another batch. Raises SizesOfScript, BadWhatIf."""
+        """Return the searches after a change of the links or the batch. Raises SizesOfScript, BadWhatIf."""
         if change.is_of_cluster:
             return self._searches_on(change.cluster(self._cluster))
         question = self._read(change.count(self.batch), self._request.length)
@@ -229,11 +236,11 @@ class _Asked:
         return Searches(pricer, cluster, self._request.micro_batches, recompute, limit_s, **options)
 
     def price(self, candidate: Candidate) -> Priced:
-        """What one plan costs. Raises what a compile raises."""
+        """Price one plan. Raises what a compile raises."""
         return self._priced(self._pricer, candidate, search_seconds=None)
 
     def candidates(self) -> Iterator[Candidate]:
-        """The plans that are asked about. Raises BatchDoesNotDivide where there are none."""
+        """Yield the plans to price. Raises BatchDoesNotDivide if there are none."""
         request, layers = self._request, self.question.layers
         named = [text for text in request.plans if request.meshes or text != AUTO]
         for mesh in request.meshes or (self._meshes(layers) if named or not request.plans else ()):
@@ -253,14 +260,14 @@ class _Asked:
         return found
 
     def _parts(self, mesh: Mapping[str, int], text: str) -> int:
-        """Micro-batches of a plan that does not say how many."""
+        """Return the number of micro-batches for a plan that does not give one."""
         if "pipeline" not in text:
             return 1
         stages = next((n for axis, n in mesh.items() if axis in ("pipe", "pp", "pipeline", "stage")), 1)
         return micro_batches(self.batch // (mesh.get("data", 1)), stages)
 
     def prices(self, candidates: Sequence[Candidate]) -> tuple[list[Priced], list[tuple[Candidate, str]]]:
-        """What plans cost, and why others cannot be. Of a single plan the error is raised."""
+        """Return prices of plans, and why others have none. If all fail, the last error is raised."""
         found: list[Priced] = []
         refused: list[tuple[Candidate, str]] = []
         for number, candidate in enumerate(candidates):
@@ -274,7 +281,7 @@ class _Asked:
         return found, refused
 
     def changed(self, price: Price, change: WhatIf) -> Price:
-        """The same plan's price after a change. A change of the batch takes another compile."""
+        """Return the plan's price after a change. A change of the batch needs another compile."""
         if change.is_of_cluster:
             return price.priced.on(change.cluster(price.cluster))
         candidate, name = price.priced.candidate, change.name
@@ -292,18 +299,18 @@ class _Asked:
         return self._of_size(price, batch, length)
 
     def remedy(self, price: Price) -> str:
-        """Of a plan that does not fit, the first change of REMEDIES with which it does, in words."""
+        """Describe the first change of REMEDIES that makes a plan fit."""
         for text in REMEDIES:
             try:
                 changed = self.changed(price, read_what_if(text))
-            except ShardcError:  # no such change of this model, or of a script
+            except ShardcError:  # this change does not apply to this model, or to a script
                 continue
             if changed.fits:
                 return fitting(changed, text)
         return lacking(price)
 
     def _of_size(self, price: Price, batch: int, length: int | None) -> Price:
-        """The same plan's price for another batch."""
+        """Return the plan's price for another batch."""
         pricer = self._pricer_of(*self._read(batch, length))
         return self._priced(pricer, price.priced.candidate).on(price.cluster)
 
@@ -314,12 +321,12 @@ class _Asked:
         return pricer.price(candidate, whole=self._request.every_layer, **options)
 
     def whole(self, price: Price) -> Price:
-        """The same price with each layer compiled: where each argument lies, and memory over the step."""
+        """Return the price with every layer compiled, for layouts of arguments and memory over the step."""
         candidate = price.priced.candidate
         return self._pricer.price(candidate, whole=True, **(self._request.options or {})).on(price.cluster)
 
     def largest(self, price: Price) -> str:
-        """The largest batch or length with which a plan fits, in words."""
+        """Describe the largest batch or length with which a plan fits."""
         candidate, what = price.priced.candidate, self._request.largest
         step = LENGTHS if what == "length" else prod(candidate.mesh.values()) * candidate.micro_batches
 

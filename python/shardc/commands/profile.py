@@ -1,4 +1,4 @@
-"""``shardc profile``: what the calls of a compiled folder's program take on this machine."""
+"""``shardc profile``: measured times of the calls of an artefact's program."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from shardc.diagnostics.tuner import NotProfiled
 from shardc.tuner.database.profiles import record_profile, record_program
 
 Rounds = list[list[tuple[str, float]]]
-"""Of each step its calls with their seconds."""
+"""For each step, its calls with their seconds."""
 MIDDLE = 3
-"""One of so many steps is averaged, those in the middle by their time."""
+"""Share of steps that are averaged: the third whose times are in the middle."""
 
 
 def profile(folder: Path, steps: int = 15, again: bool = False, libraries: Sequence[str] = ()) -> str:
-    """Measure the calls of a folder's program that were not measured yet, and say what a step takes.
+    """Measure the calls of an artefact's program that were not measured before, and report a step's time.
 
     The program runs ``steps`` steps on all of its processes. ``again`` measures all calls anew. Raises
     BadArtefact, NotProfiled, PeakUnknown, RankFailed.
@@ -51,7 +51,7 @@ def profile(folder: Path, steps: int = 15, again: bool = False, libraries: Seque
 
 
 def _check(folder: Path, manifest: Manifest) -> None:
-    """Raises BadArtefact for kernels of a GPU."""
+    """Raise BadArtefact for GPU kernels."""
     if not is_for_cpus(manifest):
         problem, hint = (
             "its kernels are for a GPU",
@@ -61,7 +61,7 @@ def _check(folder: Path, manifest: Manifest) -> None:
 
 
 def _measure(found: FolderCalls, steps: int, libraries: Sequence[str]) -> dict[str, float]:
-    """Mean seconds of each call, by what a profile calls it."""
+    """Return the mean seconds of each call, by the call's name in a profile."""
     with scratch() as made:
         arguments = ["--steps", str(steps), "--calls", made]
         launch(found.path, found.mesh.world_size, arguments, libraries)
@@ -73,7 +73,7 @@ def _measure(found: FolderCalls, steps: int, libraries: Sequence[str]) -> dict[s
 
 
 def _middle(ranks: Sequence[Rounds]) -> list[tuple[str, float]]:
-    """The calls of those steps that are in the middle by their time: others met something that went by."""
+    """Return the calls of the steps whose times are in the middle, which excludes disturbed steps."""
     count = len(ranks[0])
     took = [sum(s for rank in ranks for _, s in rank[number]) for number in range(count)]
     ordered = sorted(range(count), key=took.__getitem__)

@@ -1,4 +1,4 @@
-"""``shardc run``: an artefact on processes of this machine, started by torchrun."""
+"""``shardc run``: trains with an artefact on processes of this machine, through torchrun."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEEN = "look at what that rank printed above"
 KILLED = "look at the machine's memory first: a killed process is most often one that took too much of it"
 
 SIGNALLED = 128
-"""What shells add to the number of the signal that ended a process."""
+"""Offset that shells add to the number of the signal that ended a process."""
 
 
 def run_artefact(
@@ -41,12 +41,19 @@ def run_artefact(
 ) -> int:
     """Train ``steps`` steps on ``nproc`` processes, which print to this process's output. Returns 0.
 
-    ``options``: ``load``, ``save`` (checkpoint folders), ``batches`` (a safetensors file) and ``trace`` (a
-    file for when what ran in the last step). ``cluster``: whose prediction stands beside it. ``libraries``:
-    modules or files that each process imports first, which register custom operators.
+    Args:
+        folder: Folder of the artefact.
+        nproc: Processes to start; must be the mesh's size.
+        steps: Training steps.
+        options: Paths by name: ``load`` and ``save`` (checkpoint folders), ``batches`` (a safetensors file)
+            and ``trace`` (file for the timeline of the last step).
+        libraries: Modules or files that each process imports first, which register custom operators.
+        cluster: Cluster of the prediction that the trace shows beside the measurement.
 
-    Raises BadArtefact, MeshSizeMismatch, BadCheckpointFolder before anything is started, what finding a
-    cluster does, and RankFailed (RankRefused for bad input) naming the rank that failed first.
+    Raises:
+        BadArtefact, MeshSizeMismatch, BadCheckpointFolder: Before any process starts. So do errors of finding
+            the cluster.
+        RankFailed, RankRefused: Names the rank that failed first; RankRefused is for bad input.
     """
     folder = folder.absolute()
     manifest = read_manifest(folder)
@@ -77,7 +84,7 @@ def run_artefact(
 
 
 def _predicted(manifest: Manifest, nproc: int) -> list[str]:
-    """What ``shardc profile`` said of this program, as arguments; none where it was not asked."""
+    """Return the prediction of ``shardc profile`` as arguments; empty if it was not run."""
     if not database_path().is_file():
         return []
     found = read_program(conditions(nproc), program_hash(manifest))
@@ -87,21 +94,21 @@ def _predicted(manifest: Manifest, nproc: int) -> list[str]:
 
 
 def program_hash(manifest: Manifest) -> str:
-    """What tells the program of a folder from others."""
+    """Return the hash that identifies the program of an artefact."""
     return manifest["files"]["program.py"]["sha256"]
 
 
 def launch(folder: Path, nproc: int, arguments: Sequence[str], libraries: Sequence[str] = ()) -> None:
-    """Start a folder's own program on ``nproc`` processes. Raises RankFailed, RankRefused."""
+    """Start an artefact's own program on ``nproc`` processes. Raises RankFailed, RankRefused."""
     whole = ["--standalone", "--nproc-per-node", str(nproc), str(folder / "run.py"), *arguments]
     for library in libraries:
         whole += ["--import", str(Path(library).absolute()) if library.endswith(".py") else library]
     with changed(rank_environment()), scratch() as logs:
-        _launch(["--log-dir", logs, *whole])  # else torchrun leaves a folder behind, each time
+        _launch(["--log-dir", logs, *whole])  # without --log-dir torchrun leaves a folder behind each time
 
 
 def _check_checkpoints(load: Path | None, save: Path | None) -> None:
-    """Raises BadCheckpointFolder now, rather than after the last step has been trained."""
+    """Raise BadCheckpointFolder before training starts instead of after the last step."""
     from shardc.runtime.checkpoint.folder import find_checkpoint
     from shardc.runtime.errors import BadCheckpoint
 
@@ -133,7 +140,7 @@ def _check_save(save: Path) -> None:
 
 
 def _launch(arguments: list[str]) -> None:
-    """:func:`torchrun`. Raises RankFailed, RankRefused."""
+    """Call :func:`torchrun` and translate its errors to RankFailed and RankRefused."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     try:
@@ -143,10 +150,10 @@ def _launch(arguments: list[str]) -> None:
 
 
 def torchrun(arguments: list[str]) -> None:
-    """torchrun in this process. As a command it would report a failed rank in a traceback only.
+    """Run torchrun in this process; as a command it would report a failed rank only in a traceback.
 
-    Raises KeyboardInterrupt for Ctrl-C, SystemExit for another signal, once the ranks have ended, and
-    ChildFailedError for ranks that failed.
+    Raises KeyboardInterrupt for Ctrl-C and SystemExit for another signal, after the ranks have ended. Raises
+    ChildFailedError if ranks failed.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -162,7 +169,7 @@ def torchrun(arguments: list[str]) -> None:
 
 
 def failure_of(error: ChildFailedError) -> RankFailed:
-    """The error of ours that names the rank that failed first."""
+    """Return shardc's error for the rank that failed first."""
     rank, failure = error.get_first_failure()
     refused = failure.exitcode == RankRefused.exit_code
     return (RankRefused if refused else RankFailed)(rank=rank, **_describe(failure.exitcode))
@@ -176,12 +183,14 @@ def _describe(exit_code: int) -> dict[str, str]:
 
 
 def rank_environment() -> dict[str, str | None]:
-    """The environment of the ranks: nothing of ours on the path, one thread each where they share a CPU, and
-    whom they end with.
+    """Return changes to the ranks' environment.
+
+    They clear the import path, give ranks that share a CPU one thread each, and name the process with which
+    the ranks must end.
     """
     import torch
 
     threads = OMP_NUM_THREADS.text() or (None if torch.cuda.is_available() else "1")
-    # PyTorch's profiler says when it starts, and that it met memory that was there before
+    # Silence PyTorch's profiler, which reports its start and memory allocated before it.
     quiet = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     return {**quiet, "PYTHONPATH": None, OMP_NUM_THREADS.name: threads, LAUNCHER.name: str(os.getpid())}

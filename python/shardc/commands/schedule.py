@@ -1,4 +1,4 @@
-"""A pipeline schedule by name or from a file, checked and played through: what ``shardc schedule`` shows."""
+"""``shardc schedule``: checks a pipeline schedule, by name or from a file, and simulates it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardc.report.played_schedule import PlayedSchedule
 from shardc.text_files import read_text
 
 Times = tuple[float, float, float, float]
-"""Seconds of a stage's F, I, W, and of sending what it makes."""
+"""Seconds of a stage's F, I and W, and of sending its result."""
 
 
 def play_schedule(
@@ -40,15 +40,24 @@ def play_schedule(
     overlap: bool = True,
     ranks_per_node: int | None = None,
 ) -> PlayedSchedule:
-    """Check a schedule and play it through.
+    """Check a schedule and simulate it.
 
-    ``name``: of a schedule, or a CSV file of one. ``times_s``: of each stage, or one for all; F, I and W
-    are those of ``measured``, if there is a run. ``memory_limit_bytes``: what a rank may hold of activations,
-    of which a stage keeps 1 for each micro-batch. ``ranks_per_node``: ranks that share the link which leaves
-    their node; without it each transfer has one to itself.
+    Args:
+        name: Name of a schedule, or a CSV file of one.
+        stages: Stages of the model.
+        micro_batches: Micro-batches of a step.
+        ranks: Ranks. Default: the most that the schedule can use.
+        times_s: Times of each stage, or of all stages, in seconds.
+        measured: Timeline of a run, whose F, I and W replace those of ``times_s``. Default: none.
+        memory_limit_bytes: Activations that a rank may hold, where one stage keeps 1 per micro-batch. It
+            limits the search of ``auto``. Default: no limit.
+        options: Options of the schedule, by name.
+        overlap: Whether ranks compute while they send.
+        ranks_per_node: Ranks that share the link which leaves their node. Default: each transfer has its own
+            link.
 
-    Raises the errors of :func:`by_name`, of the checkers, UnreadableInput, WrongStages, BadTimes
-    and NotMeasured.
+    Raises the errors of :func:`by_name` and of the checkers, UnreadableInput, WrongStages, BadTimes and
+    NotMeasured.
     """
     if len(times_s) not in (1, stages):
         given = f"{len(times_s)} stages' are given, of {stages}"
@@ -90,7 +99,7 @@ def _refused(made: Schedule, steps: Steps) -> dict[Mode, BadTransfers]:
 
 
 def schedule_list() -> str:
-    """Every schedule by name, with what it takes."""
+    """List all schedules with their requirements."""
     rows = [(n.name, n.says, n.takes, n.needs_of_any) for n in SCHEDULES.values()]
     auto = (AUTO, "the best that is found for given times and memory", "as many stages on each rank", "")
     return "\n".join(line[2:] for line in table([*rows, auto]))

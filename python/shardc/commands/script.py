@@ -1,7 +1,7 @@
-"""Scripts that say what to compile: a Python file with ``build()``.
+"""Scripts with a function ``build()`` that returns what to compile.
 
-What a script gets wrong is told before the compiler is imported: this file imports torch alone, which the
-script does, too.
+Errors in a script are reported before the compiler is imported. This file therefore imports torch alone, as
+the script does anyway.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Training:
-    """What a script's ``build()`` returns, the line that defines ``build``, and the script."""
+    """Values that a script's ``build()`` returned, the line that defines ``build``, and the script's path."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -42,14 +42,14 @@ class Training:
     path: Path = Path()
 
     def asks(self) -> AbstractContextManager[None]:
-        """Traces inside were asked for by ``build``: errors that no line of the user's raised name it."""
+        """Attribute traces inside the block to ``build``, for errors without another line of the user's."""
         from shardc.frontend.importing.recorder import called_from  # a part of the compiler
 
         return called_from(str(self.path), self.line)
 
     def compile(self, options: StepOptions) -> CompiledStep:
-        """The compiled step. Raises as :func:`~shardc.step.compile_step.compile_step` does."""
-        from shardc.step.compile_step import compile_with  # the compiler: what is wrong was told before
+        """Compile the step. Raises as :func:`~shardc.step.compile_step.compile_step` does."""
+        from shardc.step.compile_step import compile_with  # late import: errors in the script come first
 
         with self.asks():
             return compile_with(self.model, self.optimizer, self.batch, options, self.loss)
@@ -58,7 +58,7 @@ class Training:
 def read_script(path: Path) -> Training:
     """Run a script and call its ``build()``.
 
-    Raises BadScript where it does not give a model, optimizer and batch, ScriptFailed where its code raises.
+    Raises BadScript if it does not return a model, optimizer and batch, ScriptFailed if its code raises.
     """
     build = getattr(_load(path), "build", None)
     if not callable(build):
@@ -77,7 +77,7 @@ def read_script(path: Path) -> Training:
 
 
 def _asks_for(build: Callable[..., object]) -> str:
-    """What is wrong with how ``build`` is defined; empty if it can be called."""
+    """Describe a wrong definition of ``build``; empty if it can be called."""
     if isinstance(build, type):
         return f"defines build as the class {build.__name__}, not as a function"
     try:
@@ -88,7 +88,7 @@ def _asks_for(build: Callable[..., object]) -> str:
 
 
 def _problem_of(made: object) -> str:
-    """What is wrong with what ``build()`` returned, in words; empty if it will do."""
+    """Describe what is wrong with the value of ``build()``; empty if it is valid."""
     if not isinstance(made, tuple | list):
         return f"that returns {_article(made)}, not 3 or 4 values"
     expected = [name for name, _, _ in PARTS]
@@ -111,7 +111,7 @@ def _problem_of(made: object) -> str:
 
 
 def _in_order(made: Sequence[object]) -> list[str]:
-    """What each value is by its type, as a name of PARTS; ``batch`` is what is nothing else."""
+    """Classify each value by its type as a name of PARTS; ``batch`` is the default."""
     kinds = ((torch.nn.Module, "model"), (torch.optim.Optimizer, "optimizer"))
     names: list[str] = []
     for part in made:
@@ -127,7 +127,7 @@ PARTS: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     ("batch", lambda part: part is not None, "a mapping, tuple or list of tensors"),
     ("loss", lambda part: part is None or callable(part), "a function of the model's output and the batch"),
 )
-"""What ``build()`` returns, in order: a name, whether a value will do, what it should be in words."""
+"""Parts of the value of ``build()``, in order: name, predicate of valid values, and description."""
 
 
 def _article(value: object) -> str:
@@ -147,12 +147,12 @@ def _load(path: Path) -> ModuleType:
         _guard(lambda: loader.exec_module(module), path)
         return module
     finally:
-        if folder in sys.path:  # the script may have taken it away
+        if folder in sys.path:  # the script may have removed it
             sys.path.remove(folder)
 
 
 def _guard(work: Callable[[], T], path: Path) -> T:
-    """Run the user's code; what it raises becomes an error that names the user's line."""
+    """Run the user's code; an exception becomes an error that names the user's line."""
     try:
         return work()
     except ShardcError:
@@ -167,7 +167,7 @@ def _guard(work: Callable[[], T], path: Path) -> T:
 
 
 def _raised_at(error: BaseException, path: Path) -> str:
-    """``file:line`` of the innermost line of the script that an error went through."""
+    """Return ``file:line`` of the innermost line of the script that an error passed through."""
     frames = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename == str(path)]
     line = lines[-1] if lines else None

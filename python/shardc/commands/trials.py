@@ -1,4 +1,4 @@
-"""``shardc trials``: this machine's tuning database, to and from files, smaller, and summed up."""
+"""``shardc trials``: exports, imports, prunes and summarizes this machine's tuning database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from shardc.tuner.task_tuning import local_tuning
 
 
 def export_trials(path: Path, best: bool = False) -> str:
-    """All trials, or the best of each kernel, as JSON lines; says how many. Raises UnwritableOutput."""
+    """Write all trials, or the best of each kernel, as JSON lines and report how many.
+
+    Raises UnwritableOutput.
+    """
     check_writable(path)
     with open_database() as database, writing(path):
         count = exchange.export_trials(database, path, best)
@@ -24,7 +27,7 @@ def export_trials(path: Path, best: bool = False) -> str:
 
 
 def import_trials(path: Path) -> str:
-    """Add those of an export, or of another database, which is left as it is where it is damaged.
+    """Add the trials of an export or of another database; a damaged database is not modified.
 
     Raises UnreadableInput, NotATuningExport, TuningDatabaseNewer.
     """
@@ -50,7 +53,7 @@ def _other(path: Path) -> Database:
 
 
 def prune_trials(keep: int) -> str:
-    """Drop all but the ``keep`` best of each kernel; says how many."""
+    """Delete all but the ``keep`` best trials of each kernel and report how many."""
     with open_database() as database:
         count = exchange.prune(database, keep)
     left = f"of each kernel the {keep} best of today's code generators are left"
@@ -58,7 +61,7 @@ def prune_trials(keep: int) -> str:
 
 
 def ranges_text(bound: float, most: int | None, target: str | None = None) -> str:
-    """For each kernel measured at several sizes, the fewest configurations for all, and the worst loss."""
+    """Report the fewest configurations for each kernel measured at several sizes, and the largest loss."""
     with open_database() as database:
         found = ranges(database, target or local_tuning().task_target, bound, most)
     return "\n\n".join(map(_range, found)) if found else "no kernel was measured at several sizes"

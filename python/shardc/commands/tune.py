@@ -1,4 +1,4 @@
-"""``shardc tune``: the kernels of a script's step, or of an artefact, and a session over them."""
+"""``shardc tune``: tunes the kernels of a script's step or of an artefact."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ OnRound = Callable[[Round], None]
 
 @dataclass(frozen=True)
 class Search:
-    """How a session goes: ``strategy``, ``seed``, and whether it may ``resume`` from earlier trials."""
+    """Settings of a search: ``strategy``, ``seed``, and whether to ``resume`` from earlier trials."""
 
     strategy: str = "evolutionary"
     seed: int = 0
@@ -70,33 +70,32 @@ def tune_path(
     matmuls: str = "auto",
     on_round: OnRound | None = None,
 ) -> SessionResult:
-    """Search tile configurations for the kernels of a training step, and remember every trial.
+    """Search tile configurations for the kernels of a training step, and record every trial.
 
-    Whatever is compiled afterwards uses the best. A session that was interrupted goes on when it is called
-    again.
+    Later compiles use the best configurations. An interrupted session continues at the next call.
 
     Args:
         path: A script with ``build()``, whose step is tuned on one device; an artefact; or a level-4 MLIR
             file.
-        target: What kernels are for, such as ``"sm_90"``. A GPU need not be here: what cannot be run is
-            compiled, and ranked by models. Default: the artefact's target, or this machine.
+        target: Target of the kernels, such as ``"sm_90"``. A GPU need not be present: kernels that cannot run
+            here are compiled, and ranked by models. Default: the artefact's target, or this machine.
         trials: The most points that the session tries, over all kernels. Default: no limit.
-        seconds: The most seconds that it takes. Default: no limit.
+        seconds: The most seconds that the session takes. Default: no limit.
         regret: The session ends when further trials are expected to save less than this share of the
             kernels' time, from 0 to 1.
         search: Strategy, seed, and whether trials of earlier sessions count.
         constraints: Points to pin, forbid and add.
-        matmuls: ``"auto"``, ``"extern"`` or ``"generated"``, as :class:`shardc.Kernels` has it.
-        on_round: Called with each round of trials as it ends. Default: nothing is called.
+        matmuls: ``"auto"``, ``"extern"`` or ``"generated"``, as in :class:`shardc.Kernels`.
+        on_round: Called after each round of trials. Default: nothing is called.
 
     Returns:
-        What each kernel's best configuration is, and how the session ended.
+        Each kernel's best configuration, and how the session ended.
 
     Raises:
         BadScript, ScriptFailed, NotAnArtefact: The path cannot be read.
         UnknownTarget, UnknownStrategy, TritonMissing: An option cannot be honoured.
         NothingToTune: There are no kernels.
-        TuningInterrupted: The user ended the session; its ``result`` is what was found until then.
+        TuningInterrupted: The user ended the session. Its ``result`` holds what was found until then.
 
     Example:
         >>> found = shardc.tune("train.py", trials=0)  # the models' choice, without a trial
@@ -119,7 +118,7 @@ def tune_found(
     constraints: Constraints = NO_CONSTRAINTS,
     on_round: OnRound | None = None,
 ) -> SessionResult:
-    """The same for kernels that were found, on this machine and with its database."""
+    """Tune ``jobs`` on this machine, with its database."""
     with open_database() as database, Measurer() as measurer:
         return tune_jobs(jobs, database, measurer, budget, search, constraints, on_round)
 
@@ -133,7 +132,7 @@ def tune_jobs(
     constraints: Constraints = NO_CONSTRAINTS,
     on_round: OnRound | None = None,
 ) -> SessionResult:
-    """A session over ``jobs``, ranked by boosted trees. Raises UnknownConstraint."""
+    """Run a session over ``jobs`` whose candidates boosted trees rank. Raises UnknownConstraint."""
     session = Session(
         database if search.resume else _Anew(database),
         measurer,
@@ -149,13 +148,13 @@ def tune_jobs(
 
 
 def _shipped(task: Task) -> list[Point]:
-    """What comes with shardc for a kernel, or for one of near sizes."""
+    """Return the configuration that shardc ships for a kernel, or for one of similar sizes."""
     found = best_shipped(task)
     return [found.point] if found else []
 
 
 def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> list[Job]:
-    """The kernels of ``path`` and how often a step calls each. Raises as :func:`tune_path` does."""
+    """Return the kernels of ``path`` with the number of calls per step. Raises as :func:`tune_path` does."""
     manifest = read_manifest(path) if path.is_dir() else None
     if manifest is not None and not manifest["kernels"]:
         raise NothingToTune(path=path, where=str(path))
@@ -173,8 +172,9 @@ def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> lis
 def jobs_of_function(
     function: Callable[..., object], *args: object, options: Options | None = None, **kwargs: object
 ) -> list[Job]:
-    """The kernels that ``torch.compile(function, backend="shardc", options=options)`` makes when it is called
-    with these arguments: of forward, and of backward where a result needs gradients.
+    """Return the kernels that ``torch.compile(function, backend="shardc")`` makes for these arguments.
+
+    Kernels of the backward are included if a result needs gradients.
     """
     with collect_modules() as modules, collect_lost() as lost:
         call_compiled(function, args, kwargs, options)
@@ -182,11 +182,11 @@ def jobs_of_function(
 
 
 def _jobs(modules: Sequence[ir.Module], lost: Iterable[Lost], target: Target | None = None) -> list[Job]:
-    """The kernels of modules, then those that would stand for calls of libraries if they were faster."""
+    """Return the kernels of modules, then kernels that would replace library calls if they were faster."""
     jobs: dict[Task, Job] = {}
     for module in modules:
         for task, kernels in kernels_of(module, target).items():
-            # the size of a call, over that of the task
+            # ratio of a call's size to the task's
             sizes = [element_count(k) / SIZE if FLAT in k.attributes else 1.0 for k in kernels]
             before = jobs.get(task, Job(task, 0))
             calls = before.calls + len(kernels)
@@ -198,7 +198,7 @@ def _jobs(modules: Sequence[ir.Module], lost: Iterable[Lost], target: Target | N
 
 
 def constraints_of(pins: Mapping[str, int], file: Path | None = None) -> Constraints:
-    """Those of a JSON file, if there is one, and pins, which come last.
+    """Return the constraints of a JSON file, if given, overridden by ``pins``.
 
     Raises UnreadableInput, MalformedConstraints, UnknownConstraint.
     """
@@ -209,8 +209,9 @@ def constraints_of(pins: Mapping[str, int], file: Path | None = None) -> Constra
 def constrained_spaces(
     jobs: Sequence[Job], constraints: Constraints = NO_CONSTRAINTS
 ) -> Callable[[Task], Space]:
-    """The space of each task under what a user pins, forbids and adds. Raises UnknownConstraint; what it
-    gives raises EmptySpace, KernelNotSupported.
+    """Return a function that gives each task's space under the user's constraints. Raises UnknownConstraint.
+
+    The function raises EmptySpace, KernelNotSupported.
     """
     if constraints != NO_CONSTRAINTS:
         check_names(constraints, [space for job in jobs if (space := _known_space(job.task)) is not None])
@@ -228,7 +229,7 @@ _space = cache(space_of)
 
 
 def _module(path: Path, target: Target, matmuls: str) -> ir.Module:
-    """The program of level 4."""
+    """Return the program at level 4."""
     if path.suffix != ".py":
         return read_module(path / "levels" / "4-kernel.mlir" if path.is_dir() else path)
     target.check()
@@ -238,7 +239,7 @@ def _module(path: Path, target: Target, matmuls: str) -> ir.Module:
 
 @dataclass
 class _Anew:
-    """A database in which nothing is found that was there before this session."""
+    """Database that hides trials from before this session."""
 
     database: Remembers
     recorded: dict[str, list[Trial]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Says which call of a user's MLIR cannot be, after a pass failed on it."""
+"""Finds the invalid call in a user's MLIR after a pass failed on it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shardc.passes.partition.local_call import infer_types
 
 
 def wrong_call(module: ir.Module, source: Source) -> WrongCall | None:
-    """The first call, of ATen or of ours, that PyTorch refuses or gives other shapes; None if none is."""
+    """Return the first call that PyTorch rejects or gives other shapes; None if all are valid."""
     reader = CallReader()
     for op in inner_ops(module.operation):
         if not _is_known(op):
             continue
         try:
             problem = _problem(reader.read(op))
-        except (TypeError, UnknownOperator):  # such a call is refused where passes read it
+        except (TypeError, UnknownOperator):  # passes reject such a call themselves
             continue
         if problem:
             return WrongCall(op=f"torch.{target_name(op)}", problem=problem, **_place(source, op.location))
@@ -33,7 +33,7 @@ def _is_known(op: ir.Operation) -> bool:
 
 
 def _problem(call: Call) -> str:
-    """What PyTorch's meta kernel says of a call, or how its shapes differ; empty if they do not."""
+    """Describe how PyTorch's meta kernel rejects a call or differs in shapes; empty if it agrees."""
     try:
         made = infer_types(call.spec.target, call.spec.args)
     except NotImplementedError:  # there is no meta kernel

@@ -1,1 +1,1 @@
-"""From a program to its kernels and calls."""
+"""Compilation of a program into kernels and ATen calls."""

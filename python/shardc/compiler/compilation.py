@@ -1,7 +1,7 @@
-"""The one road from a program to kernels: fuse, tune, compile, leave out what failed, or stay with ATen.
+"""Compilation from a program to kernels: fuse, tune, compile, and leave to ATen what fails.
 
-A training step's rank program and a graph of ``torch.compile`` are its two front ends. Each says how a fresh
-copy of its program is made, for fusing works in place, and gets back the program that runs.
+Both front ends use it: a training step's rank program and a graph of ``torch.compile``. Each gives a
+function that makes a fresh copy of its program, because fusion rewrites the program in place.
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ ALL = "all groups of the program"
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """How a program is fused and compiled.
+    """Options for fusing and compiling a program.
 
-    ``matmuls``: ``extern``, ``generated``, a function that decides on each region, or anything else for the
-    target's own choice: by measurement on ``device``, by a model without one. ``constraints`` are the edges
-    that a user forbids and forces. ``libraries``: products in no kernel may become calls of whichever library
-    was measured to be faster; ``tuned``: kernels have the configurations of the tuning database. ``tf32``:
-    products of f32 may be of tf32. ``explain``: a report is wanted. ``load``: the kernels run in this
-    process.
+    ``matmuls``: ``extern``, ``generated``, a function that decides for each region, or any other text for the
+    target's own choice: by measurement if ``device`` is given, else by the cost model. ``constraints``: edges
+    that the user forbids or forces. ``libraries``: matmuls outside kernels may call whichever library was
+    measured to be fastest. ``tuned``: use configurations from the tuning database. ``tf32``: f32 matmuls may
+    use tf32. ``explain``: make a report. ``load``: load the kernels into this process.
     """
 
     rounding: str = "fused"
@@ -62,12 +61,12 @@ class CompileOptions:
 
 @dataclass
 class FusedProgram:
-    """What came of a compilation.
+    """Result of a compilation.
 
-    ``module`` is what runs: of level 4, or the program as it was where nothing could be fused (not
-    ``is_fused``). ``path`` has the compiled kernels, ``kernels`` is these loaded, if asked. ``without``: the
-    calls whose kernels did not compile. ``libraries``: how many calls became those of another library;
-    ``verdicts``: what was chosen of regions, by the number of a call.
+    ``module`` is the program to run: level 4, or the original if nothing was fused (then ``is_fused`` is
+    False). ``path`` holds the compiled kernels; ``kernels`` are they, loaded, if the options asked for it.
+    ``without``: calls whose kernels did not compile. ``libraries``: number of calls that moved to another
+    library. ``verdicts``: the choice for each region, by call number.
     """
 
     module: ir.Module
@@ -83,16 +82,16 @@ class FusedProgram:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every group that was fused has its kernel."""
+        """Return whether every fused group has its kernel."""
         return self.is_fused and not self.without
 
 
 @dataclass
 class Compilation:
-    """A program on its way to the kernels of a target.
+    """Compilation of one program for one target.
 
-    ``make`` gives a copy of the program each time. ``strides`` are those of its results that callers expect
-    laid out otherwise than a kernel does, None for the others; ``writes`` as for ``fuse_module``.
+    ``make`` returns a new copy of the program at each call. ``strides``: for each result, the strides that
+    callers expect if a kernel would lay it out differently, else None. ``writes``: as for ``fuse_module``.
     """
 
     make: Callable[[], ir.Module]
@@ -102,9 +101,9 @@ class Compilation:
     writes: Sequence[tuple[int, int]] = ()
 
     def run(self) -> FusedProgram:
-        """The program with its kernels; what cannot be compiled stays calls of ATen, with one warning.
+        """Compile the program. Ops whose kernels fail stay ATen calls, and one warning reports each cause.
 
-        Raises FusionConstraintError for what a user wants and cannot have.
+        Raises FusionConstraintError if the user's constraints cannot be met.
         """
         try:
             self.target.check()
@@ -116,12 +115,15 @@ class Compilation:
             return self._compiled()
         except FusionConstraintError:
             raise
-        except Exception as error:  # whatever went wrong in there, ATen has every op
+        except Exception as error:  # ATen has every op, so any failure falls back to it
             warn_not_compiled(ALL, error)
             return FusedProgram(self.make(), is_fused=False)
 
     def fuse(self, without: frozenset[str] = frozenset()) -> FusedProgram:
-        """The program at level 4, not compiled; calls ``without`` stay calls. Raises as ``fuse_module``."""
+        """Fuse the program to level 4 without compiling it.
+
+        Calls in ``without`` stay calls. Raises as ``fuse_module``.
+        """
         started, module, options = time.perf_counter(), self.make(), self.options
         verdicts: dict[str, Verdict] = {}
         choice = region_choice(self.target, options)
@@ -163,11 +165,11 @@ class Compilation:
         return found
 
     def _load(self, module: ir.Module, path: Path) -> Kernels:
-        """The kernels at ``path``, which are those of ``module``."""
+        """Load the kernels at ``path``, which were compiled from ``module``."""
         return self.target.load(path)
 
     def _kept(self, module: ir.Module) -> frozenset[ir.Value]:
-        """The results that are not laid out as a kernel does."""
+        """Return the results whose strides differ from those that a kernel writes."""
         if not self.strides:
             return frozenset()
         block = module.body.operations[0].operation.regions[0].blocks[0]
@@ -176,10 +178,10 @@ class Compilation:
 
 
 def region_choice(target: Target, options: CompileOptions) -> str | Choose:
-    """What decides whether matmuls and attention are calls or parts of kernels, as ``fuse_module`` takes it.
+    """Return the argument ``matmuls`` of ``fuse_module``: how to decide between calls and kernels.
 
-    ``matmuls`` itself where that says it; else measurement on ``device``, where kernels for the target run,
-    the target's model of costs without one, or else calls.
+    This is ``options.matmuls`` if it names a form or is a function. Otherwise regions are measured on
+    ``device`` if there is one, else decided by the target's cost model; without a model all stay calls.
     """
     rounding, tf32 = options.rounding, options.tf32
     if not isinstance(options.matmuls, str) or options.matmuls in MATMUL_FORMS:
@@ -192,13 +194,13 @@ def region_choice(target: Target, options: CompileOptions) -> str | Choose:
 
 
 def _calls(module: ir.Module, errors: Mapping[str, Exception]) -> frozenset[str]:
-    """What the kernels with these names stand for (``kern.calls``)."""
+    """Return the calls (``kern.calls``) that the kernels in ``errors`` replace."""
     found = (op for op in kernels(module) if kernel_name(op) in errors)
     return frozenset(call for op in found for call in _texts(op, "kern.calls"))
 
 
 def _warn_of(module: ir.Module, errors: Mapping[str, Exception]) -> None:
-    """A warning for each cause, which names the ops of its kernels."""
+    """Warn once for each cause, naming the ops of the kernels that failed."""
     groups: dict[str, list[ir.Operation]] = {}
     for op in kernels(module):
         if (error := errors.get(kernel_name(op))) is not None:

@@ -1,4 +1,4 @@
-"""How the program of a step was fused, kept with its level 4."""
+"""Record of how a step's program was fused, stored with its level 4."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _LISTS = ("forbid", "force", "without")
 
 @dataclass(frozen=True)
 class FusionRecord:
-    """``rounding``, and the edges that a user forbade and forced.
+    """Rounding, user constraints and outcomes of one fusion.
 
-    ``without``: the calls whose kernels did not compile; ``tf32``: whether products of f32 are of tf32;
-    ``verdicts``: by the number of a call, why it is or is not in a kernel, where that was measured.
+    ``forbid`` and ``force``: the edges that the user forbade and forced. ``without``: calls whose kernels did
+    not compile. ``tf32``: whether f32 matmuls use tf32. ``verdicts``: for each measured call, by number, why
+    it is or is not part of a kernel.
     """
 
     rounding: str = "fused"
@@ -32,7 +33,7 @@ class FusionRecord:
 
     @staticmethod
     def read(module: ir.Module) -> FusionRecord:
-        """The record of a level-4 module; the defaults where it has none."""
+        """Return the record of a level-4 module, or the defaults if it has none."""
         function = find_function(module)
         if function is None or ATTRIBUTE not in function.attributes:
             return FusionRecord()
@@ -59,15 +60,15 @@ class FusionRecord:
             function.attributes[ATTRIBUTE] = ir.DictAttr.get(held)
 
     def with_verdicts(self, verdicts: Mapping[str, Verdict]) -> FusionRecord:
-        """With those of calls, by number."""
+        """Return a copy with the verdicts of calls, sorted by number."""
         return replace(self, verdicts=tuple((call, verdicts[call].why) for call in sorted(verdicts)))
 
     def constraints(self) -> FusionConstraints:
-        """Raises BadFusionEdge."""
+        """Return the edges as constraints. Raises BadFusionEdge."""
         return FusionConstraints.of(self.forbid, self.force)
 
     def with_constraints(self, forbid: Sequence[str], force: Sequence[str]) -> FusionRecord:
-        """With more edges, which take the place of these that say the opposite."""
+        """Return a copy with more edges. A new edge replaces a recorded one that says the opposite."""
         forbidden, forced = _joined(self.forbid, force, forbid), _joined(self.force, forbid, force)
         return replace(self, forbid=forbidden, force=forced)
 

@@ -1,4 +1,4 @@
-"""The cluster of a name, a file, or this machine, which is measured once."""
+"""Finds a cluster by name, file or, for this machine, by a measurement that runs once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from shardc.cost.cluster.names import find_cluster, is_local
 
 
 def cluster_of(given: str | Path | Cluster) -> Cluster:
-    """The cluster that a user gave. ``local-4``: this machine, shared by 4 processes.
+    """Return the cluster that a user named. ``local-4`` is this machine, shared by 4 processes.
 
-    Raises UnknownCluster, BadClusterSize, and what reading a file does.
+    Raises UnknownCluster, BadClusterSize, and the errors of reading a file.
     """
     if isinstance(given, str) and is_local(given):
         return local_cluster(figures(), processes_of(given))
@@ -26,7 +26,7 @@ def cluster_of(given: str | Path | Cluster) -> Cluster:
 
 
 def with_devices(cluster: Cluster, devices: int | None) -> Cluster:
-    """The same cluster with so many of its devices; all if None. Raises BadClusterSize."""
+    """Return the cluster reduced to ``devices`` devices; None keeps all. Raises BadClusterSize."""
     if devices is None or devices == cluster.size:
         return cluster
     if is_local(cluster.name):
@@ -36,8 +36,9 @@ def with_devices(cluster: Cluster, devices: int | None) -> Cluster:
 
 @cache
 def figures() -> Figures:
-    """What was measured on this machine: some 10 seconds the first time, then read from the cache. Processes
-    that want it at the same time wait for the one that measures, so all have the same figures.
+    """Return the rates measured on this machine: about 10 s the first time, later read from the cache.
+
+    Concurrent processes wait for the one that measures, so all use the same figures.
     """
     name = f"cluster-{hashlib.sha256(repr(machine()).encode()).hexdigest()[:32]}.json"
     if (found := _kept(name)) is not None:

@@ -1,5 +1,7 @@
-"""Whether matmuls and attention are parts of kernels or calls of a library on the device that is here, by
-measurement: a region of a program is compiled and run both ways, with what a model says beside it.
+"""Decides by measurement whether matmuls and attention go into kernels or stay library calls.
+
+Both programs of a region are compiled and run on the present device. The model's estimate is reported
+beside the measured times.
 """
 
 from __future__ import annotations
@@ -34,16 +36,16 @@ from shardc.tuner.database.place import tuning_choices
 
 CALLS, KERNELS = "calls", "kernels"
 ROUNDING = 32
-"""Times the distance of neighbouring numbers of a dtype, that results of two libraries may lie apart."""
+"""Allowed difference between the results of two libraries, in machine epsilons of the dtype."""
 REACH = 0.6
-"""Share of a region's time in kernels: if calls of libraries take less, no configuration is tried."""
+"""Ratio of calls' time to kernels' time below which tuning cannot help, so no configuration is tried."""
 
 _lost: ContextVar[dict[str, Lost] | None] = ContextVar("shardc_lost_regions", default=None)
 
 
 @dataclass
 class Lost:
-    """A region, at ``times`` places, of calls of libraries, which take ``needs`` of its kernels' time."""
+    """Region that stays library calls at ``times`` places; the calls take ``needs`` of its kernels' time."""
 
     module: ir.Module = field(repr=False)
     needs: float
@@ -52,7 +54,7 @@ class Lost:
 
 @contextmanager
 def collect_lost() -> Iterator[dict[str, Lost]]:
-    """The regions whose kernels lose inside the block, though not by far (REACH), by their texts."""
+    """Collect regions whose kernels lose inside the block, but not by far (REACH), by their texts."""
     found: dict[str, Lost] = {}
     token = _lost.set(found)
     try:
@@ -63,11 +65,11 @@ def collect_lost() -> Iterator[dict[str, Lost]]:
 
 @dataclass(frozen=True)
 class MeasuredRegions:
-    """Decides on regions by benchmarks of their two programs on ``device``; the disk keeps the outcome.
+    """Decide on regions by benchmarks of both programs on ``device``; results are cached on disk.
 
-    Calls are those of the fastest library. Regions that ``model`` has no kernel for are calls. It decides,
-    and the verdict says so, on those that cannot be measured: while a CUDA graph is captured, without the
-    memory, or where neither program runs. Calls do, where there is no model.
+    The calls' candidate is the fastest library. Regions without a kernel, by ``model``, stay calls. ``model``
+    also decides, and the verdict says so, if a region cannot be measured: during CUDA graph capture, without
+    enough memory, or if neither program runs. Without a model such regions stay calls.
     """
 
     target: Target
@@ -91,7 +93,7 @@ class MeasuredRegions:
     def _verdict(self, region: Region, text: str) -> Verdict:
         modelled = Verdict(False, "there is no model of costs") if self.model is None else self.model(region)
         if modelled.why.startswith(NO_KERNEL) or region.spared_bytes:
-            return modelled  # what is spared is memory: no benchmark compares that
+            return modelled  # the gain is memory, which a benchmark of time does not compare
         if why := self._unmeasured_because(region):
             return _unmeasured(modelled, why)
         subject, candidates = self._benchmark(region, text)
@@ -112,21 +114,22 @@ class MeasuredRegions:
         return Verdict(found.name == KERNELS, f"measured: {times}{beside}", library)
 
     def _unmeasured_because(self, region: Region) -> str:
-        """Why no benchmark of the region is made; empty if one is."""
+        """Say why the region cannot be measured; empty if it can."""
         calls = _operators(region.module)
         grouped = "the sizes of its groups are known as it runs" if GROUPED in calls else ""
         return grouped or self.target.unmeasured(calls)
 
     def _benchmark(self, region: Region, text: str) -> tuple[str, list[Candidate]]:
-        """The subject and the candidates of a region's benchmark."""
+        """Return the cache key and the candidates of a region's benchmark."""
         attentions = [call for name, call in _operators(region.module).items() if name in OF_LIBRARIES]
         names = [CALLS, *(name for call in attentions for name in self.target.libraries(call)), KERNELS]
         subject = f"{text}\n{self.rounding} {self.target.key()} {code_versions()} {tuning_choices()}"
         return subject, [Candidate(name, partial(self._checked, region.module, name)) for name in names]
 
     def _compile_ahead(self, text: str, beside: Sequence[Region], clock: Clock) -> None:
-        """Compiles the kernels of all regions ``beside`` that one, which are measured next: each module that
-        is compiled takes time besides what its kernels take.
+        """Compile the kernels of all regions in ``beside`` together, since they are measured next.
+
+        Compiling one module for all saves the fixed cost of a module for each.
         """
         if text in self._ahead:
             return
@@ -151,7 +154,10 @@ class MeasuredRegions:
             lost[text] = Lost(self._fused(region, KERNELS), min(1.0, seconds[CALLS] / seconds[KERNELS]))
 
     def _checked(self, region: ir.Module, name: str) -> Callable[[], Sequence[object]]:
-        """A program; one of another library gives what calls give up to rounding, or AssertionError."""
+        """Build a program.
+
+        One of another library must equal the calls up to rounding, else AssertionError.
+        """
         call = self._built(region, name)
         if name not in (CALLS, KERNELS):
             for got, wanted in zip(call(), self._built(region, CALLS)(), strict=True):
@@ -192,10 +198,10 @@ class MeasuredRegions:
 
 
 def _inputs(function: ir.Operation, device: torch.device) -> list[torch.Tensor]:
-    """Tensors that the program of a region is measured on; PyTorch's generators stay as they are.
+    """Return tensors to measure a region with, without changing PyTorch's generators.
 
-    Zeros for what is no floating-point number; else halves, and on a GPU, whose clock depends on what it
-    multiplies, small normal numbers.
+    Integers and booleans are zeros. Floats are 0.5 on a CPU; on a GPU, whose clock depends on the data, they
+    are small normal numbers.
     """
     strides = {ir.BlockArgument(v).arg_number: found for v, found in argument_strides(function).items()}
     generator = None if device.type == "cpu" else torch.Generator(device).manual_seed(0)
@@ -224,7 +230,7 @@ def _calls(region: ir.Module) -> list[ir.Operation]:
 
 
 def _operators(region: ir.Module) -> dict[str, ir.Operation]:
-    """The calls of ATen's and others' operators, one of each."""
+    """Return one call of each operator, by the operator's name."""
     return {target_name(call): call for call in _calls(region) if call.name == "torch.operator"}
 
 

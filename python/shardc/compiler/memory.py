@@ -1,4 +1,4 @@
-"""The most memory that tensors take at once in a graph of ``torch.compile``, or in a rank's step."""
+"""Peak memory of tensors in a graph of ``torch.compile`` or in a rank's step."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from shardc.runtime.program import Part, part_of
 def graph_peak(
     phase: str, text: str, graph: GraphModule, constants: Sequence[torch.Tensor], library: Kernels | None
 ) -> Peak:
-    """The peak of the program ``text`` of a graph with its kernels, at the sizes of the traced call.
+    """Return the peak of a graph's program ``text`` with its kernels, at the sizes of the traced call.
 
-    What a forward is given lives on, and so do a backward's parameters; what a forward saved dies with its
-    last use. Raises PeakUnknown.
+    A forward's arguments and a backward's parameters stay alive throughout. Tensors that a forward saved are
+    freed after their last use. Raises PeakUnknown.
     """
     nodes = placeholders(graph.graph)
     kept = [phase == FORWARD or node.name.startswith("primals") for node in nodes] + [True] * len(constants)
@@ -49,7 +49,7 @@ def graph_peak(
 
 
 def _without_data(value: object, storages: dict[StorageWeakRef, torch.UntypedStorage]) -> object:
-    """A traced input on the meta device; those that shared memory share it still."""
+    """Return a traced input on the meta device. Inputs that share memory still do."""
     if isinstance(value, torch.SymInt):
         return value.node.hint
     if not isinstance(value, torch.Tensor):
@@ -69,10 +69,10 @@ def _hints(sizes: Sequence[int | torch.SymInt]) -> list[int]:
 def step_peaks(
     module: ir.Module, library: Kernels | None = None, in_calls: bool = False
 ) -> list[Peak | PeakUnknown]:
-    """The peak of the program of a module of level 3 or 4 on rank 0; of a pipeline one for each stage's rank.
+    """Return rank 0's peak for a module of level 3 or 4; for a pipeline, one peak for each stage's rank.
 
-    Without the ``library`` of its kernels what they work in is not counted. ``in_calls``: count what some
-    calls of ATen take inside of them on a CPU.
+    Without the ``library`` of its kernels their workspaces are not counted. ``in_calls``: also count memory
+    that some ATen calls allocate inside on a CPU.
     """
     described, text = describe_program(module), emit_program(module)
     mesh, parts = distinct_parts(described)
@@ -82,7 +82,7 @@ def step_peaks(
 
 
 def distinct_parts(described: Json) -> tuple[Mesh, dict[int, tuple[int, Part]]]:
-    """The mesh of a described program, and by the number of its function each part and its first rank."""
+    """Return a described program's mesh, and its parts by function number, each with its first rank."""
     mesh, leaves = Mesh.read(described["mesh"]), [Leaf.read(entry) for entry in described["arguments"]]
     stages = [(entry["name"], 1, dict(mesh.space)[entry["name"]]) for entry in described["pipeline"]]
     found = [(rank, part_of(described["pipeline"], leaves, mesh, rank)) for rank in mesh.peers(0, (*stages,))]
@@ -90,7 +90,7 @@ def distinct_parts(described: Json) -> tuple[Mesh, dict[int, tuple[int, Part]]]:
 
 
 def step_peak(module: ir.Module, library: Kernels | None = None, in_calls: bool = False) -> Peak:
-    """:func:`step_peaks` of a step that is no pipeline. Raises PeakUnknown."""
+    """Return the peak of a step that is no pipeline (see :func:`step_peaks`). Raises PeakUnknown."""
     (peak,) = step_peaks(module, library, in_calls)
     if isinstance(peak, PeakUnknown):
         raise peak
@@ -120,7 +120,7 @@ def _rank_peak(
 
 
 class AloneGroups(Groups):
-    """The groups of a rank whose collectives and messages send nothing."""
+    """Process groups of one simulated rank, whose collectives and messages send nothing."""
 
     def __init__(self, mesh: Mesh, rank: int) -> None:
         self._mesh, self._rank = mesh, rank

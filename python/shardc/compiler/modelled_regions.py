@@ -1,5 +1,6 @@
-"""Whether matmuls and attention are parts of kernels or calls of a library on a device that is not here: by
-the target's model of costs, a region of a program both ways.
+"""Decides by the target's cost model whether matmuls and attention go into kernels or stay library calls.
+
+This serves devices that are not present: a region's cost is estimated both ways.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.manager.program import copy_module
 
 SURE = 0.97
-"""Share of the calls' time that kernels must be estimated below: the models are no more exact."""
+"""Kernels must be estimated below this share of the calls' time, since the models are inexact."""
 SPARED = 1.5
-"""Share of the calls' time that kernels may take which keep logits out of memory.
+"""Share of the calls' time that kernels may take if they keep logits out of memory.
 
-They multiply eight times in place of six. A byte of logits costs a third of a FLOP for each element of a row
-then; a byte of activations costs twice that, where a layer is computed again for them.
+Such kernels multiply eight times instead of six. That costs a third of a FLOP per byte of logits and
+element of a row. Recomputing a layer to save a byte of activations costs twice as much.
 """
 
 NO_KERNEL = "no kernel for"
-"""What a verdict begins with where there is nothing to choose."""
+"""Start of a verdict for a region that has no kernel to choose."""
 
 
 def text_of(region: Region) -> str:
-    """Equal regions have equal texts."""
+    """Return a text that is equal for equal regions."""
     return region.module.operation.get_asm(enable_debug_info=False)
 
 
 @dataclass(frozen=True)
 class ModelledRegions:
-    """Decides on regions by the estimates of their two programs; equal regions are estimated once.
+    """Decide on regions by the estimates of both programs; equal regions are estimated once.
 
-    ``rounding`` as for ``kern-fuse``, ``tf32`` as for :meth:`Target.estimate`.
+    ``rounding`` is as for ``kern-fuse``, ``tf32`` as for :meth:`Target.estimate`.
     """
 
     target: Target
@@ -52,7 +53,7 @@ class ModelledRegions:
         return self._known[text]
 
     def _compared(self, region: ir.Module, spared_bytes: int) -> Verdict:
-        """The region with calls for matmuls and attention beside the same without any, as estimated."""
+        """Compare the estimates of the region with library calls and of the region as kernels."""
         target = self.target
         try:
             called, made = (target.estimate(self._fused(region, kind), self.tf32) for kind in (False, True))
@@ -74,5 +75,5 @@ class ModelledRegions:
 
 
 def us_text(seconds: float) -> str:
-    """A time in microseconds."""
+    """Return a time in microseconds as text."""
     return f"{1e6 * seconds:,.1f} us"

@@ -1,4 +1,4 @@
-"""What this machine does in a second, measured: products, copies, calls, messages between processes.
+"""Measures this machine's rates: matmuls, copies, calls, and messages between processes.
 
 Two processes measure the messages: ``python -m shardc.compiler.probe RANK FILE``.
 """
@@ -23,22 +23,22 @@ from shardc.diagnostics.cluster import ProbeFailed
 from shardc.environment import WORLD_SIZE, child_environment
 
 ROWS = 1024
-"""Of the matrix product: as large as those of small models."""
+"""Rows of the matmul's matrices, as large as in small models."""
 COPIED = (4096, 8192)
-"""Numbers of four bytes in the copy: more than caches hold."""
+"""Shape of the copied tensor, in 4-byte numbers: larger than caches."""
 LONG, SHORT = (2048, 2048), (1,)
-"""Numbers of four bytes in a long and a short message."""
+"""Shapes of a long and a short message, in 4-byte numbers."""
 LIMIT_S = 60.0
 
 
 def machine() -> tuple[object, ...]:
-    """What tells this machine, and what was measured on it, from others."""
+    """Return what identifies this machine and its measurements."""
     cores = len(os.sched_getaffinity(0))
     return _processor(), cores, _memory_bytes(), torch.get_num_threads(), torch.__version__
 
 
 def measure() -> Figures:
-    """The figures of this machine. Raises ProbeFailed if two processes cannot reach one another."""
+    """Measure this machine. Raises ProbeFailed if two processes cannot reach one another."""
     messages = _messages()
     f32, bf16 = (_product_flop_s(dtype) for dtype in (torch.float32, torch.bfloat16))
     one = torch.zeros(8)
@@ -53,7 +53,7 @@ def measure() -> Figures:
 
 
 def _fastest(run: Callable[[], object], times: int) -> float:
-    """Seconds of the fastest of some runs, after one that warms up."""
+    """Return the seconds of the fastest of ``times`` runs, after one warm-up."""
     run()
     return min(_seconds(run) for _ in range(times))
 
@@ -75,7 +75,7 @@ def _copied_bytes_s() -> float:
 
 
 def _messages() -> dict[str, float]:
-    """What two processes measure, as the first tells it."""
+    """Return the rates of messages, which two processes measure and the first prints."""
     with tempfile.TemporaryDirectory() as folder:
         first, second = (_started(rank, Path(folder) / "meet") for rank in range(2))
         try:
@@ -98,7 +98,7 @@ def _started(rank: int, meet: Path) -> subprocess.Popen[str]:
 
 
 def take_part(rank: int, meet: Path) -> dict[str, float]:
-    """One of the two processes: seconds of messages and all-reduces between them."""
+    """Measure messages and all-reduces, in seconds, as one of the two processes."""
     limit = timedelta(seconds=LIMIT_S)
     dist.init_process_group("gloo", init_method=meet.as_uri(), rank=rank, world_size=2, timeout=limit)
     short, long = torch.zeros(SHORT), torch.zeros(LONG)
@@ -123,7 +123,7 @@ def _memory_bytes() -> int:
 
 
 def _processor() -> str:
-    """The processor's name, as Linux prints it."""
+    """Return the processor's name as Linux prints it."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
 

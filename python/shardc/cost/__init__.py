@@ -1,1 +1,1 @@
-"""What programs cost: time and memory, modelled."""
+"""Cost models: time and memory of programs."""

@@ -1,7 +1,7 @@
-"""What PyTorch's caching allocator takes from a GPU for the tensors of a program: more than they hold.
+"""Simulation of PyTorch's caching allocator, which reserves more GPU memory than a program's tensors hold.
 
-Sizes are rounded, memory is taken in segments, and of a segment that is partly used only the rest is reused.
-It is played here on a program's own requests, in their order.
+The allocator rounds sizes and takes memory in segments; of a partly used segment only the rest is reused. The
+simulation replays a program's own requests in their order.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ _CODE = Published("c10/cuda/CUDACachingAllocator.cpp, its constants at the top")
 _PLAYED = Measured("played on Llama 3.1 8B, zero3 on 8 and 128 devices: 11.8% and 14.4%", "November 2026")
 
 ROUND_BYTES: Annotated[int, _CODE] = 512
-"""Sizes are multiples of this; a small block is split where so much remains."""
+"""Sizes are multiples of this; a small block is split if at least this much remains."""
 SMALL_BYTES: Annotated[int, _CODE] = 1 << 20
-"""What is at most this comes from small segments; a large block is split where more than this remains."""
+"""Sizes up to this come from small segments; a large block is split if more than this remains."""
 SMALL_SEGMENT_BYTES: Annotated[int, _CODE] = 2 << 20
-"""A segment for small blocks; larger ones are multiples of this."""
+"""Size of a segment for small blocks; other segments are multiples of this."""
 MIDDLE_BYTES: Annotated[int, _CODE] = 10 << 20
-"""What is smaller comes from a segment of ``MIDDLE_SEGMENT_BYTES``, other blocks from one of their own."""
+"""Smaller sizes come from segments of ``MIDDLE_SEGMENT_BYTES``, larger ones from a segment of their own."""
 MIDDLE_SEGMENT_BYTES: Annotated[int, _CODE] = 20 << 20
 
 UNKNOWN_SLACK: Annotated[float, _PLAYED] = 0.13
-"""Slack over what tensors hold, where a program's requests are not known."""
+"""Assumed ratio of reserved to held memory, minus 1, if a program's requests are not known."""
 
 
 def reserved_bytes(requests: Iterable[tuple[int, int]], given: int, rounds: int = 2) -> int:
-    """What is reserved in the end, where the program runs ``rounds`` times.
+    """Return the bytes reserved after the program ran ``rounds`` times.
 
-    ``requests``: (block, bytes), with negative bytes where that block is given back; the first ``given`` are
-    arguments, which stay. The second run meets a memory in pieces.
+    ``requests``: (block, bytes), with negative bytes for a block that is freed. The first ``given`` requests
+    are arguments, which stay allocated. The second run meets fragmented memory.
     """
     memory, blocks = CachingAllocator(), dict[int, _Block]()
     events = list(requests)
@@ -55,7 +55,7 @@ def reserved_bytes(requests: Iterable[tuple[int, int]], given: int, rounds: int 
 
 @dataclass(slots=True, eq=False)
 class _Block:
-    """A part of a segment, with its neighbours."""
+    """Part of a segment, with its neighbours."""
 
     size: int
     small: bool
@@ -65,7 +65,7 @@ class _Block:
 
 
 class CachingAllocator:
-    """One stream's pools. Segments are never given back: that happens where a device is full alone."""
+    """Pools of one stream. Segments are never returned, as PyTorch does until a device is full."""
 
     def __init__(self) -> None:
         self.reserved_bytes = 0
@@ -86,7 +86,7 @@ class CachingAllocator:
         return block
 
     def free(self, block: _Block) -> None:
-        """Give a block back, as one with what is free beside it."""
+        """Free a block and merge it with free neighbours."""
         if block.before is not None and block.before.free:
             before = block.before
             self._take(before)
@@ -100,7 +100,7 @@ class CachingAllocator:
         self._add(block)
 
     def _best(self, size: int, small: bool) -> _Block | None:
-        """The smallest free block that is large enough, the first of these in memory."""
+        """Take the smallest free block that is large enough; of equal ones the first in memory."""
         pool = self._free[small]
         at = bisect_left(pool, (size,))
         if at == len(pool):

@@ -1,7 +1,8 @@
-"""How attention is cut into blocks: the legal configurations in closed form, and estimates of their times.
+"""Legal block configurations of attention kernels on GPUs, and estimates of their times.
 
-A program keeps a block of its own rows (queries; of ``dkdv`` keys) and lets blocks of the others pass by. The
-estimate counts matrix instructions, exponentials with their surroundings (some overlap), and L2 fetches.
+A program keeps a block of its own rows (queries, or keys for ``dkdv``) and loops over blocks of the other
+rows. The estimate counts matrix instructions, exponentials with the work around them (partly overlapped), and
+L2 fetches.
 """
 
 from __future__ import annotations
@@ -16,38 +17,42 @@ from shardc.cost.machine import Gpu
 from shardc.cost.origin import Measured, Sheet
 
 PRODUCTS = {"forward": (1, 1), "dq": (2, 1), "dkdv": (2, 2)}
-"""Matrix products of a block of scores: over the size of a key, and over that of a value."""
+"""Matrix products for a block of scores: those over the size of a key, and those over that of a value."""
 SIZES = (16, 32, 64, 128)
-"""Of a block of queries or keys."""
+"""Sizes of a block of queries or keys."""
 _RUN = Measured("105 configurations on an H200", "decision 112")
 REACHED: Annotated[float, _RUN] = 0.65
-"""Part of the matrix units' rate that products of blocks reach."""
+"""Share of the matrix units' rate that products of blocks reach."""
 SCORES_A_CLOCK: Annotated[float, _RUN] = 6.6
-"""Scores of a block that a unit turns into weights in a clock."""
+"""Scores of a block that a unit turns into weights per clock."""
 ROWS_A_WARP: Annotated[int, Sheet("PTX: wgmma of a warpgroup has 64 rows")] = 16
-"""Rows of a block that matrix instructions of a group of four warps take, over four: where a block of sm_90
-has fewer, warps do the work of others again (an H200: 8 warps on 64 rows take 1.8 times as long as 4).
+"""Rows of a block that a warp multiplies on sm_90: 64 for a group of four warps.
+
+If a block has fewer rows, warps repeat the work of others (on an H200, 8 warps on 64 rows take 1.8 times as
+long as 4).
 """
 L2_PART: Annotated[float, _RUN] = 0.39
-"""Part of what L2 could deliver that blocks get."""
+"""Share of L2's peak rate that blocks get."""
 APART: Annotated[tuple[float, float, float], _RUN] = (0.12, 0.24, 1.0)
-"""Part of the shorter of products and exponentials that does not overlap with the longer: with several
-programs a unit, with one of eight warps, with one of four.
+"""Share of the shorter of products and exponentials that does not overlap with the longer.
+
+The values are for several programs per unit, for one program of eight warps, and for one of four.
 """
 EXPOSED: Annotated[float, _RUN] = 0.43
-"""Latencies that a step waits for its loads, over the stages ahead of it."""
+"""Latencies that a step waits for its loads, divided by the stages ahead of it."""
 STEP_S: Annotated[float, _RUN] = 2e-7
-"""What begins and ends a step."""
+"""Overhead of a step at its start and end."""
 CROWDED: Annotated[float, _RUN] = 0.15
-"""More time of a step for each 96 scores and sums of a thread beyond 96."""
+"""Added share of a step's time for each 96 scores and sums that a thread holds beyond 96."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What is computed: scores of ``queries`` by ``keys`` (``seen``: the part left by causality), by head.
+    """Sizes of an attention's scores: ``queries`` by ``keys`` for each head.
 
-    ``programs``: heads over which programs are counted (of ``dkdv`` those of keys). ``size`` and
-    ``value_size`` are padded. ``matrix``: matrix instructions multiply.
+    ``seen``: the share that the causal mask leaves. ``programs``: heads over which programs are counted (for
+    ``dkdv`` the heads of keys). ``size`` and ``value_size`` are padded. ``matrix``: whether matrix
+    instructions multiply.
     """
 
     kind: str
@@ -63,23 +68,26 @@ class Scores:
 
     @property
     def flops(self) -> int:
-        """Of the matrix products of the scores that are seen."""
+        """Return the FLOP of the matrix products for the unmasked scores."""
         return int(2 * self.seen * self.heads * self.queries * self.keys * self.terms)
 
     @property
     def terms(self) -> int:
-        """Products for each score."""
+        """Return the number of products for each score."""
         over_size, over_value = PRODUCTS[self.kind]
         return over_size * self.size + over_value * self.value_size
 
     def flop_s(self, gpu: Gpu) -> float:
-        """The rate of the units that can multiply such elements."""
+        """Return the rate of the units that multiply such elements."""
         return gpu.flop_s(self.element_bytes, self.matrix)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """One configuration; ``#kern.config`` says ``forward_queries``, ``dq_keys``, ``dkdv_warps``, ..."""
+    """One configuration.
+
+    ``#kern.config`` names its fields ``forward_queries``, ``dq_keys``, ``dkdv_warps``, ...
+    """
 
     queries: int
     keys: int
@@ -88,8 +96,9 @@ class Blocks:
 
 
 def shared_bytes(b: Blocks, s: Scores, gpu: Gpu) -> int:
-    """What a program takes of shared memory: its own rows, and a block of the others for each stage (less on
-    sm_80, where products read registers). On AMD its own rows are in registers.
+    """Return the shared memory of a program: its own rows, and a block of the other rows for each stage.
+
+    sm_80 needs less, since its products read registers. On AMD the program's own rows are in registers.
     """
     row = (s.size + s.value_size) * s.element_bytes
     own, others = (b.keys, b.queries) if s.kind == "dkdv" else (b.queries, b.keys)
@@ -103,7 +112,7 @@ def shared_bytes(b: Blocks, s: Scores, gpu: Gpu) -> int:
 
 
 def accumulators(b: Blocks, s: Scores, gpu: Gpu) -> int:
-    """Registers of a thread that hold scores and sums."""
+    """Return the registers of a thread that hold scores and sums."""
     scores, size = b.queries * b.keys, s.size + s.value_size
     held = {"forward": scores + b.queries * s.value_size, "dq": 2 * scores + b.queries * s.size}
     held["dkdv"] = 2 * scores + b.keys * size
@@ -111,9 +120,10 @@ def accumulators(b: Blocks, s: Scores, gpu: Gpu) -> int:
 
 
 def excess(b: Blocks, s: Scores, gpu: Gpu) -> str | None:
-    """Why blocks do not fit into shared memory or registers, as measured by compiling; None if they do. On
-    sm_90 some that spill are the fastest by far (an H200, heads of 128, 64 queries by 64 keys: half the time
-    of those that do not), so that the limit there is what was measured by running.
+    """Say why blocks do not fit into shared memory or registers, as measured by compiling; None if they do.
+
+    On sm_90 some configurations that spill are by far the fastest (on an H200, 64 queries by 64 keys with
+    heads of 128 take half the time of those that do not spill). The limit there was measured by running.
     """
     if (needed := gpu.reserved_bytes + shared_bytes(b, s, gpu)) > gpu.shared_bytes:
         return f"{b.stages} stages take {needed} bytes of shared memory of {gpu.shared_bytes}"
@@ -130,7 +140,10 @@ def excess(b: Blocks, s: Scores, gpu: Gpu) -> str | None:
 
 
 def _passing(b: Blocks, s: Scores, gpu: Gpu) -> int:
-    """Registers of a thread for rows that pass by: in tf32 they are factors of products both ways."""
+    """Return a thread's registers for the rows that pass by.
+
+    In tf32 they are factors of products both ways.
+    """
     if s.element_bytes < 4 or not s.matrix or s.kind == "forward" or gpu.backend == "hip":
         return 0
     others = b.queries if s.kind == "dkdv" else b.keys
@@ -138,9 +151,12 @@ def _passing(b: Blocks, s: Scores, gpu: Gpu) -> int:
 
 
 def _wide_limit(s: Scores, gpu: Gpu) -> int:
-    """Of these with scores and sums (measured by compiling, heads of 64: ``dkdv`` spills nothing with 112, 40
-    bytes with 128 and 112 to 1320 from 160 on; ``dq`` on sm_80 nothing with 64, 40 to 144 with 80, elsewhere
-    at most 8 with 144 and up to 128 with 160). Larger heads on sm_80 fit in no blocks that hold so little.
+    """Return the limit of such registers together with scores and sums.
+
+    Measured by compiling with heads of 64: ``dkdv`` spills nothing with 112 registers, 40 bytes with 128, and
+    112 to 1320 bytes from 160 on. ``dq`` on sm_80 spills nothing with 64 and 40 to 144 bytes with 80;
+    elsewhere at most 8 bytes with 144 and up to 128 with 160. Larger heads on sm_80 fit in no blocks that
+    hold so little.
     """
     if s.kind == "dkdv":
         return 120
@@ -148,7 +164,7 @@ def _wide_limit(s: Scores, gpu: Gpu) -> int:
 
 
 def refusal(b: Blocks, s: Scores, gpu: Gpu) -> str | None:
-    """Why blocks are illegal, or not worth a trial; None if they may be."""
+    """Say why blocks are illegal or not worth a trial; None if they are allowed."""
     most = [[n for n in SIZES if n < 2 * max(16, size)][-1] for size in (s.queries, s.keys)]
     both = (("queries", b.queries, s.queries), ("keys", b.keys, s.keys))
     for (name, block, size), limit in zip(both, most, strict=True):
@@ -162,7 +178,7 @@ def refusal(b: Blocks, s: Scores, gpu: Gpu) -> str | None:
 
 
 def _own(b: Blocks, s: Scores) -> int:
-    """Rows of the block that a program keeps."""
+    """Return the rows of the block that a program keeps."""
     return b.keys if s.kind == "dkdv" else b.queries
 
 
@@ -182,18 +198,21 @@ def _limit(s: Scores, b: Blocks, gpu: Gpu) -> int:
 
 @lru_cache(maxsize=256)
 def blocks(s: Scores, gpu: Gpu) -> tuple[Blocks, ...]:
-    """The legal set."""
+    """Return the legal configurations."""
     found = (Blocks(*values) for values in product(SIZES, SIZES, *candidates_of(gpu)))
     return tuple(b for b in found if refusal(b, s, gpu) is None)
 
 
 def candidates_of(gpu: Gpu) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Warps and stages. On AMD stages pass through registers, of which 8 warps have half as many."""
+    """Return candidates of warps and stages.
+
+    On AMD stages use registers, of which 8 warps have half as many.
+    """
     return ((4,), (1,)) if gpu.backend == "hip" else ((4, 8), (2, 3, 4))
 
 
 def estimate_s(b: Blocks, s: Scores, gpu: Gpu) -> float:
-    """Seconds, as far as can be said without a trial."""
+    """Estimate the seconds without a trial."""
     clock = gpu.l2_bytes_s / (64 * gpu.units)
     own, others = (b.keys, b.queries) if s.kind == "dkdv" else (b.queries, b.keys)
     own_rows, other_rows = (s.keys, s.queries) if s.kind == "dkdv" else (s.queries, s.keys)
@@ -220,5 +239,5 @@ def estimate_s(b: Blocks, s: Scores, gpu: Gpu) -> float:
 
 @lru_cache(maxsize=256)
 def choose(s: Scores, gpu: Gpu) -> Blocks:
-    """The legal blocks of the smallest estimate; of equal ones those of three stages, or nearest to that."""
+    """Return the legal blocks with the smallest estimate; among equal ones those nearest to three stages."""
     return min(blocks(s, gpu), key=lambda b: estimate_s(b, s, gpu) * (1 + 0.01 * abs(b.stages - 3)))

@@ -1,4 +1,4 @@
-"""What bandwidth-optimal collectives send (Thakur, Rabenseifner, Gropp 2005; Chan et al. 2007)."""
+"""Bytes that bandwidth-optimal collectives send (Thakur, Rabenseifner, Gropp 2005; Chan et al. 2007)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shardc.cost.origin import Published
 from shardc.dialects.dist.reshard_steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter
 
 BUCKET_BYTES: Annotated[int, Published("DistributedDataParallel (Li et al., VLDB 2020): 25 MiB")] = 25 << 20
-"""What collectives that are packed into one hold at most."""
+"""Maximum size of several collectives packed into one."""
 KINDS: dict[type, str] = {
     AllReduce: "all_reduce",
     AllGather: "all_gather",
@@ -16,11 +16,14 @@ KINDS: dict[type, str] = {
     AllToAll: "all_to_all",
     Permute: "permute",
 }
-"""The collective that a step of a reshard is. Other steps send nothing."""
+"""Collective of each kind of reshard step. Other steps send nothing."""
 
 
 def sent_bytes(kind: str, ways: int, local_bytes: float) -> float:
-    """Bytes that one of ``ways`` devices sends in a collective on ``local_bytes`` each. Raises KeyError."""
+    """Return the bytes that one of ``ways`` devices sends in a collective on ``local_bytes`` each.
+
+    Raises KeyError.
+    """
     share = (ways - 1) / ways
     return {
         "all_reduce": 2 * share * local_bytes,

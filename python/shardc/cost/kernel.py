@@ -1,4 +1,4 @@
-"""What kernels take on a GPU: the roofline, resident programs, and kernels that stream tensors once."""
+"""Times of GPU kernels: the roofline, resident programs, and kernels that stream tensors once."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from shardc.cost.origin import Assumed
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the cost models say that one launch of a kernel takes, without a trial.
+    """Estimated cost of one launch of a kernel.
 
-    ``seconds``: all of its functions, one after the other. ``flops``: of its matrix products, which matrix
-    units do at ``flop_s``; ``moved_bytes``: of the tensors that it reads or writes, each once; ``bytes_s``:
-    the memory's rate. ``spill_bytes``: of a thread's registers, what is stored and loaded again.
+    ``seconds``: time of all of its functions in sequence. ``flops``: work of its matmuls, which matrix units
+    do at ``flop_s``. ``moved_bytes``: size of the tensors that it reads or writes, each once. ``bytes_s``:
+    the memory's rate. ``spill_bytes``: bytes of a thread's registers that are stored and loaded again.
     """
 
     seconds: float
@@ -27,30 +27,31 @@ class Estimate:
 
     @property
     def roofline_s(self) -> float:
-        """What the target's rates alone would allow."""
+        """Return the lower bound on time that the target's rates give."""
         return max(self.flops / self.flop_s, self.moved_bytes / self.bytes_s)
 
     @property
     def bound(self) -> str:
-        """What the roofline is that of."""
+        """Return the limit that the roofline comes from: arithmetic or memory."""
         return "arithmetic" if self.flops / self.flop_s > self.moved_bytes / self.bytes_s else "memory"
 
 
 MOST_RESIDENT: Annotated[int, Assumed("more programs hide no more latency")] = 8
-"""Programs of matrix products that a unit is taken to hold, at most."""
+"""Maximum number of resident matmul programs per unit that is assumed."""
 
 
 def resident(thread_registers: int, warps: int, shared_bytes: int, gpu: Gpu) -> int:
-    """Programs of matrix products that a unit holds at a time."""
+    """Return the number of matmul programs that a unit holds at a time."""
     by_registers = gpu.unit_registers // (thread_registers * gpu.warp_size * warps)
     by_shared = gpu.shared_bytes // (gpu.reserved_bytes + shared_bytes)
     return max(1, min(by_registers, by_shared, MOST_RESIDENT))
 
 
 def stream_s(moved_bytes: float, programs: int, warps: int, gpu: Gpu, steps: int = 1) -> float:
-    """Seconds of ``programs`` of ``warps`` that go ``steps`` times through a loop of dependent loads.
+    """Return the seconds of ``programs`` of ``warps`` with ``steps`` iterations of a loop of dependent loads.
 
-    What is in flight bounds the rate (Little's law): so many programs, each with the loads of one step.
+    Data in flight limits the rate (Little's law): that of the resident programs, each with the loads of one
+    step.
     """
     at_once = max(1, min(gpu.threads // (warps * gpu.warp_size), gpu.unit_programs))
     waves = -(-max(1, programs) // (gpu.units * at_once))
@@ -58,5 +59,5 @@ def stream_s(moved_bytes: float, programs: int, warps: int, gpu: Gpu, steps: int
 
 
 def copy_s(moved_bytes: float, gpu: Gpu) -> float:
-    """Seconds to read or write so many bytes of memory, by a kernel that does nothing else."""
+    """Return the seconds in which a kernel that does nothing else reads or writes so many bytes."""
     return moved_bytes / (gpu.streamed * gpu.memory_bytes_s)

@@ -1,6 +1,6 @@
-"""What a call of a library (cuBLAS, flash attention, ATen's kernels) takes on a GPU that is not here.
+"""Times of library calls (cuBLAS, flash attention, ATen's kernels) on a GPU that is not present.
 
-A library's matmul is estimated by our model, with the best of all tilings and nothing computed beside it.
+A library's matmul is estimated by our model, with the best tiling and no fused work.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from shardc.cost.tilings import choose
 
 _MEASURED = Published("generated Triton on an H100: 0.95 to 1.0 of cuBLAS (pytorch issues 150360, 156477)")
 GAIN: Annotated[float, _MEASURED] = 0.95
-"""Time of a library's matmul or attention over that of ours, with the same work and instructions."""
+"""Ratio of the time of a library's matmul or attention to ours, for the same work and instructions."""
 UNALIGNED: Annotated[float, Measured("4097 x 4095 x 2056 on an H200", "decision 112")] = 5.0
-"""Time of a library's product of rows that begin at odd elements, of that of aligned rows."""
+"""Slowdown of a library's matmul whose rows begin at odd elements."""
 PLAIN: Annotated[dict[int, float], Assumed("larger tiles load less")] = {128: 0.85, 64: 0.6, 32: 0.4}
-"""Products without matrix instructions in a library: rows and columns of a tile -> part of the rate."""
+"""Library matmuls without matrix instructions: share of the rate by rows and columns of a tile."""
 EFFICIENT_TIME: Annotated[float, Assumed("no GPU was at hand (decision 54)")] = 1.5
-"""Of PyTorch's memory-efficient attention, of that of flash attention."""
+"""Ratio of the time of PyTorch's memory-efficient attention to that of flash attention."""
 PASSES: Annotated[int, Assumed("written by a product, changed by mask and softmax, read by a product")] = 6
 """How often attention of plain ops (masks, f32) reads or writes its scores, in f32."""
 
 
 def stream_call(moved_bytes: int, gpu: Gpu) -> Estimate:
-    """A call that reads and writes tensors, each once."""
+    """Estimate a call that reads and writes each tensor once."""
     seconds = gpu.launch_s + copy_s(moved_bytes, gpu)
     return Estimate(seconds, 0, gpu.matmul_flop_s, moved_bytes, gpu.memory_bytes_s)
 
@@ -40,9 +40,9 @@ def stream_call(moved_bytes: int, gpu: Gpu) -> Estimate:
 def matmul_call(
     batch: int, m: int, n: int, k: int, element_bytes: int, matrix: bool, gpu: Gpu, added_bytes: int = 0
 ) -> Estimate:
-    """A product of matrices as they lie; what is added to it (``added_bytes``) is read as it is written.
+    """Estimate a matmul of matrices in memory. An added tensor (``added_bytes``) is read while writing.
 
-    Rows of an odd number of elements of 2 bytes are taken to be some factor's.
+    If ``n`` or ``k`` is odd, the rows of a 2-byte factor are assumed to be unaligned.
     """
     p = Product(batch, m, n, k, element_bytes, element_bytes, matrix, finish_bytes=1)
     moved = p.moved_bytes + added_bytes
@@ -57,8 +57,10 @@ def matmul_call(
 def grouped_matmul_call(
     groups: int, m: int, n: int, k: int, element_bytes: int, matrix: bool, gpu: Gpu
 ) -> Estimate:
-    """Products of ``groups`` of one size: one kernel where PyTorch has it (CUTLASS for bf16, on sm_90 and
-    sm_100), else a loop, which waits for the GPU to know how many rows each group has.
+    """Estimate matmuls of ``groups`` of equal size.
+
+    This is one kernel where PyTorch has it (CUTLASS for bf16 on sm_90 and sm_100). Otherwise it is a loop
+    that waits for the GPU to learn the number of rows of each group.
     """
     if gpu.has_groups and element_bytes == 2:
         return matmul_call(groups, m, n, k, element_bytes, matrix, gpu)
@@ -78,15 +80,16 @@ def _matmul_s(p: Product, moved_bytes: int, gpu: Gpu) -> float:
 def _plain_s(p: Product, tile: int, gpu: Gpu) -> float:
     tiles = p.batch * -(-p.m // tile) * -(-p.n // tile)
     tile_s = 2 * tile**2 * p.k / (PLAIN[tile] * p.flop_s(gpu) / gpu.units)
-    split = max(1, min(gpu.units // tiles, p.k // 256))  # sums of few tiles are cut
+    split = max(1, min(gpu.units // tiles, p.k // 256))  # the sums of few tiles are split
     return -(-tiles * split // gpu.units) * tile_s / split
 
 
 @lru_cache(maxsize=256)
 def attention_call(forward: Scores, backward: bool, library: str | None, gpu: Gpu) -> Estimate:
-    """``shardc::attention`` by PyTorch: its flash kernels or the memory-efficient ones (of sm_80's
-    instructions), as ``library`` says in words of ``shardc.runtime.operators.attention``, or plain ops where
-    it is None.
+    """Estimate ``shardc::attention`` as PyTorch computes it.
+
+    ``library`` names the kernels as in ``shardc.runtime.operators.attention``: flash, or memory-efficient
+    ones (with sm_80's instructions). None means plain ops.
     """
     products = 5 if backward else 2
     flops = forward.flops * products // 2

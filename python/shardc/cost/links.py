@@ -1,4 +1,4 @@
-"""What a collective over mesh axes costs: what makes one chain of collectives cheaper than another."""
+"""Costs of collectives over mesh axes, for comparing chains of collectives."""
 
 from __future__ import annotations
 
@@ -13,30 +13,28 @@ from shardc.cost.origin import Sheet
 from shardc.dialects.dist.axis import Axis
 
 WIRE: Annotated[float, Sheet("NVIDIA H100: 3.35 TB/s of memory, 450 GB/s of NVLink each way")] = 8.0
-"""How much longer a byte takes to another device than from memory."""
+"""Ratio of the time of a byte to another device to that of a byte from memory."""
 
 
 @dataclass(frozen=True)
 class LinkModel:
-    """The links of a mesh on a cluster. Without a cluster links are alike, and a collective costs the bytes
-    that a device sends.
-    """
+    """Links of a mesh on a cluster. Without a cluster all links are equal, and the cost is the sent bytes."""
 
     placement: Placement | None = None
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all axes have links of one speed."""
+        """Return whether links of all axes have the same speed."""
         return self.placement is None
 
     def seconds(self, kind: str, axes: Iterable[Axis], ways: int, local_bytes: float) -> float:
-        """Seconds of a collective over ``axes``, of ``ways`` devices that hold ``local_bytes`` each."""
+        """Return the seconds of a collective over ``axes`` with ``ways`` members of ``local_bytes`` each."""
         if self.placement is None:
             return sent_bytes(kind, ways, local_bytes)
         return seconds(kind, self.placement.links(map(_part, axes)), local_bytes)
 
     def fastest(self, axes: Iterable[Axis]) -> float:
-        """Bytes/s that no collective over some of ``axes`` exceeds: of all levels' links together."""
+        """Return an upper bound in bytes/s of collectives over some of ``axes``: the sum of all levels."""
         if self.placement is None:
             return 1.0
         spans = self.placement.links(map(_part, axes)).spans

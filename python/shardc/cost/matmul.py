@@ -1,14 +1,14 @@
-"""What a tile of a matmul takes on a GPU: shared memory, registers, and an estimate of the time.
+"""Shared memory, registers and estimated time of a tile of a matmul on a GPU.
 
-The estimate counts, for the unit (streaming multiprocessor) that has the most tiles, the matrix instructions,
-the bytes that tiles fetch from L2, and the latency that the stages of a tile's pipeline do not hide; and, for
-the whole GPU, the bytes that come from memory when so many tiles at a time share what they read. The form is
-that of Swann et al., tritonBLAS (2025, arXiv 2512.04226): all follows from the shape and a few figures of the
-GPU.
+For the unit (streaming multiprocessor) with the most tiles, the estimate counts matrix instructions, bytes
+that tiles fetch from L2, and latency that the stages of a tile's pipeline do not hide. For the whole GPU it
+counts bytes from memory, given the tiles that run at the same time and share what they read. The form is that
+of Swann et al., tritonBLAS (2025, arXiv 2512.04226): everything follows from the shape and a few figures of
+the GPU.
 
-Registers that a thread spills while it writes a tile are stored and loaded again, once, at the rate at which
-tiles get bytes from L2. That is an assumption, of which nothing was measured on a GPU: buffers of factors
-leave little of the memory that is both L1 and shared.
+Registers that a thread spills while it writes a tile are stored and loaded again once, at the rate at which
+tiles get bytes from L2. This is an assumption that was not measured on a GPU: buffers of factors leave little
+of the memory that serves as L1 and shared memory.
 """
 
 from __future__ import annotations
@@ -23,49 +23,56 @@ from shardc.cost.origin import Assumed, Measured, Sheet
 _COMPILED = Measured("binaries of Triton 3.6", "decisions 26 and 57")
 
 OTHERS: Annotated[int, _COMPILED] = 49
-"""Registers of a thread that hold neither sums nor what lives with them: addresses."""
+"""Registers of a thread for addresses, apart from sums and values that live with them."""
 MASKS: Annotated[int, _COMPILED] = 24
-"""More of them for what is not copied 16 bytes at a time."""
+"""Further registers for factors that are not copied 16 bytes at a time."""
 SPILL_BOUND: Annotated[int, _COMPILED] = 2
-"""Measured spills, at most, of those estimated."""
+"""Upper bound on measured spills, as a multiple of estimated ones."""
 INSTRUCTION_FLOP: Annotated[int, Sheet("sm_90, a unit and clock: 4096 FLOP in bf16, 128 instructions")] = 32
-"""What a unit's matrix instructions compute in the time of one element's plain instruction."""
+"""FLOP that a unit's matrix instructions compute in the time of one element's plain instruction."""
 LOAD_WORK: Annotated[int, Measured("48 tilings of 4097 x 4095 x 2056 on an H200", "decision 112")] = 5
-"""Instructions for an element of a factor that passes through registers: its place, its mask, its store."""
+"""Instructions for an element of a factor that passes through registers: its address, mask and store."""
 APART: Annotated[float, Measured("the same", "decision 112")] = 0.72
-"""Part of the rate that products reach beside such loads, which they wait for."""
+"""Share of the rate that products reach if they wait for such loads."""
 APART_S: Annotated[float, Measured("the same", "decision 112")] = 1.5e-7
-"""Seconds of a step besides: barriers on both sides of the loads."""
+"""Seconds per step for barriers before and after such loads."""
 CROWDED: Annotated[float, Measured("the same", "decision 112")] = 1.25
-"""Time of such a step where a thread has more than 64 sums, which leave few registers for loads."""
+"""Slowdown of such a step if a thread has more than 64 sums, which leave few registers for loads."""
 _TILINGS = Measured("532 tilings of seven products on an H200", "decision 112")
 NEXT_TILE: Annotated[float, _TILINGS] = 0.17
-"""Part of the latency between tiles that a loop over tiles pays: the next tile is loaded meanwhile."""
+"""Share of the latency between tiles that a loop over tiles pays, since it loads the next tile early."""
 NEXT_WRITE: Annotated[float, _TILINGS] = 0.2
-"""The same of the time to write a tile."""
+"""The same for the time to write a tile."""
 LATENCIES: Annotated[float, _TILINGS] = 1.1
-"""Latencies of memory from asking for a step's factors until they are there, and"""
+"""Latencies of memory from the request for a step's factors until their arrival."""
 TRANSFER: Annotated[float, _TILINGS] = 0.63
-"""part of the time of their transfer."""
+"""Share of the time of their transfer that adds to that wait."""
 UNHIDDEN: Annotated[float, Assumed("of equal tilings those with more steps ahead are faster")] = 0.05
-"""Part of that time, over the steps ahead, which adds to a step whatever bounds it."""
+"""Share of that wait, divided by the steps ahead, which adds to a step whatever its bound is."""
 FULL: Annotated[float, _TILINGS] = 0.6
-"""Part of the matrix units' rate that tiles of 64 reach; wider ones reach up to 4/3 of it."""
+"""Share of the matrix units' rate that tiles of 64 reach; wider ones reach up to 4/3 of it."""
 NARROW: Annotated[float, Assumed("what starts and ends an instruction counts more")] = 0.45
-"""The same of narrower ones."""
+"""The same for narrower tiles."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """What is multiplied: sizes, and bytes of an element of the factors (as they are multiplied) and of all
-    that is read and written for an element of the result. ``matrix``: matrix instructions multiply it (not so
-    f32 without tf32, and f64). ``direct``: factors are copied to shared memory as they lie, past the
-    registers, 16 bytes at a time. ``finish_bytes``: of shared memory for an element of a tile while it is
-    written, in the order in which threads hold what they read and write. ``by_descriptor``: both factors can
-    be read by tensor descriptors, without which loops over tiles take too many registers. ``left_bytes`` and
-    ``right_bytes``: of what an element of a factor is made from, if it is computed where it is multiplied,
-    and ``left_work`` and ``right_work`` the instructions that this takes; ``result_work``: those of an
-    element of what is made of the result; ``beside``: registers of what lives with each sum meanwhile.
+    """Sizes and properties of a matmul.
+
+    Attributes:
+        element_bytes: Size of an element of the factors, as multiplied.
+        result_bytes: Bytes read and written for an element of the result.
+        matrix: Whether matrix instructions multiply it (not f32 without tf32, and not f64).
+        direct: Whether factors are copied to shared memory unchanged, past the registers, 16 bytes at a time.
+        finish_bytes: Shared memory per element of a tile while it is written, in the order in which threads
+            hold what they read and write.
+        by_descriptor: Whether tensor descriptors can read both factors; otherwise loops over tiles take too
+            many registers.
+        left_bytes, right_bytes: Bytes from which an element of a factor is computed, if that happens inside
+            the kernel.
+        left_work, right_work: Instructions for that.
+        result_work: Instructions for an element of what follows the product.
+        beside: Registers for values that live with each sum meanwhile.
     """
 
     batch: int
@@ -87,7 +94,7 @@ class Product:
 
     @property
     def read(self) -> tuple[int, int]:
-        """Bytes in memory of what an element of each factor is made from."""
+        """Return the bytes in memory from which an element of each factor is made."""
         return self.left_bytes or self.element_bytes, self.right_bytes or self.element_bytes
 
     @property
@@ -96,19 +103,21 @@ class Product:
 
     @property
     def moved_bytes(self) -> int:
-        """Each byte once."""
+        """Return the traffic if each byte moves once."""
         left, right = self.read
         return self.batch * ((self.m * left + self.n * right) * self.k + self.m * self.n * self.result_bytes)
 
     def flop_s(self, gpu: Gpu) -> float:
-        """The rate of the units that can multiply such factors."""
+        """Return the rate of the units that multiply such factors."""
         return gpu.flop_s(self.element_bytes, self.matrix)
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """One configuration, as ``#kern.config`` names it. ``group`` rows of tiles run together; ``split``
-    programs share the terms of a sum; ``persistent``: each unit has one program, which takes tile after tile.
+    """One configuration, with the names of ``#kern.config``.
+
+    ``group``: rows of tiles that run together. ``split``: programs that share the terms of a sum.
+    ``persistent``: whether each unit has one program, which loops over tiles.
     """
 
     block_m: int
@@ -125,7 +134,10 @@ class Tiling:
 
 
 def shared_bytes(t: Tiling, p: Product, gpu: Gpu) -> int:
-    """Shared memory of a program: a buffer a stage, one less where products read registers (sm_80, AMD)."""
+    """Return a program's shared memory: a buffer per stage, or one less (sm_80, AMD).
+
+    On sm_80 and AMD products read registers.
+    """
     stages = t.stages if gpu.has_groups else max(1, t.stages - 1)
     bytes_ = stages * (t.block_m + t.block_n) * t.block_k * p.element_bytes
     if p.element_bytes == 4 and gpu.arch == 100:  # tf32 terms must lie side by side: turned copies
@@ -136,19 +148,20 @@ def shared_bytes(t: Tiling, p: Product, gpu: Gpu) -> int:
 
 
 def accumulators(t: Tiling, gpu: Gpu) -> int:
-    """Registers of a thread that hold the sums."""
+    """Return the registers of a thread that hold sums."""
     return t.block_m * t.block_n // (gpu.warp_size * t.warps)
 
 
 def registers(t: Tiling, p: Product, gpu: Gpu) -> int:
-    """Those of a thread for sums, and for factors that pass through them, while products are added up."""
+    """Return the registers of a thread in the inner loop: for sums, and factors that pass through."""
     passing = 0 if p.direct else (t.block_m + t.block_n) * t.block_k // (gpu.warp_size * t.warps)
     return accumulators(t, gpu) + passing
 
 
 def spill_bytes(t: Tiling, p: Product, gpu: Gpu) -> int:
-    """What a thread spills, once a tile: sums, and what lives with them, without a register while the tile is
-    written (measured by compiling: decision 57). Spills at every step along the sum are refused instead.
+    """Return the bytes that a thread spills once per tile, while the tile is written.
+
+    Measured by compiling (decision 57). Tilings that spill at every step along the sum are refused instead.
     """
     if t.split > 1:
         return 0
@@ -157,17 +170,17 @@ def spill_bytes(t: Tiling, p: Product, gpu: Gpu) -> int:
 
 
 def _beside(t: Tiling, p: Product, gpu: Gpu) -> int:
-    """Registers of a thread for what lives with its sums; parts of sums are written as they are."""
+    """Return the registers of a thread for values that live with its sums; partial sums have none."""
     return int(accumulators(t, gpu) * p.beside) if t.split == 1 else 0
 
 
 def thread_registers(t: Tiling, gpu: Gpu) -> int:
-    """That a thread can have: on gfx942 eight warps have half of the instruction set's each."""
+    """Return the registers that a thread can have; on gfx942 eight warps get half of the maximum each."""
     return min(gpu.registers, gpu.unit_registers // (gpu.warp_size * t.warps))
 
 
 def estimate_s(t: Tiling, p: Product, gpu: Gpu) -> float:
-    """Seconds, as far as can be said without a trial."""
+    """Estimate the seconds without a trial."""
     tiles, steps = t.tiles(p) * t.split, -(-p.k // (t.block_k * t.split))
     held = _resident(t, p, gpu)
     at_once = min(held, -(-tiles // gpu.units))
@@ -196,14 +209,16 @@ def estimate_s(t: Tiling, p: Product, gpu: Gpu) -> float:
 
 
 def is_unaligned(p: Product, gpu: Gpu) -> bool:
-    """Whether factors pass through registers because of where they lie, and not to be computed, on the one
-    kind of GPU where that was measured.
+    """Return whether factors pass through registers only because of their alignment in memory.
+
+    This is for the one kind of GPU on which it was measured, and for factors that are not computed in the
+    kernel.
     """
     return not p.direct and p.matrix and gpu.arch == 90 and not p.left_bytes and not p.right_bytes
 
 
 def _resident(t: Tiling, p: Product, gpu: Gpu) -> int:
-    """Programs that a unit holds at a time."""
+    """Return the programs that a unit holds at a time."""
     if t.persistent:
         return 1
     values = registers(t, p, gpu) + _beside(t, p, gpu)
@@ -212,7 +227,7 @@ def _resident(t: Tiling, p: Product, gpu: Gpu) -> int:
 
 
 def _rate(t: Tiling, p: Product, gpu: Gpu) -> float:
-    """FLOP/s of the instructions that a tile uses, on all units."""
+    """Return the FLOP/s of a tile's instructions on all units."""
     if not p.matrix:
         return gpu.fma_part * p.flop_s(gpu)
     rate = p.flop_s(gpu)
@@ -223,7 +238,7 @@ def _rate(t: Tiling, p: Product, gpu: Gpu) -> float:
 
 
 def _memory_bytes(t: Tiling, p: Product, gpu: Gpu, held: int) -> float:
-    """What all waves read from memory, each once for all of its tiles, and what is written."""
+    """Return the bytes that all waves read and write; a wave reads each byte once for all of its tiles."""
     rows, columns = -(-p.m // t.block_m), -(-p.n // t.block_n)
     wave = min(gpu.units * held, rows * columns)
     group = min(t.group, rows)

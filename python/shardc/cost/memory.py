@@ -1,4 +1,4 @@
-"""What devices hold: parameters, gradients, optimizer state, activations, and what lives ahead of its use."""
+"""Memory of devices: parameters, gradients, optimizer state, activations, and early gathered tensors."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from shardc.cost.origin import Assumed
 from shardc.dialects.pipe.schedule import Schedule
 
 PREFETCH_BYTES: Annotated[int, Assumed("two weights of an 8B model in bf16")] = 256 << 20
-"""How much may have been gathered, or be on its way, that nothing needs yet."""
+"""Maximum size of tensors that are gathered, or being gathered, before they are needed."""
 IN_FLIGHT_BYTES: Annotated[int, Assumed("several buckets, well below a device's memory")] = 1 << 30
-"""How much the operands of collectives that nobody waits for yet may hold, the last one's aside:
-they live until then."""
+"""Maximum size of operands of collectives in flight, except the last one's; they live until the wait."""
 
 CHANGE = {"F": 1, "B": -1, "I": 0, "W": -1}
-"""By how many micro-batches a stage holds more after an action."""
+"""Change of the number of micro-batches that a stage holds, by kind of action."""
 Matrix = list[list[float]]
 """``m[i][j]``: bytes of the ops from ``ends[i]`` to ``ends[j]``."""
 
 
 @dataclass(frozen=True)
 class RankMemory:
-    """Most bytes on a device of one rank. ``state_bytes``: parameters, gradients and optimizer state."""
+    """Peak memory of a device of one rank. ``state_bytes``: parameters, gradients and optimizer state."""
 
     rank: int
     state_bytes: float
@@ -36,7 +35,7 @@ class RankMemory:
 
 
 def in_flight(schedule: Schedule) -> list[int]:
-    """For each stage, by its place in its route, the most micro-batches between forward and backward."""
+    """Return the most micro-batches in flight in each stage, by its place in its route."""
     most = [0] * len(schedule.routes[0])
     for order in schedule.orders:
         now: dict[int, int] = {}
@@ -48,7 +47,7 @@ def in_flight(schedule: Schedule) -> list[int]:
 
 
 def peak_activations(schedule: Schedule, kept: Sequence[float]) -> list[float]:
-    """The most that each rank keeps, of stages (by place in their route) that keep ``kept`` a micro-batch."""
+    """Return each rank's peak of activations; ``kept``: bytes per micro-batch for each place in a route."""
     peaks = []
     for order in schedule.orders:
         now = peak = 0.0
@@ -61,8 +60,9 @@ def peak_activations(schedule: Schedule, kept: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class HeldItem:
-    """``size_bytes`` that a stage holds which has one of the ops number ``touched``; if ``made`` is given,
-    one that starts behind that op.
+    """``size_bytes`` held by the stage that has one of the ops in ``touched``.
+
+    If ``made`` is given, only stages that start after that op hold it.
     """
 
     size_bytes: int
@@ -71,7 +71,7 @@ class HeldItem:
 
 
 def held_between(items: Iterable[HeldItem], ends: Sequence[int]) -> Matrix:
-    """The bytes of the items of each stage that could be."""
+    """Return the bytes of the items for each possible stage."""
     found = [[0.0] * len(ends) for _ in ends]
     for item in items:
         for i, start in enumerate(ends):
@@ -84,23 +84,21 @@ def held_between(items: Iterable[HeldItem], ends: Sequence[int]) -> Matrix:
 
 
 class StageMemory:
-    """What each stage would hold, wherever it starts and ends: ``state``, and what it has ``kept`` of every
-    micro-batch that ``schedule`` has in flight there.
-    """
+    """Memory of every possible stage: its ``state``, and ``kept`` for each micro-batch in flight there."""
 
     def __init__(self, state: Matrix, kept: Sequence[Matrix], schedule: Schedule) -> None:
         self._flying, self._state, self._kept = in_flight(schedule), state, kept
         self._share = self._shares(schedule)
 
     def fraction(self, place: int, i: int, j: int) -> float:
-        """The bytes of a stage from ``ends[i]`` to ``ends[j]``, over its share of a device's memory."""
+        """Return the bytes of a stage from ``ends[i]`` to ``ends[j]`` over its share of a device's memory."""
         return self._bytes(place, i, j) / self._share[place]
 
     def _bytes(self, place: int, i: int, j: int) -> float:
         return self._state[i][j] + self._flying[place] * self._kept[place][i][j]
 
     def _shares(self, schedule: Schedule) -> list[float]:
-        """For each stage its part of what the stages of its rank hold: that of equal cuts."""
+        """Return each stage's share of its rank's memory, assuming equal cuts."""
         stages, last = len(self._flying), len(self._state) - 1
         wanted = [max(self._bytes(place, 0, last), 1.0) / stages for place in range(stages)]
         shares = [1.0] * stages

@@ -1,8 +1,8 @@
-"""Which memory-bound calls of a program are one pass over memory.
+"""Groups memory-bound calls of a program into passes over memory.
 
-A call joins the pass that makes one of its operands if both go over as many elements, and nothing else that
-it reads was made since the pass began: the pass can stand where it began. A call that is not pointwise (a
-reduction, a norm, a softmax, a gather) ends its pass.
+A call joins the pass that makes one of its operands if both have as many elements, and if nothing else that
+it reads was made since the pass began: then the whole pass can run where it began. A call that is not
+pointwise (a reduction, norm, softmax or gather) ends its pass.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _CREATIONS = ("full", "zeros", "ones", "empty.memory_format", "arange", "arange.
 _LIKE = ("scalar_tensor", "full_like", "zeros_like", "ones_like", "new_zeros", "new_full", "new_ones")
 _ALSO_POINTWISE = {"shardc.uniform", *(f"aten.{name}" for name in (*_COPIES, *_CREATIONS, *_LIKE))}
 ROWS_READ = {"aten.embedding": 0, "aten.gather": 0, "aten.index.Tensor": 0, "aten.index_select": 0}
-"""Of these calls, the tensor of which no more is read than is made."""
+"""Calls that read no more of one tensor than they make, with that tensor's number."""
 
 
 def is_pointwise(call: OpCall) -> bool:
-    """Whether each element that a call makes depends on one place of its operands alone."""
+    """Return whether each result element depends on one element of each operand alone."""
     if call.target in _ALSO_POINTWISE:
         return True
     try:
@@ -34,13 +34,13 @@ def is_pointwise(call: OpCall) -> bool:
 
 
 def elements(call: OpCall) -> int:
-    """The elements of the largest tensor that a call reads or makes."""
+    """Return the number of elements of the largest tensor that a call reads or makes."""
     types: Iterable[TensorType | None] = (*call.tensors, *call.results)
     return max((t.numel for t in types if t is not None), default=0)
 
 
 def read_sizes(call: OpCall) -> Iterator[int]:
-    """Bytes that a call reads of each of its tensors."""
+    """Yield the bytes that a call reads of each of its tensors."""
     made = max((t.size_bytes for t in call.results if t is not None), default=0)
     few = ROWS_READ.get(call.target)
     for number, type_ in enumerate(call.tensors):

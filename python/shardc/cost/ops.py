@@ -1,8 +1,7 @@
-"""Seconds of one operation of a program on a device.
+"""Time of one operation of a program on a device.
 
-Three kinds are told apart: products of matrices, attention, and groups of ops that pass over memory once. The
-first two take the longer of arithmetic and traffic, at the part of the peak rates that kernels of libraries
-reach.
+There are three kinds: matmuls, attention, and groups of ops that pass over memory once. The first two take
+the longer of arithmetic and traffic, at the share of the peak rates that library kernels reach.
 """
 
 from __future__ import annotations
@@ -16,33 +15,34 @@ from shardc.cost.origin import Assumed, Fitted, Published
 _FITTED = Fitted("vTrain's 20 multi-node and 60 single-node rows (decision 77)")
 
 MATMUL_REACHED: Annotated[float, _FITTED] = 0.818
-"""Part of the peak that full waves of the largest tiles reach, far along the sum."""
+"""Share of the peak that full waves of the largest tiles reach for long sums."""
 FILL: Annotated[float, _FITTED] = 22.0
-"""Terms of the sum whose time a tile takes to begin and to end."""
+"""Number of terms of the sum whose time a tile needs to start and end."""
 STREAM_REACHED: Annotated[float, Assumed("copies of an A100 and an H200 reach 0.85 to 0.9")] = 0.85
-"""Part of the memory's rate that pointwise passes over memory reach."""
+"""Share of the memory's rate that pointwise passes over memory reach."""
 ROWS_TIME: Annotated[float, _FITTED] = 1.8
-"""Time of passes that reduce, normalize or draw random numbers, of that of pointwise ones."""
+"""Slowdown of passes that reduce, normalize or draw random numbers, relative to pointwise ones."""
 KEPT_RATE: Annotated[float, Assumed("L2 of an A100 delivers some 5 TB/s, its memory 2")] = 3.0
-"""Rate of the last cache, which holds what the kernel before wrote, of that of passes over memory."""
+"""Ratio of the last cache's rate, which serves the previous kernel's results, to that of passes over memory.
+"""
 TILES: Annotated[
     dict[tuple[int, int], float], Assumed("smaller tiles fetch more for each product (tritonBLAS, 2025)")
 ] = {(256, 128): 1.0, (128, 128): 0.92, (128, 64): 0.75, (64, 64): 0.55}
-"""Rows and columns of a tile -> part of the rate of the largest."""
+"""Share of the largest tile's rate, by rows and columns of a tile."""
 _FLASH = Published("FlashAttention-2 (Dao 2023), A100: up to 73% of the peak forward, 63% backward")
 ATTENTION_REACHED: Annotated[float, _FLASH] = 0.7
-"""Part of the peak that a fused attention reaches forward."""
+"""Share of the peak that a fused attention's forward reaches."""
 ATTENTION_BACKWARD_REACHED: Annotated[float, _FLASH] = 0.6
-"""The same of its backward."""
+"""The same for its backward."""
 
 
 @dataclass(frozen=True)
 class DeviceRates:
-    """What operations are costed by: rates in FLOP/s and bytes/s, times in seconds.
+    """Rates by which operations are estimated, in FLOP/s and bytes/s; times in seconds.
 
-    ``half_flop_s`` is of products of 2-byte elements, ``single_flop_s`` of 4-byte ones. ``units``: processors
-    that a product's tiles are dealt to (1: no waves). ``launch_s``: between two kernels of a stream.
-    ``cache_bytes``: of the last cache.
+    ``half_flop_s`` is for products of 2-byte elements, ``single_flop_s`` for 4-byte ones. ``units``:
+    processors over which a product's tiles are distributed (1: no waves). ``launch_s``: time between two
+    kernels of a stream. ``cache_bytes``: size of the last cache.
     """
 
     half_flop_s: float
@@ -55,7 +55,7 @@ class DeviceRates:
     stream_reached: float = STREAM_REACHED
 
     def flop_s(self, element_bytes: int) -> float:
-        """Peak rate of products of such elements."""
+        """Return the peak rate of products of such elements."""
         if element_bytes <= 2:
             return self.half_flop_s
         return self.single_flop_s if element_bytes == 4 else self.single_flop_s / 2
@@ -63,7 +63,7 @@ class DeviceRates:
 
 @dataclass(frozen=True)
 class Product:
-    """``batch`` products of [m, k] and [k, n]; ``element_bytes`` of factors and result."""
+    """``batch`` products of [m, k] and [k, n]; ``element_bytes``: size of elements of factors and result."""
 
     batch: int
     m: int
@@ -77,13 +77,16 @@ class Product:
 
     @property
     def moved_bytes(self) -> float:
-        """Each tensor once."""
+        """Return the traffic if each tensor moves once."""
         sizes = self.m * self.k + self.k * self.n + self.m * self.n
         return float(self.batch * sizes * self.element_bytes)
 
 
 def pass_s(moved_bytes: float, is_plain: bool, rates: DeviceRates) -> float:
-    """Seconds of a kernel that passes once over so many bytes; ``is_plain``: pointwise, without drawing."""
+    """Return the seconds of one pass over so many bytes.
+
+    ``is_plain``: pointwise and without random numbers.
+    """
     kept = min(moved_bytes, rates.cache_bytes)
     seconds = (moved_bytes - kept + kept / KEPT_RATE) / (rates.stream_reached * rates.memory_bytes_s)
     return rates.launch_s + seconds * (1.0 if is_plain else ROWS_TIME)
@@ -91,7 +94,7 @@ def pass_s(moved_bytes: float, is_plain: bool, rates: DeviceRates) -> float:
 
 @lru_cache(maxsize=65536)
 def product_s(p: Product, rates: DeviceRates) -> float:
-    """Seconds of a product: waves of the tiles that take the least, or the traffic."""
+    """Return the seconds of a product: the longer of waves of the best tiles and the traffic."""
     if not p.flops:
         return rates.launch_s
     arithmetic_s = min(_tiled_s(p, m, n, part, rates) for (m, n), part in TILES.items())
@@ -101,13 +104,13 @@ def product_s(p: Product, rates: DeviceRates) -> float:
 def attention_s(
     flops: float, moved_bytes: float, element_bytes: int, backward: bool, rates: DeviceRates
 ) -> float:
-    """Seconds of an attention whose scores never reach memory."""
+    """Return the seconds of an attention whose scores stay out of memory."""
     reached = ATTENTION_BACKWARD_REACHED if backward else ATTENTION_REACHED
     return rates.launch_s + _roofline_s(flops / (reached * rates.flop_s(element_bytes)), moved_bytes, rates)
 
 
 def other_flops_s(flops: float, moved_bytes: float, element_bytes: int, rates: DeviceRates) -> float:
-    """Seconds of other arithmetic in products, such as a convolution's."""
+    """Return the seconds of other arithmetic in products, such as a convolution's."""
     arithmetic_s = flops / (rates.matmul_reached * rates.flop_s(element_bytes))
     return rates.launch_s + _roofline_s(arithmetic_s, moved_bytes, rates)
 

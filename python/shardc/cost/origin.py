@@ -1,4 +1,4 @@
-"""Where a constant is from. Every constant of ``cost/`` says so in its annotation:
+"""Origins of constants. Every constant of ``cost/`` has one in its annotation:
 
 launch_s: Annotated[float, Assumed("a kernel behind another one on a stream")] = 3e-6
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured by us: on what machine, and in which decision or when."""
+    """Measured in this project: on which machine, and in which decision or when."""
 
     where: str
     when: str
@@ -18,27 +18,27 @@ class Measured:
 
 @dataclass(frozen=True)
 class Sheet:
-    """From a vendor's data sheet or manual."""
+    """Taken from a vendor's data sheet or manual."""
 
     document: str
 
 
 @dataclass(frozen=True)
 class Published:
-    """From a paper, or from another project's code or issues."""
+    """Taken from a paper, or from another project's code or issues."""
 
     source: str
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Fitted to measurements of others: to which, and in which decision."""
+    """Fitted to others' measurements: to which, and in which decision."""
 
     to: str
 
 
 @dataclass(frozen=True)
 class Assumed:
-    """Nobody measured it; why it is plausible."""
+    """Not measured; why it is plausible."""
 
     why: str

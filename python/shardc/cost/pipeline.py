@@ -1,4 +1,4 @@
-"""What stages of a pipeline cost. Time in seconds, sizes in bytes."""
+"""Costs of pipeline stages. Times in seconds, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from dataclasses import dataclass, fields, replace
 
 @dataclass(frozen=True)
 class StageCost:
-    """What one micro-batch costs in one stage. ``transfer_s``: sending its activation on, or the gradient
-    back. ``activation_bytes`` are held from forward on; of them ``weight_bytes`` from the input gradient
-    until the weight gradient, and the rest not. ``state_bytes`` are held all the time. ``backward_s``: of a
-    backward that is run whole; that of both its parts if not given.
+    """Cost of one micro-batch in one stage.
+
+    Attributes:
+        transfer_s: Time of sending its activation on, or the gradient back.
+        activation_bytes: Bytes held from the forward on.
+        weight_bytes: Share of ``activation_bytes`` held from the input gradient until the weight gradient;
+            the rest is freed at the input gradient.
+        state_bytes: Bytes held all the time.
+        backward_s: Time of a backward that runs whole. Default: that of both of its parts.
     """
 
     forward_s: float
@@ -24,25 +29,25 @@ class StageCost:
     backward_s: float | None = None
 
     def seconds(self, kind: str) -> float:
-        """The time of one action."""
+        """Return the time of one action."""
         inputs, weights = self.input_gradient_s, self.weight_gradient_s
         whole = inputs + weights if self.backward_s is None else self.backward_s
         return {"F": self.forward_s, "B": whole, "I": inputs, "W": weights}[kind]
 
     def held_bytes(self, kind: str) -> tuple[float, float]:
-        """What an action adds when it starts, and when it ends."""
+        """Return the bytes that an action adds when it starts, and when it ends."""
         held, weights = self.activation_bytes, self.weight_bytes
         ends = {"F": 0.0, "B": -held, "I": weights - held, "W": -weights}
         return held if kind == "F" else 0.0, ends[kind]
 
     def faster(self, times: float) -> StageCost:
-        """The same on a device that computes so many times as fast."""
+        """Return the cost on a device that computes ``times`` times as fast."""
         names = ("forward_s", "input_gradient_s", "weight_gradient_s", "backward_s")
         return replace(self, **{n: s / times for n in names if (s := getattr(self, n)) is not None})
 
 
 def merge_stages(costs: Sequence[StageCost], stages: int) -> list[StageCost]:
-    """Costs of ``stages`` stages, each of as many of those of ``costs``, which ``stages`` must divide."""
+    """Merge costs into those of ``stages`` equal groups; ``stages`` must divide their number."""
     each, rest = divmod(len(costs), stages)
     if rest:
         raise ValueError(f"{len(costs)} stages cannot be merged into {stages}")

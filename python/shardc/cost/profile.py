@@ -1,7 +1,7 @@
-"""Measured seconds of calls, and the time of a step that consists of them.
+"""Measured times of calls, and the time of a step that they add up to.
 
-Processes that share cores slow one another down, so a figure holds for as many processes as ran when it was
-measured.
+Processes that share cores slow one another down, so a measurement holds only for the number of processes that
+ran.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from shardc.cost.step.step_time import StepTime
 
 CALLS = "calls"
-"""The cause of time in calls that are no collectives."""
+"""Cause of time in calls other than collectives."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Where and how calls were measured: the machine in words, processes that ran at once and shared its
-    cores, and threads of each.
-    """
+    """Conditions of a measurement: machine, processes that share its cores, and threads of each."""
 
     machine: str
     processes: int
@@ -28,7 +26,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """A call of a program, as text with the types of its tensors, and the mesh axes of a collective."""
+    """Call of a program, as text with the types of its tensors, and the mesh axes of a collective."""
 
     text: str
     axes: tuple[str, ...] = ()
@@ -36,7 +34,7 @@ class ProgramCall:
 
 @dataclass(frozen=True)
 class PredictedStep:
-    """What a step is expected to take: seconds, and bytes of tensors at the peak of the fullest rank."""
+    """Prediction of a step: seconds, and peak bytes of tensors on the fullest rank."""
 
     seconds: float
     peak_bytes: int
@@ -50,14 +48,14 @@ class Profile:
     seconds: Mapping[str, float]
 
     def missing(self, calls: Sequence[ProgramCall]) -> list[str]:
-        """Calls that were not measured, each once, in the order of the program."""
+        """Return the calls that were not measured, each once, in program order."""
         return [text for text in dict.fromkeys(call.text for call in calls) if text not in self.seconds]
 
     def step_time(self, ranks: Sequence[Sequence[ProgramCall]]) -> StepTime:
-        """The time of a step by what the calls of the slowest of ``ranks`` take, all of them measured.
+        """Return the time of a step from the measured calls of the slowest of ``ranks``.
 
-        They are added up: where processes share the cores, or Gloo's threads take part of them, nothing is
-        computed beside a collective for free.
+        The times are summed: if processes share the cores, or Gloo's threads use them, no computation is free
+        beside a collective.
         """
         return max((self._time(calls) for calls in ranks), key=lambda time: time.seconds)
 

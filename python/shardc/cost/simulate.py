@@ -1,4 +1,4 @@
-"""A pipeline schedule played through: when each action runs, and how long ranks wait."""
+"""Simulation of a pipeline schedule: when each action runs, and how long ranks wait."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule
 
 Link = Callable[[int, int], Hashable]
-"""Sending and receiving rank -> the link between them. What goes over one link goes one after the other."""
+"""Function from sending and receiving rank to their link. Transfers over one link run in sequence."""
 
 
 def links_of_nodes(ranks_per_node: int) -> Link:
-    """Ranks of a node have a link to each other one; all of them share the one that leaves the node."""
+    """Give each pair of ranks in a node its own link; a node's ranks share the link that leaves it."""
 
     def link(sender: int, receiver: int) -> Hashable:
         node, other = sender // ranks_per_node, receiver // ranks_per_node
@@ -29,16 +29,16 @@ def links_of_nodes(ranks_per_node: int) -> Link:
 def simulate(
     schedule: Schedule, costs: Sequence[StageCost], *, overlap: bool = True, link: Link | None = None
 ) -> Timeline:
-    """Plays ``schedule`` through, with ``costs`` for each stage.
+    """Simulate ``schedule`` with ``costs`` for each stage.
 
-    ``overlap``: a rank goes on while what it made is sent; else it waits. ``link``: which transfers share a
-    link; without it each has one to itself. Raises ScheduleStuck where ranks wait for each other for good.
+    ``overlap``: whether a rank continues while its result is sent. ``link``: which transfers share a link; by
+    default each has its own. Raises ScheduleStuck if ranks wait for each other forever.
     """
     return _Simulation(schedule, costs, overlap, link).run()
 
 
 class _Simulation:
-    """Events in the order of time: an action ends, or what one made arrives."""
+    """Event loop in order of time: an action ends, or its result arrives."""
 
     def __init__(
         self, schedule: Schedule, costs: Sequence[StageCost], overlap: bool, link: Link | None
@@ -80,7 +80,7 @@ class _Simulation:
         return Timeline(tuple(map(tuple, self._spans)), tuple(self._transfers))
 
     def _start(self, rank: int, now_s: float) -> None:
-        """Begins the rank's next action if it has what it needs."""
+        """Start the rank's next action if its inputs are available."""
         n = self._next[rank]
         if self._running[rank] or n == self._ends[rank] or self._waits[n]:
             return

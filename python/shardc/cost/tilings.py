@@ -1,4 +1,4 @@
-"""Which tiles a matmul may have on a GPU, without those that only waste, and the one estimated fastest."""
+"""Legal and useful tilings of a matmul on a GPU, and the one with the smallest estimate."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from shardc.cost.matmul import (
 from shardc.cost.origin import Assumed, Measured
 
 FMA_BLOCK: Annotated[int, Assumed("they are held in registers, with their operands")] = 4096
-"""Elements of a tile, at most, of products that are no matrix instructions."""
+"""Maximum number of elements of a tile for products without matrix instructions."""
 UNALIGNED_VALUES: Annotated[int, Measured("48 tilings on an H200", "decision 112")] = 144
-"""Values of a thread, at most, where factors pass through registers as they lie: with more, 1.4 to 1.6 times
-the time of the fastest.
+"""Maximum number of values of a thread if unaligned factors pass through registers.
+
+With more, a tiling takes 1.4 to 1.6 times as long as the fastest.
 """
 
 BLOCKS, DEPTHS = (16, 32, 64, 128, 256), (16, 32, 64, 128)
@@ -32,8 +33,10 @@ WARPS, STAGES, GROUPS, SPLITS = (1, 2, 4, 8), (2, 3, 4, 5), (1, 2, 4, 8, 16), (1
 
 
 def refusal(t: Tiling, p: Product, gpu: Gpu) -> str | None:
-    """Why it does not fit into shared memory or registers; None if it does (measured: spills from 256 sums a
-    thread on). Spills once a tile cost time (:func:`estimate_s`), up to half of a thread's registers.
+    """Say why a tiling does not fit into shared memory or registers; None if it does.
+
+    Measured: a thread spills from 256 sums on. Spills once per tile cost time (:func:`estimate_s`), and are
+    allowed up to twice as many bytes as a thread has registers.
     """
     if (needed := gpu.reserved_bytes + shared_bytes(t, p, gpu)) > gpu.shared_bytes:
         return f"{t.stages} stages take {needed} bytes of shared memory of {gpu.shared_bytes}"
@@ -52,7 +55,7 @@ def refusal(t: Tiling, p: Product, gpu: Gpu) -> str | None:
 
 
 def waste(t: Tiling, p: Product, gpu: Gpu) -> str | None:
-    """Why a tiling that fits is not worth a trial; None if it may be."""
+    """Say why a tiling that fits is not worth a trial; None if it may be."""
     elements, threads = t.block_m * t.block_n, t.warps * gpu.warp_size
     for name, block, size in (("m", t.block_m, p.m), ("n", t.block_n, p.n), ("k", t.block_k, p.k)):
         if block >= 2 * max(16, size):
@@ -74,7 +77,7 @@ def waste(t: Tiling, p: Product, gpu: Gpu) -> str | None:
 
 @lru_cache(maxsize=256)
 def tilings(p: Product, gpu: Gpu) -> tuple[Tiling, ...]:
-    """The legal set, without those that only waste: blocks of more than twice a size, splits of few terms."""
+    """Return legal tilings, without wasteful ones (blocks over twice a size, splits of few terms)."""
     found: list[Tiling] = []
     for m, n, k, warps, stages in product(BLOCKS, BLOCKS, DEPTHS, WARPS, STAGES):
         t = Tiling(m, n, k, warps, stages)
@@ -86,7 +89,7 @@ def tilings(p: Product, gpu: Gpu) -> tuple[Tiling, ...]:
 
 
 def group_of(t: Tiling, p: Product, gpu: Gpu) -> int:
-    """Rows of tiles for which the tiles that run at a time read the fewest bytes."""
+    """Return the rows of tiles for which concurrent tiles read the fewest bytes."""
     rows, columns = -(-p.m // t.block_m), -(-p.n // t.block_n)
     wave = min(gpu.units, rows * columns)
     groups = [g for g in GROUPS if g <= rows] or [1]
@@ -95,5 +98,5 @@ def group_of(t: Tiling, p: Product, gpu: Gpu) -> int:
 
 @lru_cache(maxsize=256)
 def choose(p: Product, gpu: Gpu) -> Tiling:
-    """The legal tiling of the smallest estimate; of equal ones the first."""
+    """Return the legal tiling with the smallest estimate; of equal ones the first."""
     return min(tilings(p, gpu), key=lambda t: estimate_s(t, p, gpu))

@@ -1,4 +1,4 @@
-"""What ranks of a pipeline did when, simulated or measured: bubbles, memory, and what stages cost by that."""
+"""Timelines of pipeline ranks, simulated or measured, with their bubbles, memory and stage costs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardc.dialects.pipe.action import Action
 
 @dataclass(frozen=True)
 class Span:
-    """An action on a rank, or (``to`` a rank) the sending of what it made, which ``reader`` waits for."""
+    """An action on a rank, or, if ``to`` is given, the transfer of its result to ``reader``."""
 
     action: Action
     rank: int
@@ -26,48 +26,51 @@ class Span:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What a simulated or a measured run did when. ``spans``: by rank, in the order in which they began."""
+    """Timeline of a simulated or measured run. ``spans``: by rank, in the order of their starts."""
 
     spans: tuple[tuple[Span, ...], ...]
     transfers: tuple[Span, ...] = ()
 
     @cached_property
     def step_s(self) -> float:
-        """From the first action's start to the last one's end."""
+        """Return the time from the first action's start to the last one's end."""
         ends_s, starts_s = [r[-1].end_s for r in self.spans if r], [r[0].start_s for r in self.spans if r]
         return max(ends_s, default=0.0) - min(starts_s, default=0.0)
 
     @cached_property
     def longest_span_s(self) -> float:
-        """The longest time that a rank takes from its first action's start to its last one's end."""
+        """Return the longest time of a rank from its first action's start to its last one's end."""
         return max(rank[-1].end_s - rank[0].start_s for rank in self.spans if rank)
 
     @cached_property
     def busy_s(self) -> float:
-        """The longest time for which a rank computes."""
+        """Return the longest time for which a rank computes."""
         return max(sum(s.end_s - s.start_s for s in rank) for rank in self.spans)
 
     @property
     def bubble_rate(self) -> float:
-        """Share of the longest span in which the busiest rank would wait (Qi et al., Zero Bubble, 5.3)."""
+        """Return the share of the longest span that the busiest rank waits (Qi et al., Zero Bubble, 5.3)."""
         return 1 - self.busy_s / self.longest_span_s
 
     @property
     def idle_rates(self) -> list[float]:
-        """For each rank, the share of the step in which it does not compute."""
+        """Return each rank's share of the step in which it does not compute."""
         return [1 - sum(s.end_s - s.start_s for s in rank) / self.step_s for rank in self.spans]
 
     def memory(self, costs: Sequence[StageCost]) -> list[list[tuple[float, float]]]:
-        """For each rank, the bytes of activations that it holds from each moment on at which they change."""
+        """Return each rank's bytes of activations over time: moments and the bytes from then on."""
         return [_memory(rank, costs) for rank in self.spans]
 
     def peak_bytes(self, costs: Sequence[StageCost]) -> list[float]:
-        """The most that each rank holds of activations."""
+        """Return each rank's peak of activations."""
         return [max((held for _, held in curve), default=0.0) for curve in self.memory(costs)]
 
 
 def timeline_of(records: Iterable[tuple[int, str, float, float]], ranks: int) -> Timeline:
-    """A measured run, from 0 s on: rank, action (``2F0``), start and end, in any order. Raises BadAction."""
+    """Build a measured timeline, from 0 s on, of ranks, actions (``2F0``), starts and ends.
+
+    Raises BadAction.
+    """
     spans = [Span(Action.parse(text), rank, start_s, end_s) for rank, text, start_s, end_s in records]
     first_s = min((span.start_s for span in spans), default=0.0)
     moved = [replace(span, start_s=span.start_s - first_s, end_s=span.end_s - first_s) for span in spans]
@@ -87,11 +90,11 @@ def _memory(spans: Sequence[Span], costs: Sequence[StageCost]) -> list[tuple[flo
 
 
 def stage_costs(timeline: Timeline, sizes: Sequence[StageCost], transfer_s: float = 0.0) -> list[StageCost]:
-    """``sizes``, one for each stage, with the times that the stage took: the median over its micro-batches.
+    """Return ``sizes``, one for each stage, with the stage's measured times: the median over micro-batches.
 
-    A backward that was run whole counts half as I and half as W, which is what a matrix product's two
-    gradients take. ``transfer_s``: of sending, which the run's actions do not say. Raises NotMeasured if a
-    stage lacks F or a backward.
+    A backward that ran whole counts half as I and half as W, as a matmul's two gradients take equal time.
+    ``transfer_s``: time of sending, which the run's actions do not give. Raises NotMeasured if a stage lacks
+    F or a backward.
     """
     taken: dict[tuple[int, str], list[float]] = {}
     for spans in timeline.spans:

@@ -1,4 +1,4 @@
-"""The arithmetic and the traffic of ATen calls, and what starting one is worth in either."""
+"""Arithmetic and memory traffic of ATen calls, and the equivalent cost of a launch."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from shardc.dialects.aten.call import OpCall
 _CPU = Assumed("a core does some 50 to 100 GFLOP/s in f32")
 
 LAUNCH_BYTES: Annotated[int, Assumed("about 5 us at 13 GB/s, of a core")] = 1 << 16
-"""What starting one op costs, in bytes of memory traffic."""
+"""Cost of launching an op, in bytes of memory traffic."""
 MAPPED_BYTES: Annotated[int, Assumed("glibc's largest threshold")] = 32 << 20
-"""Results of ATen of so much lie in memory that the operating system maps anew at each call."""
+"""Results of ATen of this size lie in memory that the operating system maps anew at each call."""
 COPIED_BYTES: Annotated[int, Assumed("a copy of more takes longer than a program's launches")] = 64 << 20
-"""What may be copied into a CUDA graph's memory at each call."""
+"""Maximum size of inputs copied into a CUDA graph's memory at each call."""
 SMALL_FLOPS: Annotated[int, _CPU] = 1 << 22
-"""Matmuls of fewer floating-point operations (some 40 us in f32) are not worth a decision of their own."""
+"""Matmuls with fewer floating-point operations (about 40 us in f32) get no separate decision."""
 LARGE_FLOPS: Annotated[int, _CPU] = 1 << 33
-"""Of those of more (some 160 ms) trying both ways would take too long."""
+"""For matmuls with more (about 160 ms), trying both ways would take too long."""
 MEASURED_FLOPS: Annotated[int, _CPU] = 1 << 32
-"""Contractions of more (some 40 ms in f32) are measured on smaller ones."""
+"""Contractions with more (about 40 ms in f32) are measured on smaller ones."""
 FLOPS_PER_BYTE: Annotated[float, Assumed("a stage's part of an H100's 295 (989 TFLOP/s, 3.35 TB/s)")] = 50.0
-"""How many floating-point operations a device does while it moves a byte of memory."""
+"""Floating-point operations of a device in the time of moving a byte of memory."""
 ADDITIONS: Annotated[dict[str, int], Assumed("instructions of the polynomials that compute them")] = {
     "math.exp": 12,
     "math.exp2": 12,
@@ -40,30 +40,30 @@ ADDITIONS: Annotated[dict[str, int], Assumed("instructions of the polynomials th
     "math.sqrt": 5,
     "math.rsqrt": 6,
 }
-"""Of elements on a CPU, what an op takes; 1 what is not here."""
+"""Additions that an op on an element costs on a CPU; ops that are not listed cost 1."""
 FUNCTION_INSTRUCTIONS: Annotated[int, Assumed("a division, or a function of ``math``")] = 8
-"""What a GPU's units are busy with for an element; 1 for any other op."""
+"""Instructions of a GPU for an element of such a function; other ops take 1."""
 LOGIT_INSTRUCTIONS: Annotated[int, Assumed("an exponential and its sum")] = 10
 """The same for a logit of a cross entropy, besides its product."""
 
 
 MATMULS = frozenset(f"aten.{name}" for name in ("mm", "bmm", "addmm", "baddbmm", "matmul"))
-"""Products of matrices; the last two tensors of a call are multiplied."""
+"""Matmuls; a call's last two tensors are multiplied."""
 
 
 def work_bytes(call: OpCall) -> float:
-    """The time of a call in bytes of memory moved: good enough to compare parts of one program."""
+    """Return the time of a call as bytes of memory traffic, to compare parts of one program."""
     return moved_bytes(call) + flops(call) / FLOPS_PER_BYTE
 
 
 def moved_bytes(call: OpCall) -> int:
-    """Of the tensors that a call reads and writes, each once; of an embedding's table it reads some rows."""
+    """Return the bytes of tensors that a call reads and writes, without an embedding's table."""
     read = call.tensors[1:] if call.target == "aten.embedding" else call.tensors
     return sum(t.size_bytes for t in (*read, *call.results) if t is not None)
 
 
 def flops(call: OpCall) -> float:
-    """Floating-point operations of the products in a call; 0 where it has none."""
+    """Return the floating-point operations of the products in a call; 0 if it has none."""
     if call.target in MATMULS:
         return 2.0 * prod(matmul_sizes(call.tensors[-2].shape, call.tensors[-1].shape))
     if call.target in ("aten.convolution", "aten.convolution_backward"):
@@ -83,7 +83,7 @@ def flops(call: OpCall) -> float:
 
 
 def _expert_flops(call: OpCall) -> float:
-    """Of the rows that experts are expected to have: each the same part of those that come to its block."""
+    """Return the FLOP for the rows that experts are expected to get: equal shares of all rows."""
     rows, terms = call["x"].shape
     is_gradient = call.target == "shardc.expert_outer"
     experts = call["experts"] if is_gradient else call["w"].shape[0]
@@ -92,7 +92,9 @@ def _expert_flops(call: OpCall) -> float:
 
 
 def _convolution_flops(call: OpCall) -> float:
-    """A weight's element meets each element of what the convolution makes; transposed, of what it reads.
+    """Return the FLOP of a convolution: each weight element meets each result element.
+
+    Elements of a transposed convolution's weight meet those of the input.
 
     The backward has one such product for the input's gradient and one for the weight's.
     """
@@ -104,7 +106,7 @@ def _convolution_flops(call: OpCall) -> float:
 
 
 def _causal_flops(call: OpCall) -> float:
-    """As of a convolution that makes no more than it reads."""
+    """Return the FLOP of a convolution whose result is no larger than its input."""
     backward = call.target.endswith("_backward")
     made = call["grad_output"] if backward else call.result
     products = sum(call["output_mask"][:2]) if backward else 1
@@ -112,7 +114,7 @@ def _causal_flops(call: OpCall) -> float:
 
 
 def matmul_sizes(left: Sequence[int], right: Sequence[int]) -> tuple[int, int, int, int]:
-    """Batch, rows, columns and terms of a product of tensors of such shapes; a vector is a row or column."""
+    """Return batch, rows, columns and terms of a product of these shapes; a vector is a row or column."""
     if len(right) == 1:
         return 1, prod(left[:-1]), 1, left[-1]
     if len(left) == 1:
@@ -122,5 +124,5 @@ def matmul_sizes(left: Sequence[int], right: Sequence[int]) -> tuple[int, int, i
 
 
 def attention_flops(query_elements: int, keys: int, backward: bool = False) -> int:
-    """Of the products of an attention: two forward, five backward, each over all keys."""
+    """Return the FLOP of an attention's products: two forward, five backward, each over all keys."""
     return (10 if backward else 4) * query_elements * keys

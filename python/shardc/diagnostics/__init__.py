@@ -1,4 +1,4 @@
-"""Errors and remarks. One catalogue for the whole project, one module per area."""
+"""Errors and remarks: one catalogue for the whole project, one module per area."""
 
 from shardc.diagnostics.base import Remark, Remarks, ShardcError, collect_remarks, remark
 

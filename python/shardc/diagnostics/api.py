@@ -1,19 +1,19 @@
-"""Errors of ``compile_step`` and the scripts that ``shardc compile`` reads."""
+"""Errors of ``compile_step`` and of scripts that ``shardc compile`` reads."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class MeshIsNotTheWorld(ShardcError):
-    """The mesh has another size than the number of processes that torchrun started."""
+    """The mesh's size differs from the number of processes that torchrun started."""
 
     template = "the mesh {mesh} has {size} devices, but {world} processes run"
     hint = "start it with torchrun --nproc-per-node {size}, or change the mesh"
 
 
 class MeshNotGiven(ShardcError):
-    """No mesh was given, which means one device, and torchrun started several processes.
+    """No mesh was given, which means one device, but torchrun started several processes.
 
-    Which axes they form, and so which rows each trains on, is not guessed.
+    shardc does not guess which axes they form, and so which rows each trains on.
     """
 
     template = "no mesh was given, so the step is for one device, but {world} processes run"
@@ -28,8 +28,7 @@ class BadArgument(ShardcError):
 
 
 class ModelChanged(ShardcError):
-    """The model or the optimizer is not what the step was compiled from, and eager PyTorch would compute
-    something else.
+    """The model or the optimizer changed after the compile, so eager PyTorch would compute something else.
 
     Fails: a hook, ``requires_grad_(False)`` or another parameter after ``compile_step``. Works: the same
     before it; values written into parameters and buffers; ``model.eval()``, which has a program of its own.
@@ -40,10 +39,10 @@ class ModelChanged(ShardcError):
 
 
 class TooManyShapes(ShardcError):
-    """A batch of one more shape than a step may have programs for.
+    """A batch has a new shape, but the step has the maximum number of programs already.
 
-    Fails: texts of 100 lengths, each a batch as long as its text. Works: the same with
-    ``bucket=fn``, which pads each batch to one of a few lengths.
+    Fails: texts of 100 lengths, each a batch as long as its text. Works: the same with ``bucket=fn``, which
+    pads each batch to one of a few lengths.
     """
 
     template = "{shape} needs program {count}, and shapes_limit is {limit}; there are those for {seen}"
@@ -55,9 +54,9 @@ class TooManyShapes(ShardcError):
 
 
 class ShapeNotCompiled(ShardcError):
-    """There can be no program for another shape of the batch, under the plan that the step has.
+    """The step's plan does not allow a program for another shape of the batch.
 
-    Fails: one row where ``micro_batches`` cut a pipeline's batch. Works: a row for each of them.
+    Fails: one row if ``micro_batches`` cut a pipeline's batch. Works: a row for each of them.
     """
 
     template = "batch {shape} has no program: {reason}"
@@ -65,7 +64,7 @@ class ShapeNotCompiled(ShardcError):
 
 
 class BadBucket(ShardcError):
-    """The function that ``bucket=`` names did not return a batch.
+    """The function given as ``bucket=`` did not return a batch.
 
     Fails: ``bucket=len``. Works: a function that returns a batch like the one that it is given.
     """
@@ -83,14 +82,14 @@ class NotEqual(ShardcError):
 
 
 class NoValues(ShardcError):
-    """Values of a model on the meta device, or of a sharded one, were asked for."""
+    """Values were requested of a model that is on the meta device or sharded."""
 
     template = "{name} has no values: the model is on the meta device, or its step runs sharded"
     hint = "build the model on a real device to check it or to save its state"
 
 
 class ModelIsSharded(ShardcError):
-    """A model was called after the first step on several devices: its parameters are the step's DTensors."""
+    """A model was called after its first step on several devices, when its parameters are DTensors."""
 
     template = "{kind} was called, and its parameters are sharded: a step trains them on several devices"
     hint = (
@@ -101,7 +100,7 @@ class ModelIsSharded(ShardcError):
 
 
 class ValuesElsewhere(ShardcError):
-    """A tensor of the user's was read whose values a step holds, where it cannot show them."""
+    """The user read a tensor whose values a step holds and cannot show there."""
 
     template = "{name!r} has no values to read: {reason}"
     hint = (
@@ -112,7 +111,7 @@ class ValuesElsewhere(ShardcError):
 
 
 class StateReplaced(ShardcError):
-    """After the first step another tensor was put in the place of one that the step reads and writes."""
+    """After the first step the user replaced a tensor that the step reads and writes."""
 
     template = "{name} was replaced after the first step, and the step would not see it"
     hint = (
@@ -123,7 +122,7 @@ class StateReplaced(ShardcError):
 
 
 class ModelInUse(ShardcError):
-    """A parameter cannot be replaced by a DTensor: something besides the model refers to it."""
+    """A parameter cannot be replaced by a DTensor because something besides the model refers to it."""
 
     template = "{name!r} cannot be replaced by a DTensor at the first step: {reason}"
     hint = (
@@ -134,7 +133,7 @@ class ModelInUse(ShardcError):
 
 
 class SavedTooLate(ShardcError):
-    """An artefact was to be saved after the first step on several devices, with values that are sharded."""
+    """The user saved an artefact after the first step on several devices, when the values are sharded."""
 
     template = "an artefact holds whole values, and after the first step on {count} devices they are sharded"
     hint = "save the artefact before the first step, and values with step.save_checkpoint(folder)"
@@ -142,14 +141,14 @@ class SavedTooLate(ShardcError):
 
 
 class BadWeights(ShardcError):
-    """A folder of weights that cannot be read or written, or is of another model."""
+    """A folder of weights cannot be read or written, or belongs to another model."""
 
     template = "{folder} {problem}"
     hint = "{hint}"
 
 
 class BadScript(ShardcError):
-    """A script for ``shardc compile`` that does not say what to compile."""
+    """A script for ``shardc compile`` does not define a valid ``build()``."""
 
     template = "{script} {problem}"
     hint = (
@@ -158,21 +157,21 @@ class BadScript(ShardcError):
 
 
 class ScriptFailed(ShardcError):
-    """The code of a script for ``shardc compile`` raised an error of its own, or ended the process."""
+    """The code of a script for ``shardc compile`` raised an error or ended the process."""
 
     template = "{script} {problem}"
     hint = "make `python {script}` work by itself first; --debug shows the whole traceback"
 
 
 class NameNotFound(ShardcError):
-    """``shardc explain FOLDER NAME`` with a name that no parameter or argument has."""
+    """``shardc explain FOLDER NAME`` names no parameter or argument."""
 
     template = "no parameter or argument of {path} has {name!r} in its name"
     hint = "the nearest names are {nearest}"
 
 
 class NotTheProgram(ShardcError):
-    """The manifest of an artefact describes another program than the artefact's level-3 module."""
+    """The manifest of an artefact does not describe the artefact's level-3 module."""
 
     template = "the manifest does not describe the program in levels/{level}.mlir: {problem}"
     hint = "one of the two was changed by hand: compile again, or copy the folder again"
@@ -180,7 +179,7 @@ class NotTheProgram(ShardcError):
 
 
 class NotAnArtefact(ShardcError):
-    """A path that ``explain`` can't read."""
+    """``explain`` cannot read a path."""
 
     template = "{path} is neither an artefact nor a module at level 3: {problem}"
     hint = "give a folder that shardc compile wrote, or its levels/3-rank.mlir"

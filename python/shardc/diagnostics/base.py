@@ -1,7 +1,7 @@
-"""What every message of shardc is made of: a name, what happened, where, and what to do about it.
+"""Base of all messages: a name, what happened, where, and how to fix it.
 
-An error is a class with a docstring that says when it is raised, and a ``template`` and a ``hint`` whose
-``{fields}`` the raiser fills in. The command line prints these without a traceback.
+An error is a class whose docstring says when it is raised. Its ``template`` and ``hint`` have ``{fields}``
+that the raiser fills in. The command line prints them without a traceback.
 """
 
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from shardc.runtime.report.messages import is_silenced, titled
 
 
 class ShardcError(Exception):
-    """Base of every error of compiling that a user can cause. Subclasses set ``template`` and ``hint``.
+    """Base of all compile errors that a user can cause. Subclasses set ``template`` and ``hint``.
 
-    ``where`` is the user's source line (``file:line``) or the name of the file or argument at fault.
-    ``exit_code`` is what the command line exits with: 2 for bad input, 1 for a check that failed.
+    ``where`` is the user's source line (``file:line``), or the name of the file or argument at fault.
+    ``exit_code`` is the command line's exit code: 2 for bad input, 1 for a failed check.
 
     Example:
         >>> try:
@@ -37,7 +37,7 @@ class ShardcError(Exception):
         super().__init__(self.render())
 
     def render(self) -> str:
-        """The whole message: ``Name: what`` and, each on its own line, where it is and what to do."""
+        """Return the whole message: ``Name: what``, then the place and the hint, each on its own line."""
         lines = [f"{type(self).__name__}: {self.template.format(**self.fields)}"]
         if self.where:
             lines.append(f"  at: {self.where}")
@@ -48,7 +48,7 @@ class ShardcError(Exception):
 
 @dataclass(frozen=True)
 class Remark:
-    """Something the user should know of that is not an error, such as an op that had to be replicated."""
+    """A note to the user that is not an error, for example that an op had to be replicated."""
 
     name: str
     message: str
@@ -59,7 +59,7 @@ class Remark:
 
 
 class Remarks(list[Remark]):
-    """The remarks of one compile, in order, each said once."""
+    """The remarks of one compile, in order, without repetitions."""
 
     def add(self, name: str, message: str, where: str | None = None) -> None:
         remark = Remark(name, message, where)
@@ -72,7 +72,7 @@ _sink: ContextVar[Remarks | None] = ContextVar("shardc_remarks", default=None)
 
 @contextmanager
 def collect_remarks() -> Iterator[Remarks]:
-    """Remarks made inside the block are gathered in the :class:`Remarks` that it gives."""
+    """Collect remarks made inside the block in the :class:`Remarks` that it yields."""
     remarks = Remarks()
     token = _sink.set(remarks)
     try:
@@ -82,9 +82,9 @@ def collect_remarks() -> Iterator[Remarks]:
 
 
 def remark(name: str, message: str, where: str | None = None) -> None:
-    """Tell the user something; kept by the innermost :func:`collect_remarks`, dropped if there is none.
+    """Add a remark to the innermost :func:`collect_remarks`; drop it if there is none.
 
-    ``name`` is its id, a line of :data:`shardc.diagnostics.catalogue.REMARKS`; ``SHARDC_SILENCE`` drops it.
+    ``name`` is its id, a key of :data:`shardc.diagnostics.catalogue.REMARKS`. ``SHARDC_SILENCE`` drops it.
     """
     sink = _sink.get()
     if sink is not None and not is_silenced(name):

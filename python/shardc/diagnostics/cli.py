@@ -11,10 +11,10 @@ class BadMesh(ShardcError):
 
 
 class NoCurrentFolder(ShardcError):
-    """The folder that a command is started in was deleted or replaced."""
+    """The current folder was deleted or replaced."""
 
-    template = "the current folder is not there any more"
-    hint = "change into a folder that is there"
+    template = "the current folder no longer exists"
+    hint = "change into a folder that exists"
 
 
 class UnreadableInput(ShardcError):
@@ -42,28 +42,28 @@ class MalformedMlir(ShardcError):
 
 
 class WrongCall(ShardcError):
-    """A pass failed on a call that cannot be: of a dim that is not there, or with another result's shape."""
+    """A pass failed on an invalid call: a dim does not exist, or the result's type has another shape."""
 
-    template = "{op} cannot be such a call: {problem}{snippet}"
+    template = "{op} is not a valid call: {problem}{snippet}"
     hint = "mend the call's operands, or the types of its results"
 
 
 class BadPipeline(ShardcError):
-    """The text of a pipeline has a mistake in its punctuation. Bad: ``cse,func.func(cse``."""
+    """The text of a pipeline has wrong punctuation. Bad: ``cse,func.func(cse``."""
 
     template = "the pipeline can't be read: {problem}{snippet}"
     hint = "write it as MLIR does: 'dist-propagate{{provenance=true}},cse,func.func(canonicalize)'"
 
 
 class UnknownPass(ShardcError):
-    """A name in a pipeline is neither a pass of shardc's, nor a named pipeline, nor a pass of MLIR's."""
+    """A name in a pipeline is neither a pass of shardc, nor a named pipeline, nor a pass of MLIR."""
 
     template = "there is no pass or pipeline {name!r}{nearest}"
     hint = "shardc opt --list-passes"
 
 
 class NestedPass(ShardcError):
-    """A pass of shardc's, or a named pipeline, stands inside an anchor such as ``func.func(...)``."""
+    """A pass of shardc or a named pipeline is nested in an anchor such as ``func.func(...)``."""
 
     template = "{name!r} works on the whole module and can't stand inside {anchor}(...)"
     hint = "move it to the top level of the pipeline"
@@ -84,21 +84,21 @@ class BadPassOption(ShardcError):
 
 
 class BadMlirPass(ShardcError):
-    """MLIR refuses a pass with the options that it was given."""
+    """MLIR rejects a pass with these options."""
 
     template = "MLIR refuses {text!r}: {problem}"
     hint = "check the pass's options, and the ops that it runs on, in MLIR's documentation of passes"
 
 
 class PassFailed(ShardcError):
-    """A pass could not do its work on this input and said why."""
+    """A pass failed on this input and gave the reason."""
 
     template = "the pass {name!r} failed: {message}{snippet}"
     hint = "look at what the pass was given: --print-ir-after-all"
 
 
 class PassBrokeModule(ShardcError):
-    """A pass left IR that does not verify: a bug in the pass, not in the input."""
+    """A pass produced IR that does not verify: a bug in the pass, not in the input."""
 
     template = "the pass {name!r} left invalid IR: {message}{snippet}"
     hint = "this is a bug in shardc: please report it with the input; --print-ir-after-all shows the IR"
@@ -106,14 +106,14 @@ class PassBrokeModule(ShardcError):
 
 
 class BadExpectation(ShardcError):
-    """A comment looks like an ``expected-error`` but can't be read."""
+    """A comment looks like an ``expected-error`` but cannot be parsed."""
 
     template = "can't read the expectation {text!r}"
     hint = "write it as // expected-error@+1 {{{{part of the message}}}}"
 
 
 class DiagnosticMismatch(ShardcError):
-    """Under ``--verify-diagnostics`` the errors are not the ones that the comments expect."""
+    """Under ``--verify-diagnostics`` the errors differ from those that the comments expect."""
 
     template = "the errors are not the expected ones\n{details}"
     hint = "mend the input's expected-error comments, or the code that raises the errors"

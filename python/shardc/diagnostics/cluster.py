@@ -1,10 +1,10 @@
-"""Errors in descriptions of clusters, and in meshes that are put on one."""
+"""Errors in descriptions of clusters, and in meshes on a cluster."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class ClusterError(ShardcError):
-    """Base of what can be wrong with a cluster's description. ``key``: the field at fault, for its line."""
+    """Base of errors in a cluster's description. ``key``: the field at fault, which gives the line."""
 
 
 class UnknownCluster(ClusterError):
@@ -18,15 +18,16 @@ class UnknownCluster(ClusterError):
 
 
 class UnreadableCluster(ClusterError):
-    """The file of a cluster that cannot be read, or that is no YAML."""
+    """The file of a cluster cannot be read or is not YAML."""
 
     template = "the cluster {path} {problem}"
     hint = "write it as the files in shardc/cost/cluster/ready are written"
 
 
 class UnknownClusterKey(ClusterError):
-    """A key that descriptions of clusters do not have. Fails: ``bandwith_bytes_s``. Works:
-    ``bandwidth_bytes_s``.
+    """A description of a cluster has an unknown key.
+
+    Fails: ``bandwith_bytes_s``. Works: ``bandwidth_bytes_s``.
     """
 
     template = "{of} has no key {key!r}{nearest}"
@@ -34,14 +35,14 @@ class UnknownClusterKey(ClusterError):
 
 
 class MissingClusterKey(ClusterError):
-    """A key that a description of a cluster needs is not there."""
+    """A description of a cluster lacks a required key."""
 
     template = "{of} has no {key!r}"
     hint = "add {key}: {expected}"
 
 
 class BadClusterValue(ClusterError):
-    """A value of a cluster of the wrong kind or out of its range, such as a rate of zero."""
+    """A value in a cluster's description has the wrong type or range, such as a rate of zero."""
 
     template = "{key} of {of} is {given}, not {expected}"
     hint = "{says}"
@@ -55,16 +56,16 @@ class LinksDoNotConnect(ClusterError):
 
 
 class TwoOfOneName(ClusterError):
-    """Two kinds of devices, or two levels of links, have one name."""
+    """Two kinds of devices, or two levels of links, have the same name."""
 
     template = "two {what} of cluster {name!r} are called {key!r}"
     hint = "give each a name of its own"
 
 
 class BadClusterSize(ClusterError):
-    """A name such as ``h100-16x4`` asks for more than a node has, or for more levels than there are."""
+    """A name such as ``h100-16x4`` asks for more devices than a node has, or for more levels than exist."""
 
-    template = "cluster {name!r} cannot be: {problem}"
+    template = "there can be no cluster {name!r}: {problem}"
     hint = "{example} is {count} devices"
 
 
@@ -76,7 +77,7 @@ class MeshDoesNotFit(ShardcError):
 
 
 class UnknownAlgorithm(ShardcError):
-    """The algorithm of a collective that there is not, or that cannot do this collective on these links."""
+    """The algorithm does not exist, or cannot run this collective on these links."""
 
     template = "{kind} has no algorithm {name!r} here{nearest}"
     hint = "algorithms are {known}"

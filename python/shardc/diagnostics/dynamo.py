@@ -1,15 +1,15 @@
-"""What ``torch.compile(backend="shardc")`` says when a graph is left to ATen: the model still runs."""
+"""Warnings of ``torch.compile(backend="shardc")`` about graphs and kernels that run through ATen instead."""
 
 from shardc.diagnostics.base import ShardcError
 from shardc.runtime.report.messages import ShardcWarning
 
 
 class ShardcFallbackWarning(ShardcWarning):
-    """A graph of ``torch.compile(backend="shardc")`` runs through ATen; said once per cause in a process."""
+    """A graph of ``torch.compile(backend="shardc")`` runs through ATen; reported once per cause."""
 
 
 class GraphNotCompiled(ShardcError):
-    """A graph has something that shardc's importer cannot take, so that all of it runs through ATen.
+    """A graph contains something that shardc's importer rejects, so all of it runs through ATen.
 
     Falls back: ``x * 1j`` in a model. Compiles: the same with the number as a tensor, ``x * i``.
     """
@@ -19,28 +19,28 @@ class GraphNotCompiled(ShardcError):
 
 
 class GraphFailed(ShardcError):
-    """A bug in shardc, or in what it builds on, met while compiling a graph, which runs through ATen."""
+    """A bug in shardc, or in a library under it, prevented compiling a graph, which runs through ATen."""
 
     template = "shardc failed on a graph, which runs through ATen, uncompiled: {error}"
     hint = "results are those of eager PyTorch; please report this message with the model"
 
 
 class GraphNotTraced(ShardcError):
-    """AOTAutograd, which traces forward and backward for shardc, cannot take a graph; it runs eagerly."""
+    """AOTAutograd, which traces forward and backward for shardc, failed on a graph, which runs eagerly."""
 
     template = "shardc runs a graph eagerly, because PyTorch's AOTAutograd could not trace it: {error}"
     hint = 'results are those of eager PyTorch; torch.compile(backend="aot_eager") stops with this error'
 
 
 class KernelNotCompiled(ShardcError):
-    """A fused group of ops, whose kernel could not be compiled, runs through ATen, one op at a time."""
+    """A fused group's kernel could not be compiled, so its ops run through ATen, one by one."""
 
     template = "shardc could not compile a kernel of {ops}, which run through ATen: {error}"
     hint = "results are right; please report this message with the model"
 
 
 class OtherDevice(ShardcError):
-    """Kernels were asked for another device than a graph runs on, whose ops run through ATen.
+    """The kernels' target is another device than the graph's, so the graph's ops run through ATen.
 
     Falls back: ``options={"target": "sm_90"}`` for a model on the CPU. Compiles: the same without ``target``.
     """
@@ -50,11 +50,11 @@ class OtherDevice(ShardcError):
 
 
 class NoCudaGraph(ShardcError):
-    """A graph was to be captured as a CUDA graph and is not; it runs as it is.
+    """A graph cannot be captured as a CUDA graph, so its program runs without one.
 
-    Runs as it is: ``options={"cuda_graphs": True}`` for a model on the CPU, or one that calls ``x.item()``.
+    Runs without: ``options={"cuda_graphs": True}`` for a model on the CPU, or one that calls ``x.item()``.
     Is captured: a model whose tensors are on a GPU, and whose ops do not wait for it.
     """
 
     template = "shardc runs a graph of torch.compile without a CUDA graph: {reason}"
-    hint = 'results are right; leave out options={{"cuda_graphs": True}} to be told no more'
+    hint = 'results are right; leave out options={{"cuda_graphs": True}} to stop this warning'

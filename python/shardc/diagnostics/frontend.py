@@ -1,4 +1,4 @@
-"""Errors of tracing a training step. Each names the op or object, the user's line and the way out."""
+"""Errors of tracing a training step. Each names the op or object, the user's line and the fix."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from shardc.diagnostics.base import ShardcError
 
 
 class TraceFailed(ShardcError):
-    """The step could not be turned into one graph, for a reason that has no class of its own here.
+    """The step could not be traced into one graph, for a reason without an error class of its own.
 
     Fails: a forward that calls into NumPy, ``x.numpy()``. Works: the same computation with torch functions.
     """
@@ -21,24 +21,24 @@ class TraceFailed(ShardcError):
 
 
 class DataDependent(ShardcError):
-    """Which ops run, or how often, depends on the value of a traced tensor.
+    """The value of a traced tensor determines which ops run, or how often.
 
-    Fails: ``if x.sum() > 0: x = -x``. Works: ``x = torch.where(x.sum() > 0, -x, x)``. Numbers
-    (``x / x.max().item()``) and rows (``x[mask]``) that depend on values are no error.
+    Fails: ``if x.sum() > 0: x = -x``. Works: ``x = torch.where(x.sum() > 0, -x, x)``. Numbers (``x /
+    x.max().item()``) and rows (``x[mask]``) that depend on values are no error.
     """
 
     template = "{op} needs the values of a tensor while the step is being traced, when there are only shapes"
     hint = (
-        "choose with torch.where or a mask instead of Python's `if`, and loop over as many turns in every "
-        "step"
+        "choose with torch.where or a mask instead of Python's `if`, and use loops with equal numbers of "
+        "iterations in every step"
     )
 
 
 class LibraryDataDependent(DataDependent):
-    """An installed library branches on the value of a traced tensor, in a line that is not the user's.
+    """An installed library branches on the value of a traced tensor, outside of the user's code.
 
-    Fails: ``DetrEncoderLayer`` of ``transformers`` in training, which clamps what is not finite. Works: the
-    same with ``layer.training = False`` set on each such layer, where its dropout is 0. Fails:
+    Fails: ``DetrEncoderLayer`` of ``transformers`` in training, which clamps non-finite values. Works: the
+    same with ``layer.training = False`` set on each such layer, if its dropout is 0. Fails:
     ``LlavaNextForConditionalGeneration`` with ``image_sizes`` as a tensor. Works: as a list of numbers.
     """
 
@@ -50,7 +50,7 @@ class LibraryDataDependent(DataDependent):
 
 
 class SizeDependsOnValues(ShardcError):
-    """An op works on a dim whose size depends on values, and has no form with a fixed size.
+    """An op reads a dim whose size depends on values, and shardc has no fixed-size form of the op.
 
     Fails: ``scores[scores > 0].sort()``. Works: elementwise ops, sums, products and writes of such rows.
     """
@@ -60,7 +60,7 @@ class SizeDependsOnValues(ShardcError):
 
 
 class SizeWithoutBound(ShardcError):
-    """An op makes as many elements as the largest number in a tensor says.
+    """The largest number in a tensor determines the size of an op's result.
 
     Fails: ``torch.bincount(ids)``. Works: ``torch.nn.functional.one_hot(ids, 8).sum(0)``.
     """
@@ -73,7 +73,7 @@ class SizeWithoutBound(ShardcError):
 
 
 class CtcLoss(ShardcError):
-    """A step calls PyTorch's CTC loss, which reads targets and lengths while it prepares its memory.
+    """A step calls PyTorch's CTC loss, which reads targets and lengths to allocate its memory.
 
     Fails: ``torch.nn.functional.ctc_loss(...)``. Works: the same within an operator of your own.
     """
@@ -86,7 +86,7 @@ class CtcLoss(ShardcError):
 
 
 class SparseGradient(ShardcError):
-    """The gradient of an embedding is asked for as a sparse tensor.
+    """An embedding has a sparse gradient.
 
     Fails: ``nn.Embedding(9, 4, sparse=True)``. Works: ``nn.Embedding(9, 4)``.
     """
@@ -109,7 +109,7 @@ class UninitializedParameter(ShardcError):
 
 
 class UnsupportedRandomOp(ShardcError):
-    """A random op whose numbers can't be made from the step's seed, so that they would depend on the mesh.
+    """A random op cannot draw from the step's seed, so its numbers would depend on the mesh.
 
     Fails: ``torch.rand(3, generator=generator)``. Works: ``torch.rand(3)``; so do all random functions of
     torch and ``torch.distributions``.
@@ -123,7 +123,7 @@ class UnsupportedRandomOp(ShardcError):
 
 
 class PythonRandom(ShardcError):
-    """The step draws random numbers that are not PyTorch's: a compiled step would use the same in each call.
+    """The step draws random numbers outside of PyTorch; a compiled step would use the same in each call.
 
     Fails: ``x * random.random()``, ``numpy.random.rand()`` in a forward. Works: ``x * torch.rand(())``.
     """
@@ -133,13 +133,13 @@ class PythonRandom(ShardcError):
 
 
 class FrozenValue(ShardcError):
-    """What one step leaves in Python changes the next: a compiled step never looks at Python again.
+    """A step changes Python state that the next step reads; a compiled step never runs Python code again.
 
     Fails: ``self.calls += 1`` in a forward. Works: ``self.calls += 1`` where ``calls`` is a tensor that
     ``register_buffer`` holds. An attribute that only the first forward sets, such as a table, is no error.
     """
 
-    template = "the step after another is not the same program; what Python holds has changed: {changes}"
+    template = "the next step would be another program, because Python state has changed: {changes}"
     hint = (
         "keep what changes in tensors: buffers (register_buffer), which a step updates, or leaves of the "
         "batch; or compute it in the training loop"
@@ -147,7 +147,7 @@ class FrozenValue(ShardcError):
 
 
 class UnsupportedOp(ShardcError):
-    """An op that writes to its inputs, or has no form in the torch dialect, was left in the graph.
+    """The graph contains an op that writes to its inputs or has no form in the torch dialect.
 
     Fails: ``torch.histc(x)`` written with ``out=``. Works: the form that returns its result.
     """
@@ -157,7 +157,7 @@ class UnsupportedOp(ShardcError):
 
 
 class BufferChangesShape(ShardcError):
-    """The forward replaces a buffer by a tensor of another shape: the next step would be another program.
+    """The forward replaces a buffer by a tensor of another shape, so the next step would be another program.
 
     Fails: ``self.seen = torch.cat([self.seen, x])``. Works: ``self.seen[i] = x`` in a large buffer.
     """
@@ -167,7 +167,7 @@ class BufferChangesShape(ShardcError):
 
 
 class UnsupportedDtype(ShardcError):
-    """A tensor of the step has an element type that shardc's types do not have.
+    """A tensor of the step has an element type that shardc does not support.
 
     Fails: ``x.to(torch.float8_e4m3fn)``. Works: ``x.to(torch.bfloat16)``.
     """
@@ -198,14 +198,14 @@ class LossNotScalar(ShardcError):
 
 
 class BatchUnsupported(ShardcError):
-    """The example batch holds no tensor, or what is neither a dense tensor nor a plain Python value."""
+    """The example batch has no tensor, or a value other than dense tensors and plain Python values."""
 
     template = "the example batch cannot be an input of the step: {reason}"
     hint = "give it as a mapping, tuple or list of dense tensors (None, numbers and strings stay constant)"
 
 
 class BatchNotTaken(ShardcError):
-    """The model's forward has no parameter for a part of the batch, or one that the batch lacks.
+    """The model's forward has no parameter for a part of the batch, or a parameter that the batch lacks.
 
     Fails: ``{"x": x, "day": day}`` for ``forward(x)``; ``(x, y)`` for it without ``loss=``.
     Works: ``{"x": x}``; ``(x, y)`` with ``loss=torch.nn.functional.cross_entropy``.
@@ -237,7 +237,7 @@ class HookUnsupported(ShardcError):
 
 
 class OptimizerUnsupported(ShardcError):
-    """``optimizer.step()`` cannot be run on traced tensors. L-BFGS, which calls the model back, is one."""
+    """``optimizer.step()`` cannot run on traced tensors, as that of L-BFGS, which calls the model again."""
 
     template = "{optimizer}.step() cannot be traced: {reason}"
     hint = (
@@ -246,7 +246,7 @@ class OptimizerUnsupported(ShardcError):
 
 
 class OptimizerStateUnknown(ShardcError):
-    """What an optimizer's state is before its first step is not known to shardc.
+    """shardc does not know the initial state of an optimizer.
 
     Fails: a home-made optimizer that was never stepped. Works: the same after one eager ``optimizer.step()``.
     """
@@ -256,7 +256,7 @@ class OptimizerStateUnknown(ShardcError):
 
 
 class OptimizerParameterUnknown(ShardcError):
-    """The optimizer holds a tensor that is no parameter of the model, often as the model was copied later."""
+    """The optimizer holds a tensor that is no parameter of the model, often because the model was copied."""
 
     template = (
         "parameter {index} of group {group} of {optimizer} (shape {shape}) is not a parameter of the model"

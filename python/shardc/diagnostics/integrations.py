@@ -4,14 +4,14 @@ from shardc.diagnostics.base import ShardcError
 
 
 class PackageMissing(ShardcError):
-    """An integration was imported, and the package that it is for is not installed or too old."""
+    """The package of an imported integration is not installed or too old."""
 
     template = "shardc.integrations.{name} needs {package} {oldest} or newer, and {found}"
     hint = "install it: pip install '{package}>={oldest}'"
 
 
 class TrainerArgumentRefused(ShardcError):
-    """A trainer was given a setting that a compiled step cannot honour.
+    """A trainer has a setting that a compiled step cannot honour.
 
     Fails: ``TrainingArguments(fp16=True)``. Works: ``TrainingArguments(bf16=True)``.
     """
@@ -21,14 +21,14 @@ class TrainerArgumentRefused(ShardcError):
 
 
 class BatchesDiffer(ShardcError):
-    """The micro-batches of one update cannot be put together to a global batch."""
+    """The micro-batches of one update cannot be joined to a global batch."""
 
     template = "the micro-batches of an update cannot be one global batch: {problem}"
     hint = "pad all batches to one length, for instance with a collator that has padding='max_length'"
 
 
 class CheckpointOfAnother(ShardcError):
-    """Training was to go on from a checkpoint that holds no state of a compiled step."""
+    """Training was to resume from a checkpoint without the state of a compiled step."""
 
     template = "{folder} has no {part}: it was not written by ShardedTrainer, or with save_only_model=True"
     hint = "start anew from its weights: pass model=AutoModel...from_pretrained({folder!r}) without resuming"

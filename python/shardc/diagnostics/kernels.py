@@ -1,18 +1,18 @@
-"""Errors of compiled kernels: a body that cannot be lowered, a missing tool, a library that does not load."""
+"""Errors of compiled kernels: bodies that cannot be lowered, missing tools, libraries that do not load."""
 
 from shardc.diagnostics.base import ShardcError
 from shardc.runtime.report.messages import ShardcWarning
 
 
 class KernelNotSupported(ShardcError):
-    """A kernel's body holds something that a backend has no loops for, such as a non-affine index."""
+    """A backend cannot generate loops for a kernel's body, for example with a non-affine index."""
 
     template = "kernels have no loops for {what}"
     hint = "leave this op to ATen (kern.extern)"
 
 
 class UnsupportedTarget(ShardcError):
-    """Kernels were to be compiled for a CPU that the backend has no loops for, or that is not this machine's.
+    """Kernels were to be compiled for a CPU that the backend does not support, or that this machine is not.
 
     Works: ``SHARDC_TARGET="x86_64 avx avx2 fma f16c"`` on a machine with AVX-512.
     """
@@ -22,28 +22,28 @@ class UnsupportedTarget(ShardcError):
 
 
 class KernelNotLowered(ShardcError):
-    """MLIR or LLVM refused the loops that the CPU backend made: a bug of ours."""
+    """MLIR or LLVM rejected the loops that the CPU backend generated: a bug in shardc."""
 
     template = "the loops of kernels {names} did not lower to machine code: {reason}"
     hint = "please report this message with the model"
 
 
 class NoLinker(ShardcError):
-    """A shared object was to be made and the machine has no linker."""
+    """The machine has no linker to write a shared object."""
 
     template = "no linker was found (looked for {looked}); compiled kernels need one to be kept in a file"
     hint = "install binutils or gcc (apt install binutils), or set SHARDC_LINKER to a linker"
 
 
 class LinkFailed(ShardcError):
-    """The system's linker refused the object file of a kernel."""
+    """The system's linker rejected the object file of a kernel."""
 
     template = "{linker} failed with exit code {code}: {output}"
     hint = "set SHARDC_LINKER to another linker, such as ld, gcc or ld.lld"
 
 
 class KernelCacheNotWritable(ShardcError):
-    """The cache folder cannot be written, so that every process compiles and measures anew."""
+    """The cache folder cannot be written, so every process compiles and measures again."""
 
     template = (
         "compiled kernels and measured choices cannot be kept in {folder} ({reason}); every process makes "
@@ -53,11 +53,11 @@ class KernelCacheNotWritable(ShardcError):
 
 
 class KernelCacheNotTrusted(ShardcError):
-    """Another user owns the cache folder or can write to it: what lies there would run as this user."""
+    """Another user owns the cache folder or can write to it; programs in it would run as this user."""
 
     template = (
         "compiled kernels and programs in {folder} are not used: {problem}; every process makes its own in a "
-        "folder that goes with it"
+        "temporary folder"
     )
     hint = (
         "set SHARDC_CACHE_DIR to a folder of your own that nobody else can write to, or remove this one and "
@@ -66,11 +66,11 @@ class KernelCacheNotTrusted(ShardcError):
 
 
 class KernelCacheWarning(ShardcWarning):
-    """Compiled kernels are not kept between processes; said once a process."""
+    """Compiled kernels are not kept between processes; reported once in a process."""
 
 
 class UnknownTarget(ShardcError):
-    """Kernels were asked for a target that there is not.
+    """The target of the kernels does not exist.
 
     Fails: ``shardc compile step.py --target sm_89``. Works: ``--target sm_90``.
     """

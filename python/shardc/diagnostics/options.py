@@ -1,17 +1,17 @@
-"""Errors in options: names that there are not, and spellings of earlier versions."""
+"""Errors in options: unknown names, and spellings of earlier versions."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class UnknownOption(ShardcError):
-    """An option was given that there is not. Fails: ``micro_batch=4``. Works: ``micro_batches=4``."""
+    """The option does not exist. Fails: ``micro_batch=4``. Works: ``micro_batches=4``."""
 
     template = "{front_end} has no option {name!r}{nearest}"
     hint = "options are {known}"
 
 
 class OldSpelling(ShardcError):
-    """An option or a value was given by the name that an earlier version had for it.
+    """An option or a value has another name since an earlier version.
 
     Fails: ``cap_bytes=80e9``, ``--clip 1.0``. Works: ``memory_limit_bytes=80e9``, ``--clip-grad-norm 1.0``.
     """
@@ -31,7 +31,7 @@ class OptionElsewhere(ShardcError):
 
 
 class SilencedNothing(ShardcError):
-    """``SHARDC_SILENCE`` names something that is not said, or an error. Works: ``SHARDC_SILENCE=Padded``."""
+    """``SHARDC_SILENCE`` names an error, or no message at all. Works: ``SHARDC_SILENCE=Padded``."""
 
     template = "SHARDC_SILENCE names {name!r}, which is {problem}{nearest}"
     hint = "docs/reference/messages.md lists the ids; they stand in brackets before each remark and warning"

@@ -1,10 +1,10 @@
-"""Errors of the oracle: a program that could not be executed, or two programs that cannot be compared."""
+"""Errors of the oracle: programs that cannot be executed, or pairs that cannot be compared."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class ExecutionFailed(ShardcError):
-    """An op of the program failed when it was run, or made something other than its type says.
+    """An op of the program failed when it ran, or its result differs from its type.
 
     Fails: a rank program whose ``torch.aten.view`` asks for the global shape. Works: the local shape.
     """
@@ -15,7 +15,7 @@ class ExecutionFailed(ShardcError):
 
 
 class NoStep(ShardcError):
-    """The module has no function ``@step``: it is not a training step.
+    """The module has no function ``@step``, so it is not a training step.
 
     Fails: a file that holds a mesh alone. Works: a file written by ``shardc compile`` or ``shardc opt``.
     """
@@ -25,14 +25,14 @@ class NoStep(ShardcError):
 
 
 class BadArguments(ShardcError):
-    """The step was given a wrong number of arguments or ranks, or tensors of another shape or dtype."""
+    """The step received a wrong number of arguments or ranks, or tensors of another shape or dtype."""
 
     template = "{argument} of @step: {problem}"
     hint = "pass one list of tensors for each argument of @step, with one tensor for each rank of the mesh"
 
 
 class MissingInput(ShardcError):
-    """An argument of the step was given no value.
+    """An argument of the step has no value.
 
     Fails: inputs without ``("seed", "seed")``. Works: one tensor for each argument's (role, name).
     """
@@ -42,7 +42,7 @@ class MissingInput(ShardcError):
 
 
 class ProgramsDiffer(ShardcError):
-    """Two programs that should be the same step have other arguments, results or layouts.
+    """Two programs that should be the same step differ in arguments, results or layouts.
 
     Fails: a rank program that lacks the updated ``layers.0.weight``. Works: one with all results.
     """
@@ -53,7 +53,7 @@ class ProgramsDiffer(ShardcError):
 
 
 class Deadlock(ShardcError):
-    """Every rank of a pipeline waits for a message that nobody sends any more."""
+    """Every rank of a pipeline waits for a message that no rank will send."""
 
     template = "the pipeline is stuck: {waits}"
     hint = "check the schedule; one that passes check_schedule does not end like this, so please report it"
@@ -61,7 +61,7 @@ class Deadlock(ShardcError):
 
 
 class WrongMessage(ShardcError):
-    """A rank of a pipeline receives something else than it expects: messages arrive in the order of sends.
+    """A rank of a pipeline receives an unexpected message; messages arrive in the order of sends.
 
     Fails: two sends to one rank that have changed places. Works: sends in the order of the receives there.
     """

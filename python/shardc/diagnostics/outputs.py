@@ -1,4 +1,4 @@
-"""Errors of what a step returns besides its loss, and of programs that only run a model forward."""
+"""Errors in a step's outputs besides its loss, and in programs that only run a model forward."""
 
 from shardc.diagnostics.base import ShardcError
 
@@ -14,7 +14,7 @@ class OutputNotFound(ShardcError):
 
 
 class OutputNotTensor(ShardcError):
-    """What ``outputs=`` names, or what its function returns, is no tensor.
+    """A value named in ``outputs=``, or the result of its function, is no tensor.
 
     Fails: ``lambda output, batch: output.logits.shape[0]``. Works: a function that returns a tensor.
     """

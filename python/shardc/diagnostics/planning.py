@@ -1,10 +1,10 @@
-"""Errors of planning: configs of models, plans that are asked about, and devices that are too small."""
+"""Errors of planning: models' configs, requested plans, and devices that are too small."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class BadModelConfig(ShardcError):
-    """A ``config.json`` is no config of a model of transformers, or no model can be made of it."""
+    """A ``config.json`` is no config of a transformers model, or no model can be built from it."""
 
     template = "the model's config cannot be used: {problem}"
     hint = "give the config.json of a language model, or a script with build(), as shardc compile takes it"
@@ -32,14 +32,14 @@ class BatchDoesNotDivide(ShardcError):
 
 
 class NotAModel(ShardcError):
-    """What ``shardc plan`` is given is neither a script nor a config."""
+    """The argument of ``shardc plan`` is neither a script nor a config."""
 
     template = "{path} is neither a script nor a config of a model"
     hint = "name a Python file with build(), or the config.json of a transformers model"
 
 
 class SizesOfScript(ShardcError):
-    """A script makes its batch itself."""
+    """A script builds its own batch, so an option for its size does not apply."""
 
     template = (
         "--{option} and --what-if {option}= are for a config.json: a script's build() gives the batch, "
@@ -49,14 +49,14 @@ class SizesOfScript(ShardcError):
 
 
 class NoHostMemory(ShardcError):
-    """The optimizer's state is to be in the host's memory, and the cluster says nothing of its hosts."""
+    """The optimizer's state is to be offloaded, but the cluster's description has no host memory."""
 
     template = "cluster {cluster} has no host, which is to hold the optimizer's state"
     hint = "add host: with memory_bytes and bytes_s to the cluster's file, or leave --offload out"
 
 
 class OffloadNotYet(ShardcError):
-    """A step is to run with the optimizer's state in the host's memory.
+    """A step was compiled with an offloaded optimizer, which is not supported yet.
 
     Fails: ``compile_step(..., offload="optimizer")``. Works: ``shardc plan ... --offload optimizer``.
     """

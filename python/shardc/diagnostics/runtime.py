@@ -1,17 +1,17 @@
-"""Errors of artefacts: writing them, reading them, and running them."""
+"""Errors of writing, reading and running artefacts."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class NotOurFolder(ShardcError):
-    """The output folder exists and holds something that shardc did not write, which would be lost."""
+    """The output folder exists and holds files that shardc did not write, which would be lost."""
 
     template = "{folder} exists and {problem}; it is not overwritten"
     hint = "name a new or empty folder, or remove this one yourself"
 
 
 class BadArtefact(ShardcError):
-    """An artefact is truncated, was changed, is of another version, or was made from another model."""
+    """An artefact is truncated, was changed, has another version, or was made from another model."""
 
     template = "{problem}"
     hint = "{hint}"
@@ -25,21 +25,21 @@ class MissingOperator(ShardcError):
 
 
 class BadCheckpointFolder(ShardcError):
-    """``--load`` names no checkpoint, or ``--save`` a folder in which something else would be lost."""
+    """``--load`` names no checkpoint, or ``--save`` a folder in which other files would be lost."""
 
     template = "{folder} {problem}"
     hint = "{hint}"
 
 
 class MeshSizeMismatch(ShardcError):
-    """The number of processes is not the size of the mesh that the artefact was compiled for."""
+    """The number of processes differs from the size of the artefact's mesh."""
 
     template = "the artefact is for a mesh of {mesh_size} ranks ({mesh}), not for {nproc} processes"
     hint = "run it with --nproc {mesh_size}, or compile it for a mesh of {nproc}"
 
 
 class RankFailed(ShardcError):
-    """A rank of a run died or ended with an error; the others were stopped."""
+    """A rank of a run died or ended with an error, and the others were stopped."""
 
     template = "rank {rank} {how}; the other ranks were stopped"
     hint = "{hint}"
@@ -56,7 +56,7 @@ class TooFewRanks(RankFailed):
 
 
 class NotOfASource(ShardcError):
-    """An option of ``shardc run`` for a script beside a folder, or one for a folder beside a script.
+    """``shardc run`` got an option for scripts with a folder, or one for folders with a script.
 
     Fails: ``shardc run out/ --nproc 4 --elastic 1``: a folder is compiled for one mesh.
     Works: ``shardc run train.py --nproc 4 --elastic 1``.
@@ -67,6 +67,6 @@ class NotOfASource(ShardcError):
 
 
 class RankRefused(RankFailed):
-    """A rank ended because its input was bad: it printed what and where."""
+    """A rank ended because its input was bad; it printed the problem and the place."""
 
     exit_code = 2

@@ -1,24 +1,24 @@
-"""Errors in plans of other libraries: styles of ``parallelize_module``, and of ``transformers`` models."""
+"""Errors in plans of other libraries: styles of ``parallelize_module`` and of ``transformers`` models."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class UnknownStyle(ShardcError):
-    """``{"layers.*.mlp": "colwize"}``: a style that neither torch nor ``transformers`` has."""
+    """Neither torch nor ``transformers`` has a style: ``{"layers.*.mlp": "colwize"}``."""
 
     template = "pattern {pattern!r} has the style {style!r}, which shardc does not know{nearest}"
     hint = "the styles are {known}"
 
 
 class StyleNotForModule(ShardcError):
-    """``ColwiseParallel()`` for a module that is neither a linear layer nor an embedding."""
+    """``ColwiseParallel()`` was given for a module that is neither a linear layer nor an embedding."""
 
     template = "pattern {pattern!r} has the style {style}, which is for {expected}; {module!r} is {kind}"
     hint = "name the linear layers and embeddings inside of it, or give a pattern of names and shardings"
 
 
 class LayoutRefused(ShardcError):
-    """``ColwiseParallel(input_layouts=Shard(0))``: a layout of activations that a plan cannot ask for."""
+    """A plan cannot have a style's layout of activations: ``ColwiseParallel(input_layouts=Shard(0))``."""
 
     template = "pattern {pattern!r} has the style {style} with {which}={layout}, {why}"
     hint = (
@@ -28,21 +28,21 @@ class LayoutRefused(ShardcError):
 
 
 class PatternMatchesNoModule(ShardcError):
-    """A pattern of a plan of styles that names no module and no parameter of the model."""
+    """A pattern in a plan of styles matches no module and no parameter of the model."""
 
     template = "pattern {pattern!r} of the plan, with the style {style}, matches no module of the model"
     hint = "the nearest names are {nearest}"
 
 
 class StylesDisagree(ShardcError):
-    """Two styles cut one parameter differently: a tied weight under two names, or two patterns."""
+    """Two styles shard one parameter differently: a tied weight under two names, or two patterns."""
 
     template = "{first!r} and {second!r} of the plan both name the parameter {name!r}, and cut it differently"
     hint = "give both the same style, or drop one; the weight of tied layers is one parameter"
 
 
 class MixedPlan(ShardcError):
-    """A mapping whose values are of several kinds: styles, shardings, plans of stages."""
+    """A mapping mixes several kinds of values: styles, shardings, plans of stages."""
 
     template = "the plan has {kinds} side by side"
     hint = (
@@ -52,21 +52,21 @@ class MixedPlan(ShardcError):
 
 
 class PlanHasNoPreset(ShardcError):
-    """``{"data": {"w1": ColwiseParallel()}}``: a plan of styles under presets that none of them takes."""
+    """A plan of styles is under presets that do not take it: ``{"data": {"w1": ColwiseParallel()}}``."""
 
     template = "{key!r} holds a plan of {kind}, which none of its presets takes"
     hint = "{kind} go to {presets}, as in plan={{{example!r}: {{...}}}}"
 
 
 class NoPlanOfModel(ShardcError):
-    """``plan="experts"`` for a model that ships without an ``ep_plan``, or whose plan cuts nothing."""
+    """``plan="experts"`` was given for a model without an ``ep_plan``, or whose plan shards nothing."""
 
     template = "preset 'experts' needs to know the experts, and {model} has no ep_plan that cuts a parameter"
     hint = 'give their plan: plan={{"experts": {{"layers.*.mlp.experts.down_proj": "grouped_gemm"}}}}'
 
 
 class BadStagePlan(ShardcError):
-    """A ``pp_plan`` that gives no stages: unknown modules, too few of them, or nothing that flows."""
+    """A ``pp_plan`` defines no valid stages: unknown modules, too few of them, or no values between them."""
 
     template = "the plan of stages does not give {stages} stages: {problem}"
     hint = (

@@ -1,12 +1,13 @@
-"""``torch.compile(model, backend="shardc")``: Dynamo's graphs, forward and backward, compiled for one device.
+"""``torch.compile(model, backend="shardc")``: compiles Dynamo's graphs, forward and backward, for one device.
 
-AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through passes, and
-(``graph_compiler.py``) runs as a Python function of calls (``TORCH_LOGS="+shardc.dynamo.backend"`` prints
-it): ATen's, and those of kernels, compiled for the CPU or by Triton for the GPU. Sizes may be symbolic: a
-model called with a second batch size is traced and compiled once more, for all sizes. A graph that the
-importer cannot take runs as AOTAutograd traced it, one that AOTAutograd cannot trace as Dynamo captured it,
-and a :class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so once per cause. A later process finds
-AOTAutograd's traces (``trace_cache.py``) and programs (``program_cache.py``) on disk.
+AOTAutograd supplies functional graphs. Each is imported into the torch dialect, goes through passes, and
+(``compile_graph.py``) becomes a Python function that calls ATen ops and kernels, compiled for the CPU or by
+Triton for the GPU. ``TORCH_LOGS="+shardc.dynamo.backend"`` prints it. Sizes may be symbolic: a model called
+with a second batch size is traced and compiled once more, for all sizes.
+
+A graph that the importer rejects runs as AOTAutograd traced it. A graph that AOTAutograd cannot trace runs as
+Dynamo captured it. A :class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` reports each cause once. Later
+processes read AOTAutograd's traces (``trace_cache.py``) and programs (``program_cache.py``) from disk.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 def shardc_backend(
     graph: GraphModule, example_inputs: Sequence[Any], **options: Any
 ) -> Callable[..., object]:
-    """The backend that PyTorch finds under the name ``shardc``.
+    """Compile a graph; PyTorch registers this function as the backend ``shardc``.
 
     ``options``: fields of :class:`~shardc.options.kernels.Kernels` and
     :class:`~shardc.options.numerics.Numerics`, such as ``{"fuse": False}``; ``docs/reference/options.md``
@@ -64,7 +65,7 @@ def shardc_backend(
     try:
         return _traced(settings, graph, example_inputs, name)
     except (TorchDynamoException, ShardcFallbackWarning, FusionConstraintError):
-        raise  # Dynamo begins again, or the user asked for warnings to be errors, or for what cannot be had
+        raise  # Dynamo restarts, warnings are errors by the user's choice, or a constraint cannot be met
     except Exception as error:
         log.debug("a graph could not be traced by AOTAutograd", exc_info=True)
         warn_once(GraphNotTraced(error=cause_of(error)), f"graph: {cause_of(error)}")
@@ -74,7 +75,7 @@ def shardc_backend(
 def _traced(
     settings: Settings, graph: GraphModule, example_inputs: Sequence[object], name: str | None
 ) -> Callable[..., object]:
-    from shardc.dynamo.trace import traced  # takes half a second, which a start from the caches does without
+    from shardc.dynamo.trace import traced  # takes half a second, which a start from the caches saves
 
     constraints = settings.constraints()
     compile_ = partial(_compile, settings, constraints)
@@ -89,7 +90,7 @@ def _traced(
 def _cut(
     settings: Settings, joint: GraphModule, inputs: Sequence[object], **given: object
 ) -> tuple[GraphModule, GraphModule]:
-    """Forward and backward of a joint graph, in which kernels over both are made first."""
+    """Split a joint graph into forward and backward, after fusing kernels that span both."""
     from shardc.dynamo.joint_partition import partition
 
     _fuse_losses(settings, joint)
@@ -97,13 +98,13 @@ def _cut(
 
 
 def _fuse_losses(settings: Settings, graph: GraphModule) -> None:
-    """Makes kernels over forward and backward, in a graph that is one of both, or of forward alone."""
+    """Fuse kernels that span forward and backward, in a joint graph or a forward without backward."""
     values = (n.meta.get("val") for n in graph.graph.nodes)
     devices = dict.fromkeys(value.device for value in values if isinstance(value, torch.Tensor))
     targets = [target for device in devices if (target := settings.target_of(device)) is not None]
     able = [target for target in targets if target.capabilities.linear_losses]
     if len(able) == 1 and settings.kernels.matmuls != "extern":
-        # not at the top: it loads MLIR, which a start from the caches does without
+        # Late import: it loads MLIR, which a start from the caches does not need.
         from shardc.dynamo.graph_losses import fuse_losses
 
         fuse_losses(graph, settings, able[0])
@@ -112,7 +113,7 @@ def _fuse_losses(settings: Settings, graph: GraphModule) -> None:
 def _last(
     constraints: FusionConstraints, compiler: Compiler, graph: GraphModule, example_inputs: Sequence[object]
 ) -> GraphProgram:
-    """The program of the last graph of a model: a warning names edges that fit none of them."""
+    """Compile the last graph of a model, then warn of edges that matched none of its graphs."""
     program = compiler(graph, example_inputs)
     warn_unmatched(constraints)
     return program
@@ -126,7 +127,7 @@ def _compile(
     graph: GraphModule,
     example_inputs: Sequence[object],
 ) -> GraphProgram:
-    """The program of a graph; without one the graph itself, as the backend ``aot_eager`` runs it."""
+    """Compile a graph; if that fails, run the graph as the backend ``aot_eager`` does."""
     from shardc.dynamo import compile_graph as graph_compiler
     from shardc.frontend.graph.graph_check import lift_asserts
     from shardc.frontend.graph.graph_random import drop_unread_seed
@@ -141,7 +142,7 @@ def _compile(
         raise
     except GraphNotCompiled as cause:
         warn_once(cause, f"graph: {cause.fields['op']} {cause.fields['reason']}")
-    except Exception as error:  # whatever went wrong in here, the user's model has a graph that runs
+    except Exception as error:  # the user's model has a graph that runs, whatever failed here
         log.debug("a graph could not be compiled", exc_info=True)
         warn_once(GraphFailed(error=cause_of(error)), f"graph: {cause_of(error)}")
     graph.recompile()

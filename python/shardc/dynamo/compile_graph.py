@@ -1,4 +1,4 @@
-"""Compiles one graph of ``torch.compile``: import, fusion, a program; or the one in the program cache."""
+"""Compiles one graph of ``torch.compile`` (import, fusion, emission), or loads it from the program cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shardc.passes.manager.pass_pipelines import build, run
 from shardc.runtime.report import logs, progress
 
 PIPELINE = "torch-share"
-"""What an imported graph goes through before it is written as a program."""
+"""Passes that an imported graph goes through before it is fused."""
 
 
 @progress.phase("a graph")
@@ -40,9 +40,10 @@ def compile_graph(
     is_inference: bool = False,
     asserted: tuple[str, ...] = (),
 ) -> GraphProgram:
-    """The program of a functional graph on fake tensors, whose last results hold what is ``asserted``.
+    """Return the program of a functional graph on fake tensors.
 
-    ``is_inference``: a forward that has no backward.
+    ``is_inference``: whether a forward has no backward. ``asserted``: messages of assertions, whose truth
+    values are the last results.
 
     Raises GraphNotCompiled, FusionRefused.
     """
@@ -66,11 +67,11 @@ def compile_graph(
         relaid = bool(library or fused.libraries)
         pooled = target is not None and target.pooled
         text = emit_graph(fused.module, imported.outputs, imported.writes, imported.strides, pooled, relaid)
-        if is_whole:  # else the next process is to be told, too, what is not compiled
+        if is_whole:  # otherwise the next process must compile again and repeat the warnings
             program_cache.store(key, text, target.backend if target else "", fused.path)
     else:
         text, library = found
-        constraints.unmatched.clear()  # only programs for which all were met are kept
+        constraints.unmatched.clear()  # programs are stored only if all constraints were met
     report_peak(phase, text, graph, constants, library)
     asked, strict = settings.kernels.cuda_graphs, settings.kernels.fuse
     plan = graph_plan(graph, phase, is_inference, device, len(constants)) if asked else None
@@ -88,7 +89,7 @@ def _imported(graph: GraphModule, phase: str) -> ImportedGraph:
 def _compiled(
     graph: GraphModule, phase: str, imported: ImportedGraph, target: Target, options: CompileOptions
 ) -> FusedProgram:
-    """``imported``, of which a new copy is the graph imported again, with its kernels."""
+    """Fuse and compile ``imported``. Further copies are imported from the graph again."""
     first = [imported.module]
 
     def make() -> ir.Module:
@@ -115,7 +116,7 @@ def _options(
 
 
 def _key(target: Target | None, options: CompileOptions | None) -> str:
-    """What a program depends on besides the settings."""
+    """Return the part of a program's key that the settings do not cover."""
     if target is None or options is None:
         return ""
     measured = "models" if options.device is None else target.clock(options.device).surroundings()
@@ -123,7 +124,7 @@ def _key(target: Target | None, options: CompileOptions | None) -> str:
 
 
 def is_complex(graph: GraphModule) -> bool:
-    """Whether some value of the graph is."""
+    """Return whether any value of the graph is complex."""
     return any(value.is_complex() for node in graph.graph.nodes for value in values_of(node))
 
 

@@ -1,16 +1,15 @@
-"""Programs of ``torch.compile``'s graphs as CUDA graphs: ``options={"cuda_graphs": True}``, or
-``mode="reduce-overhead"``.
+"""CUDA graphs of ``torch.compile``'s programs: ``cuda_graphs=True`` or ``mode="reduce-overhead"``.
 
-A program is captured at its third call, and replayed from then on. A replay does the same work on the same
+A program is captured at its third call, and replayed from then on. A replay does the same work at the same
 addresses:
 
-- Parameters, buffers, and what another captured program gave (a backward's activations) are read where they
-  lie; another address is another capture. Other inputs are copied to memory of the graph.
-- What the caller sees of a forward is copied out. What a forward saves for its backward, and gradients, stay
-  in memory of the graph, *lent*: while anything of the last replay is still alive (two forwards before a
-  backward, gradients that are accumulated), the program runs as it is.
+- Parameters, buffers, and results of other captured programs (a backward's activations) are read in place;
+  another address needs another capture. Other inputs are copied to memory of the graph.
+- Results of a forward that the caller sees are copied out. Tensors that a forward saves for its backward, and
+  gradients, stay in memory of the graph: they are *lent*. While a tensor of the last replay is alive (two
+  forwards before a backward, accumulated gradients), the program runs without its graph.
 
-Each form of a call (sizes, addresses, stream) has a graph. An index that is out of range is told of one call
+Each form of a call (sizes, addresses, stream) has its own graph. An out-of-range index is reported one call
 late.
 """
 
@@ -38,19 +37,19 @@ Runner = Callable[[list[Any]], Sequence[Any]]
 log = logging.getLogger(__name__)
 
 MOST = 8
-"""Graphs of one program: of that many forms, or captures of parameters that lie elsewhere."""
+"""Maximum number of graphs of one program, over all forms and addresses of parameters."""
 HELD = 4
-"""Calls in a row that find the last one's results alive, until a warning says so."""
+"""Consecutive calls that find the last results alive before a warning is issued."""
 
 _resident: set[int] = set()
-"""Addresses that captured programs read or wrote, and that stay while they do."""
+"""Addresses that captured programs read or wrote, which stay valid while those programs exist."""
 
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """Inputs that lie at one address (parameters, buffers), and inputs that the program writes to.
+    """Inputs that keep one address (parameters, buffers), and inputs that the program writes to.
 
-    Results from number ``lends`` on are lent, those before copied out; None lends nothing.
+    Results from number ``lends`` on are lent; those before are copied out. None lends nothing.
     """
 
     stays: frozenset[int] = frozenset()
@@ -59,7 +58,7 @@ class GraphPlan:
 
 
 def refuse(why: str) -> None:
-    """A warning, once for each cause."""
+    """Warn, once for each cause, that a program has no CUDA graph."""
     warn_once(NoCudaGraph(reason=why))
 
 
@@ -68,9 +67,9 @@ class _Graph:
     """A captured call.
 
     Attributes:
-        copies: The graph's own inputs, by number; where the others lie is its caller's to keep.
-        given: For each result the number of the input that it is.
-        lent: Each storage that it lends, and how many tensors hold it while nothing is lent.
+        copies: The graph's own inputs, by number. The caller keeps the other inputs at their addresses.
+        given: For each result that is an input, the input's number, else None.
+        lent: Each lent storage, with its number of uses while nothing is lent.
     """
 
     copies: dict[int, Tensor]
@@ -83,7 +82,7 @@ class _Graph:
 
 
 class GraphedProgram:
-    """``function`` of a list of inputs, which it empties, replayed from graphs."""
+    """Callable that runs ``function`` (of a list of inputs, which it empties), and replays it from graphs."""
 
     def __init__(self, function: Runner, plan: GraphPlan) -> None:
         self._function, self._plan = function, plan
@@ -93,7 +92,7 @@ class GraphedProgram:
         self._refused = False
 
     def __call__(self, inputs: list[Any]) -> Sequence[object]:
-        """Raises IndexOutOfRange for an index of this call, or of the last."""
+        """Run or replay the program. Raises IndexOutOfRange for an index of this call or the previous one."""
         if self._last is not None:
             last, self._last = self._last, None
             last.work.finish()
@@ -125,7 +124,7 @@ class GraphedProgram:
         return x.data_ptr() in _resident and not (x.is_neg() or x.is_conj() or is_zero_tensor(x))
 
     def _key(self, inputs: Sequence[object], copied: Sequence[int]) -> tuple[object, ...]:
-        """Where what stays lies, the form of what is copied, the numbers, and the stream."""
+        """Return addresses of inputs that stay, forms of copied inputs, numbers, and the stream."""
         moves = set(copied)
 
         def form(n: int, x: object) -> object:
@@ -138,14 +137,14 @@ class GraphedProgram:
         )
 
     def _captured(self, inputs: Sequence[Any], copied: list[int]) -> _Graph | None:
-        """None where the program runs as it is."""
+        """Capture a call; None if the program must run without a graph."""
         size_bytes = sum(inputs[n].numel() * inputs[n].element_size() for n in copied)
         if size_bytes > COPIED_BYTES:
             log.debug("not captured: %s bytes of its inputs lie elsewhere at each call", size_bytes)
             return None
         if len(self._graphs) >= MOST:
             refuse(f"it was called in more than {MOST} forms (sizes, streams, places of its parameters)")
-            self._refused = True  # its graphs go, and their memory
+            self._refused = True  # frees its graphs and their memory
             self._graphs.clear()
             return None
         copies = {n: torch.empty_like(inputs[n].detach()).copy_(inputs[n].detach()) for n in copied}
@@ -183,7 +182,7 @@ class GraphedProgram:
         return [self._handed(n, x) if own is None else given[own] for n, (x, own) in enumerate(pairs)]
 
     def _handed(self, number: int, x: object) -> object:
-        """A result as the caller gets it: what is lent, or a copy."""
+        """Return a result for the caller: lent memory, or a copy."""
         if not isinstance(x, Tensor):
             return x
         return x.detach() if self._lends(number) else x.clone()

@@ -1,4 +1,4 @@
-"""Which inputs and results a CUDA graph copies, by AOTAutograd's metadata; and which graphs have none."""
+"""Decides which graphs can be CUDA graphs, and which of their inputs and results are copied."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ COLLECTIVES = ("_c10d_functional", "c10d_functional")
 def graph_plan(
     graph: GraphModule, phase: str, is_inference: bool, device: torch.device, constants: int
 ) -> GraphPlan | None:
-    """How the program of ``graph`` is captured; None where it cannot be, and a warning says why.
+    """Return how to capture the program of ``graph``; None, after a warning, if it cannot be captured.
 
-    ``constants`` follow its inputs. Called while AOTAutograd compiles the graph.
+    ``constants`` is the number of constants that follow its inputs. AOTAutograd's metadata is needed, so this
+    is called while AOTAutograd compiles the graph.
     """
     if why := _why_not(graph, device):
         refuse(why)
@@ -35,7 +36,7 @@ def graph_plan(
 
 
 def _why_not(graph: GraphModule, device: torch.device) -> str:
-    """Empty if a program of the graph can be captured."""
+    """Say why a program of the graph cannot be captured; empty if it can."""
     if device.type != "cuda":
         return f"CUDA graphs are for GPUs, and its tensors are on {device}"
     for node in graph.graph.nodes:

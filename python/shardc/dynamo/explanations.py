@@ -1,7 +1,7 @@
-"""What was fused in ``torch.compile``'s graphs, and what memory they need, reported to whoever asks.
+"""Reports on fusion and memory of ``torch.compile``'s graphs, for those who ask.
 
-``TORCH_LOGS="+shardc.compiler.compilation"`` prints how every graph was fused, ``"+shardc.compiler.memory"``
-its peak; :func:`collect_fusion` and :func:`collect_peaks` hand them over.
+``TORCH_LOGS="+shardc.compiler.compilation"`` prints the fusion of every graph, ``"+shardc.compiler.memory"``
+its peak. :func:`collect_fusion` and :func:`collect_peaks` collect them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ fusion_log = logging.getLogger("shardc.compiler.compilation")
 memory_log = logging.getLogger("shardc.compiler.memory")
 
 Reports: TypeAlias = "list[tuple[str, FusionReport]]"
-"""The phase of each graph and what was fused in it."""
+"""Each graph's phase and fusion report."""
 
 _reports: ContextVar[Reports | None] = ContextVar("shardc_fusion_reports", default=None)
 _fused: ContextVar[list[ir.Module] | None] = ContextVar("shardc_fused_modules", default=None)
@@ -43,7 +43,7 @@ _choices: ContextVar[Sequence[tuple[Op, Verdict]]] = ContextVar("shardc_choices"
 
 @contextmanager
 def _collected(variable: ContextVar[list[T] | None]) -> Iterator[list[T]]:
-    """A list that ``variable`` holds inside the block."""
+    """Yield a list that ``variable`` holds inside the block."""
     found: list[T] = []
     token = variable.set(found)
     try:
@@ -53,23 +53,23 @@ def _collected(variable: ContextVar[list[T] | None]) -> Iterator[list[T]]:
 
 
 def collect_fusion() -> AbstractContextManager[Reports]:
-    """Graphs compiled inside the block are fused anew, and the list that it gives has their reports."""
+    """Collect fusion reports of the graphs compiled inside the block, bypassing the program cache."""
     return _collected(_reports)
 
 
 def collect_modules() -> AbstractContextManager[list[ir.Module]]:
-    """Graphs compiled inside the block are fused anew, and the list that it gives has copies of them."""
+    """Collect copies of the fused graphs compiled inside the block, bypassing the program cache."""
     return _collected(_fused)
 
 
 def is_explained() -> bool:
-    """Whether somebody waits for reports or modules, so that graphs must really be fused."""
+    """Return whether reports or modules are collected, so that graphs must not come from the cache."""
     is_logged = any(log.isEnabledFor(logging.DEBUG) for log in (fusion_log, FUSION))
     return is_logged or _reports.get() is not None or _fused.get() is not None
 
 
 def note_choices(choices: Sequence[tuple[Op, Verdict]]) -> None:
-    """Records what was decided of a graph before it was cut; the report of its first part has it."""
+    """Record choices made on a joint graph before it is split; they go to the report of its first part."""
     _choices.set(tuple(dict.fromkeys((*_choices.get(), *choices))))
 
 
@@ -79,10 +79,10 @@ def forget_choices() -> None:
 
 
 def note_fused(phase: str, module: ir.Module, report: FusionReport | None) -> None:
-    """Log how a graph was fused, or hand it over, where somebody asks."""
+    """Log or collect a graph's fusion report, if asked for."""
     if report is None:
         return
-    # Here, for this loads MLIR, which a start from the caches does without.
+    # Late import: it loads MLIR, which a start from the caches does not need.
     from shardc.passes.manager.program import copy_module
     from shardc.report.fusion_log import log_fusion
     from shardc.report.fusion_text import render
@@ -100,20 +100,20 @@ def note_fused(phase: str, module: ir.Module, report: FusionReport | None) -> No
 
 
 Peaks: TypeAlias = "list[tuple[str, Peak | PeakUnknown]]"
-"""The phase of each graph, and its peak, or why that is not known."""
+"""Each graph's phase, and its peak or the reason why that is not known."""
 
 _peaks: ContextVar[Peaks | None] = ContextVar("shardc_peaks", default=None)
 
 
 def collect_peaks() -> AbstractContextManager[Peaks]:
-    """The list that it gives has the peaks of the graphs that are compiled inside the block."""
+    """Collect the peaks of the graphs that are compiled inside the block."""
     return _collected(_peaks)
 
 
 def report_peak(
     phase: str, text: str, graph: GraphModule, constants: Sequence[torch.Tensor], library: Kernels | None
 ) -> None:
-    """Log the peak of a graph's program, or hand it over, where somebody asks."""
+    """Log or collect the peak of a graph's program, if asked for."""
     peaks = _peaks.get()
     if peaks is None and not memory_log.isEnabledFor(logging.DEBUG):
         return
@@ -130,6 +130,6 @@ def report_peak(
 
 
 def warn_unmatched(constraints: FusionConstraints) -> None:
-    """A warning for each edge that fits no two ops of a model's graphs, once a process."""
+    """Warn of each edge that matches no two ops of a model's graphs, once per process."""
     for edge in sorted(constraints.unmatched):
         warn_once(NoSuchFusionEdge(edge=edge))

@@ -1,7 +1,7 @@
-"""Linear layers of ``torch.compile``'s graphs with a cross entropy behind them, as one op and its backward.
+"""Replaces a linear layer with a cross entropy after it by one op and its backward op.
 
-A forward and its backward are graphs of their own, and what a kernel does not keep in the one the other must
-not ask for: so calls are replaced in the joint graph, before it is cut.
+Forward and backward become separate graphs, and the backward must not read what a kernel in the forward does
+not keep. So the calls are replaced in the joint graph, before it is split.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOSSES = (*_DECOMPOSED, aten.gather.default)
 
 
 def fuse_losses(joint: GraphModule, settings: Settings, target: Target) -> None:
-    """Replaces calls of a joint graph by ops that have kernels, where that is worth it.
+    """Replace calls of a joint graph by ops that have kernels, where that is estimated to pay.
 
     ``explain_fusion`` reports for each loss what was chosen, and why.
     """
@@ -42,7 +42,7 @@ def fuse_losses(joint: GraphModule, settings: Settings, target: Target) -> None:
         return
     try:
         graph = RewrittenGraph(joint, {op: decomposition_table()[op] for op in _DECOMPOSED})
-    except GraphNotCompiled:  # its parts are refused, too, and the user is told why
+    except GraphNotCompiled:  # forward and backward are rejected, too, and that warns the user
         return
     found = list(_found(graph.block, settings, target))
     builder, taken = CallBuilder(graph.block), dict[ir.Value, ir.Value]()
@@ -60,7 +60,7 @@ def fuse_losses(joint: GraphModule, settings: Settings, target: Target) -> None:
 def _found(
     block: ir.Block, settings: Settings, target: Target
 ) -> Iterator[tuple[LinearLoss | Apart, Op, Verdict]]:
-    """The losses of a block, with their products, and whether they become ops."""
+    """Yield the losses of a block with their matmuls, and whether they become ops."""
     rounding = settings.numerics.rounding
     model = ModelledRegions(target, rounding, torch.get_float32_matmul_precision() != "highest")
     steps = steps_of(block)

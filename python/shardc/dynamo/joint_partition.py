@@ -1,8 +1,7 @@
-"""Where a training graph is cut into forward and backward: what is saved in between, and what is computed
-again.
+"""Splits a training graph into forward and backward: what forward saves, and what backward recomputes.
 
-Inside a kernel an elementwise op costs little, and a tensor that forward stores for it costs a pass over
-memory in both graphs. Where ops stay calls of ATen, each would cost its time again.
+Inside a kernel, recomputing an elementwise op costs little, while a saved tensor costs a pass over memory in
+both graphs. An op that stays an ATen call would cost its full time again.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ aten = torch.ops.aten
 
 
 def partition(joint: GraphModule, inputs: Sequence[object], **given: Any) -> tuple[GraphModule, GraphModule]:
-    """AOTAutograd's cut of fewest bytes: what kernels compute along with their other work is not saved.
+    """Split the graph by AOTAutograd's minimum cut, saving only tensors that are costly to recompute.
 
-    That are pointwise ops, views and casts; matmuls, attention, convolutions, draws, sums of many elements
-    and whatever no kernel can hold are saved. It is what TorchInductor saves. Equal calls stay apart here,
-    ``torch-share`` makes them one.
+    Pointwise ops, views and casts are recomputed inside kernels. Matmuls, attention, convolutions, random
+    draws, sums of many elements and ops that no kernel can hold are saved. TorchInductor saves the same.
+    Equal calls are not merged here; ``torch-share`` does that.
     """
-    from functorch.compile import min_cut_rematerialization_partition  # takes 0.2 s, in vain if all is cached
+    from functorch.compile import min_cut_rematerialization_partition  # 0.2 s, not needed if all is cached
 
-    for copy in layouts(joint.graph):  # the backward reads it, and not what it is a copy of
+    for copy in layouts(joint.graph):  # the backward reads the copy, not its source
         copy.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     for node in joint.graph.nodes:
-        if node.target is aten.detach.default:  # marks a result that is saved; no view to the partitioner
+        if node.target is aten.detach.default:  # marks a saved result; no view to the partitioner
             node.replace_all_uses_with(node_at(node), delete_user_cb=lambda user: user.op != "output")
         elif (shifted := shifted_by(node)) is not None:
             node.meta["recompute"] = shifted.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
@@ -47,19 +46,19 @@ def partition(joint: GraphModule, inputs: Sequence[object], **given: Any) -> tup
 
 
 def _is_call(target: Target) -> bool:
-    """Whether an op stays a call of ATen that computes something."""
+    """Return whether an op computes something and stays an ATen call."""
     if not isinstance(target, OpOverload) or target.is_view:
         return False
-    # not at the top: it loads MLIR, which a start from the caches does without
+    # Late import: it loads MLIR, which a start from the caches does not need.
     from shardc.passes.fuse.lower.table import lowered_targets
 
     return str(target).removesuffix(".default") not in lowered_targets()
 
 
 def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
-    """``_log_softmax`` in two steps, which lets a row's maximum and sum be saved, not a copy of the logits.
+    """Compute ``_log_softmax`` in two steps, so that rows' maxima and sums are saved, not the logits.
 
-    As ATen's it makes contiguous tensors.
+    Like ATen's, it returns contiguous tensors.
     """
     x = x.contiguous()
     wide = x.to(torch.float32) if half_to_float or x.dtype in (torch.bfloat16, torch.float16) else x
@@ -69,10 +68,10 @@ def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
 
 
 def shifted_by(node: Node) -> Node | None:
-    """The rows less their maximum that ``node`` is computed from as the last step of :func:`log_softmax`.
+    """Return the rows minus their maximum from which ``node`` is computed, if it ends :func:`log_softmax`.
 
-    Both take as many bytes as the logits. Saving the latter instead of them saves a maximum for each row, and
-    costs a second tensor of that size while the forward makes it.
+    Both take as many bytes as the logits. Saving the shifted rows instead of the logits would save a maximum
+    for each row, but the forward would hold a second tensor of that size.
     """
     step = node
     for target in (aten.sub.Tensor, aten.log.default, aten.sum.dim_IntList, aten.exp.default):
@@ -90,9 +89,9 @@ _NORMS = {
 
 
 def _is_read_by_norms(node: Node) -> bool:
-    """Whether ``node`` is a function of one tensor's elements that norms alone read, and compute in passing.
+    """Return whether ``node`` is a pointwise function of one tensor that only norms read.
 
-    The partitioner takes them for calls that need it in memory.
+    Norms recompute it in their kernels. The partitioner takes them for calls that need it in memory.
     """
     return (
         isinstance(node.target, OpOverload)
@@ -105,4 +104,4 @@ def _is_read_by_norms(node: Node) -> bool:
 
 
 SAVING = {aten._log_softmax.default: log_softmax}
-"""Decompositions that leave less to be saved."""
+"""Decompositions that leave less to save."""

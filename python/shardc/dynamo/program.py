@@ -1,4 +1,4 @@
-"""The program of one graph of ``torch.compile``: a Python function that calls ATen and kernels."""
+"""Program of one ``torch.compile`` graph: a Python function that calls ATen and kernels."""
 
 from __future__ import annotations
 
@@ -42,12 +42,13 @@ Runner = Callable[[list[Any]], Sequence[Any]]
 
 @dataclass(eq=False, repr=False)
 class GraphProgram(OutputCode):
-    """What runs a graph, as AOTAutograd keeps it on disk: by the name of its program in the program cache.
+    """Executable of a graph. AOTAutograd stores it on disk as the name of its program in the program cache.
 
-    ``key`` is that name; None for what is not there, which AOTAutograd then does not keep either.
-    ``constants`` follow the inputs. ``scalars`` are those of the CPU in a program of a GPU; ``graphs``: how
-    it is captured, if it is to be; ``asserted``: the messages for the last results, as many truth values,
-    where one is false; ``strict``: whether another result than expected is an error (see :func:`load`).
+    ``key`` is that name; None for a program that is not stored, which AOTAutograd then does not store either.
+    ``constants`` follow the inputs. ``scalars``: CPU scalars among the arguments of a GPU program.
+    ``graphs``: how to capture it as a CUDA graph, if at all. ``asserted``: messages of assertions, whose
+    truth values are the last results. ``strict``: whether an unexpected result is an error (see
+    :func:`load`).
     """
 
     run: Callable[[Any], Sequence[Any]]
@@ -68,13 +69,13 @@ class GraphProgram(OutputCode):
         return self.run(inputs)
 
     def prepare_for_serialization(self) -> None:
-        """Raises NotKept where the program cannot be found again."""
+        """Drop what cannot be stored. Raises NotKept if the program is not in the program cache."""
         if self.key is None:
             raise NotKept("shardc keeps no program of this graph")
         del self.run
 
     def post_compile(self, example_inputs: object, constants: object, graph_kwargs: object) -> None:
-        """Reads the program in another process. Raises Gone, after which AOTAutograd traces again."""
+        """Load the program in another process. Raises Gone, after which AOTAutograd traces again."""
         assert self.key is not None, "what has no key is not written"
         found = program_cache.load(self.key)
         if found is None:
@@ -97,28 +98,28 @@ Compiler = Callable[["GraphModule", Sequence[object]], GraphProgram]
 def runner(
     text: str, library: Kernels | None, device: torch.device, graphs: GraphPlan | None, strict: bool
 ) -> Runner:
-    """A program with its kernels as a function, replayed from CUDA graphs if ``graphs`` says how."""
+    """Return a function that runs a program with its kernels, from CUDA graphs if ``graphs`` is given."""
     log.debug("%s", text)
     program = partial(load(text, library, strict), SimpleNamespace(device=device))
     program = program if library is None else partial(_in_memory, program)
     if graphs is not None:
-        from shardc.dynamo.cuda_graph import GraphedProgram  # loads what a CPU does without
+        from shardc.dynamo.cuda_graph import GraphedProgram  # late import: CPU programs do not need it
 
         program = GraphedProgram(program, graphs)
     return program if device.type != "cuda" else partial(_on, device, program)
 
 
 def _on(device: torch.device, program: Runner, inputs: list[Any]) -> Sequence[Any]:
-    """``program`` with ``device`` as the current one: Triton's launches go there."""
+    """Run ``program`` with ``device`` as the current device, to which Triton launches."""
     with current(device):
         return program(inputs)
 
 
 def _in_memory(function: Runner, inputs: list[Any]) -> Sequence[Any]:
-    """``function`` with copies of inputs that differ from their memory, which is all that kernels read.
+    """Run ``function`` with materialized copies of inputs whose values differ from their memory.
 
-    Autograd makes gradients that are zero without memory, as that of ``sgn``; the imaginary part of a
-    conjugate is the negative of its memory. What the function writes to such a copy, the input gets.
+    Kernels read memory only. Autograd makes zero gradients without memory, as for ``sgn``, and the imaginary
+    part of a conjugate is the negative of its memory. Writes to such a copy are copied back to the input.
     """
     copied = _copy_odd(inputs)
     results = function(inputs)
@@ -131,7 +132,7 @@ def _in_memory(function: Runner, inputs: list[Any]) -> Sequence[Any]:
 
 
 def _copy_odd(inputs: list[Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Puts a copy in the place of each such input: the pairs of both."""
+    """Replace each such input by a copy and return the pairs."""
     copied = []
     for number, x in enumerate(inputs):
         if isinstance(x, torch.Tensor) and (x.is_neg() or is_zero_tensor(x)):
@@ -143,16 +144,17 @@ def _copy_odd(inputs: list[Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
 def with_host_scalars(
     function: Runner, scalars: HostScalars, device: torch.device, inputs: list[Any]
 ) -> Sequence[Any]:
-    """``function`` of ``device`` with copies there of inputs that are on the CPU, and copies here of results.
+    """Run ``function`` on ``device`` with copies of CPU inputs, and copy results back to the CPU.
 
-    A result that is such an input is the caller's own tensor, and what is written to a copy the input gets.
+    A result that is such an input is returned as the caller's own tensor. Writes to a copy go back to the
+    input.
     """
     given = {n: inputs[n] for n in scalars.inputs}
     for n, x in given.items():
         inputs[n] = _moved(x, device)
     own = {id(inputs[n]): x for n, x in given.items()}
     written = [(x, inputs[n]) for n, x in given.items() if n in scalars.written]
-    copies = [inputs[n] for n in given]  # alive, so that no other tensor has their ids
+    copies = [inputs[n] for n in given]  # kept alive so that their ids stay unique
     results = list(function(inputs))
     for x, copy in written:
         x.copy_(copy)
@@ -169,13 +171,13 @@ def _moved(x: torch.Tensor, device: torch.device) -> torch.Tensor:
 def _with_constants(
     function: Runner, placed: Callable[[], list[torch.Tensor]], inputs: list[Any]
 ) -> Sequence[Any]:
-    """``function`` with its constants behind its inputs: the graph's own, or for a GPU copies there."""
+    """Run ``function`` with its constants after its inputs: the graph's own, or copies on the GPU."""
     inputs.extend(placed())  # into the list that the program empties
     return function(inputs)
 
 
 def _asserting(function: Runner, messages: tuple[str, ...], inputs: list[Any]) -> Sequence[Any]:
-    """``function`` without its last results: where one is false, a RuntimeError says so, as in eager mode."""
+    """Run ``function`` and check its last results: a false one raises a RuntimeError, as in eager mode."""
     results = function(inputs)
     for truth, message in zip(results[-len(messages) :], messages, strict=True):
         torch.ops.aten._assert_async.msg(truth, message)
@@ -183,10 +185,10 @@ def _asserting(function: Runner, messages: tuple[str, ...], inputs: list[Any]) -
 
 
 def _unwatched(function: Runner, inputs: list[Any]) -> Sequence[Any]:
-    """``function`` without the mode of AOTAutograd's first calls, which checks what custom operators alias.
+    """Run ``function`` outside of the mode in which AOTAutograd checks aliasing of custom operators.
 
-    Under any dispatch mode ATen forgets conjugations inside its own kernels: the complex ``linalg.pinv`` of a
-    first call would be another matrix (https://github.com/pytorch/pytorch/issues/198118).
+    Under any dispatch mode ATen forgets conjugations inside its own kernels: the first call of a complex
+    ``linalg.pinv`` would give another matrix (https://github.com/pytorch/pytorch/issues/198118).
     """
     if isinstance(get_current_dispatch_mode(), AliasAnalysis):
         with pop_mode_temporarily():

@@ -1,7 +1,7 @@
-"""Programs of ``torch.compile``'s graphs kept on disk: a graph that was compiled before is not even imported.
+"""Programs of ``torch.compile``'s graphs on disk. A graph that was compiled before is not imported again.
 
-A program is found by the hash of all that decided its text: the graph's calls with their metadata and source
-lines, the backend's settings, the versions of torch and of shardc, the CPU.
+The key is a hash of everything that determines the program's text: the graph's calls with their metadata and
+source lines, the backend's settings, the versions of torch and of shardc, the CPU.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from shardc.runtime.report.logs import CACHE
 
 
 def load(key: str) -> tuple[str, Kernels | None] | None:
-    """The text of the program and the library of its kernels, if both are there whole.
+    """Return the program's text and the library of its kernels, if both are complete on disk.
 
-    An entry that does not parse, or a library that does not open, is removed: the caller makes it again.
+    An entry that does not parse, or a library that does not open, is removed; the caller compiles it again.
     """
     name = _file(key)
     found = disk.read(name)
@@ -60,13 +60,13 @@ def _file(key: str) -> str:
 
 
 def store(key: str, text: str, backend: str = "", library: Path | None = None) -> None:
-    """Keeps a program for later processes, and which backend made its kernels."""
+    """Store a program for later processes, with the backend that made its kernels."""
     content = {"text": text, "backend": backend, "library": None if library is None else library.name}
     disk.keep(_file(key), json.dumps(content).encode())
 
 
 def call_texts(graph: GraphModule) -> Iterator[tuple[str, ...]]:
-    """Each node as text: operation, name of an input, what is called with what, and the user's lines."""
+    """Yield each node as text: operation, an input's name, callee, arguments, and the user's lines."""
     numbers: dict[Node, int] = {}
     for node in graph.graph.nodes:
         numbers[node] = len(numbers)
@@ -76,13 +76,13 @@ def call_texts(graph: GraphModule) -> Iterator[tuple[str, ...]]:
 
 
 def _called(target: Target) -> str:
-    """Functions by their names: their texts have addresses."""
+    """Return a function's qualified name, because its text contains an address."""
     name = getattr(target, "__qualname__", None)
     return str(target) if name is None else f"{target.__module__}.{name}"
 
 
 class _Number(int):
-    """A node by its number, which no integer argument is printed like."""
+    """A node's number, printed unlike any integer argument."""
 
     def __repr__(self) -> str:
         return f"%{int(self)}"

@@ -1,4 +1,4 @@
-"""Keys of programs: the hash of a graph's calls with metadata and source lines, settings and versions."""
+"""Keys of programs: hashes of a graph's calls with metadata and source lines, settings and versions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from shardc.frontend.nodes import values_of
 
 
 def program_key(graph: GraphModule, phase: str, settings: str) -> str:
-    """The name of a graph's program in the cache."""
+    """Return the name of a graph's program in the cache."""
     digest = hashlib.sha256("\0".join([phase, settings, *code_versions()]).encode())
     storages: dict[StorageWeakRef, int] = {}
-    # Which groups pay, and so the program, depends on the sizes that were seen first: on how large they are,
-    # roughly.
+    # Which groups pay, and so the program, depends on the magnitude of the sizes that were seen first.
     digest.update(repr([n.bit_length() for n in SizeTable(graph.graph).hints]).encode())
     for node, call in zip(graph.graph.nodes, call_texts(graph), strict=True):
         tensors = [_tensor(value, storages) for value in values_of(node)]
@@ -29,7 +28,7 @@ def program_key(graph: GraphModule, phase: str, settings: str) -> str:
 
 
 def _tensor(value: torch.Tensor, storages: dict[StorageWeakRef, int]) -> str:
-    """What the compiler may ask of a tensor, and which of a graph's memories it lies in."""
+    """Describe what the compiler may read of a tensor, and which storage of the graph it lies in."""
     storage = storages.setdefault(StorageWeakRef(value.untyped_storage()), len(storages))
     is_strided = value.layout is torch.strided
     form = (tuple(value.shape), value.stride(), value.storage_offset()) if is_strided else ()

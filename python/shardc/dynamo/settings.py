@@ -1,4 +1,4 @@
-"""The options of the ``torch.compile`` backend."""
+"""Settings of the ``torch.compile`` backend."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of one ``torch.compile(backend="shardc")``."""
+    """Options of one ``torch.compile(backend="shardc")``."""
 
     kernels: Kernels = field(default_factory=Kernels)
     numerics: Numerics = field(default_factory=Numerics)
 
     @staticmethod
     def of(options: Mapping[str, object]) -> Settings:
-        """``options`` by groups and by fields' names.
+        """Read ``options``, given by groups and by names of fields.
 
         Raises BadArgument, UnknownOption, OldSpelling, OptionElsewhere, BadFusionEdge, UnknownTarget.
         """
@@ -46,12 +46,12 @@ class Settings:
         return settings
 
     def cache_key(self) -> str:
-        """What a program depends on: the settings, what benchmarks decided, and how kernels are tuned."""
+        """Return a text of what programs depend on: settings, conditions of benchmarks, tuning."""
         tuned = f" tuned {choices}" if self.kernels.fuse and (choices := tuning_choices()) else ""
         return f"{self} {HostClock().surroundings()}{tuned}" if self.kernels.is_measured else f"{self}{tuned}"
 
     def constraints(self) -> FusionConstraints:
-        """What the user wants of fusion. Raises BadFusionEdge."""
+        """Return the user's fusion constraints. Raises BadFusionEdge."""
         from shardc.passes.fuse.grouping.constraints import FusionConstraints  # reads MLIR's locations
 
         constraints = FusionConstraints.of(self.kernels.forbid_fusion, self.kernels.force_fusion)
@@ -62,10 +62,10 @@ class Settings:
         return constraints
 
     def target_of(self, device: torch.device) -> Target | None:
-        """The target of a graph whose tensors are on ``device``, None where it has no kernels.
+        """Return the target of a graph whose tensors are on ``device``; None if it gets no kernels.
 
-        It is the one of the options if that runs there (if not, a warning says so), else the device's own.
-        Raises UnknownTarget.
+        It is the target of the options, or else the device's own. If the options' target does not run on
+        ``device``, a warning says so and there are no kernels. Raises UnknownTarget.
         """
         if not self.kernels.fuse:
             return None

@@ -29,12 +29,14 @@ _LISTS = (
     *(aten.unbind.int, aten.unbind_copy.int),
     *(aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default),
 )
-"""Ops that return lists, which the IR has no type for, and whose decomposition traces them as the views,
-or copies of those."""
+"""Ops that return lists, for which the IR has no type.
+
+Their decompositions give views, or copies of views.
+"""
 
 
 def tables() -> Table:
-    """Decompositions of what the IR cannot say, and corrections of fake results, for every graph."""
+    """Return decompositions of ops that the IR cannot express, with corrections of fake results."""
     table = decomposition_table()
     lists = {op: table[op] for op in _LISTS}
     return with_corrections(lists | foreach_table() | fma_table() | complex_table())
@@ -48,9 +50,11 @@ def traced(
     compilers: Mapping[str, Compiler],
     cut: Callable[..., tuple[GraphModule, GraphModule]],
 ) -> Callable[..., object]:
-    """What runs the graph: its trace, cut by ``cut`` if kernels may be fused, and compiled.
+    """Trace, split and compile the graph; return a function that runs it.
 
-    It is kept on disk under ``name``, unless that is None, or one of its programs is not on disk.
+    ``cut`` splits the graph if kernels may be fused.
+
+    The trace is stored on disk under ``name``, unless that is None or one of its programs is not on disk.
     """
     programs: list[GraphProgram] = []
     form = _as_function if name is None else partial(_as_entry, programs)
@@ -75,7 +79,7 @@ def traced(
 
 
 def _as_entry(programs: list[GraphProgram], compiler: Compiler) -> object:
-    """For a trace that is kept. Adds what is compiled to ``programs``."""
+    """Adapt a compiler to a trace that is stored; compiled programs are added to ``programs``."""
 
     def compile_(graph: GraphModule, example_inputs: Sequence[object]) -> GraphProgram:
         programs.append(compiler(graph, example_inputs))
@@ -85,14 +89,14 @@ def _as_entry(programs: list[GraphProgram], compiler: Compiler) -> object:
 
 
 def _as_function(compiler: Compiler) -> Callable[..., Runner]:
-    """For one that is not: a call of the program costs nothing beside it."""
+    """Adapt a compiler to a trace that is not stored; this adds no cost to calls of the program."""
     return lambda graph, example_inputs: compiler(graph, example_inputs).run
 
 
 def attention_of_targets(settings: Settings, inputs: Sequence[object]) -> AbstractContextManager[object]:
-    """Inside of it a graph of these inputs is traced with ``shardc::attention``, for kernels and libraries.
+    """Trace graphs of these inputs inside the block with ``shardc::attention``, for kernels and libraries.
 
-    That is if its target has kernels of any attention and the options ask for them. ``explain_fusion``
+    This applies if the target has kernels for any attention and the options ask for them. ``explain_fusion``
     reports each attention that stays PyTorch's.
     """
 
@@ -113,7 +117,7 @@ def attention_of_targets(settings: Settings, inputs: Sequence[object]) -> Abstra
 def _note_left(line: str | None, why: str) -> None:
     if not is_explained():
         return
-    # not at the top: these load MLIR, which a start from the caches does without
+    # Late imports: they load MLIR, which a start from the caches does not need.
     from shardc.passes.fuse.grouping.explain import Op, Traffic
     from shardc.passes.fuse.grouping.region import Verdict
 

@@ -1,10 +1,10 @@
-"""What AOTAutograd traced, kept on disk: a graph of Dynamo's that was compiled before is not traced again.
+"""AOTAutograd's traces on disk. A Dynamo graph that was compiled before is not traced again.
 
-A trace is found by the hash of all that AOTAutograd and shardc read: the graph's calls with their constants
-and source lines, its inputs' metadata and which memory they share, PyTorch's state and settings, the
-backend's options, and the versions of both. What is kept is AOTAutograd's own form of it, which names
-programs of :mod:`shardc.dynamo.program_cache`; where one is gone, the graph is traced. Graphs that may mean
-something else than their hash says are traced each time: see :func:`_is_named_by_hash`.
+The key is a hash of everything that AOTAutograd and shardc read: the graph's calls with their constants and
+source lines, its inputs' metadata and shared memory, PyTorch's state and settings, the backend's options, and
+the versions of both. An entry is AOTAutograd's own form of a trace, which names programs of
+:mod:`shardc.dynamo.program_cache`; if one is gone, the graph is traced again. Graphs that their hash does not
+fully determine are always traced: see :func:`_is_named_by_hash`.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ from shardc.runtime.torch_private import (
 
 _NAMESPACES = ("aten", "prims", "shardc")
 _MODULES = ("torch", "_operator", "builtins", "math")
-"""Whose functions are what their names say: PyTorch's version is part of the hash."""
+"""Modules whose functions their names identify, since the hash includes PyTorch's version."""
 _TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
-"""Types of tensors without fields of their own."""
+"""Types of tensors without further fields."""
 _CONSTANTS = (
     *(bool, int, float, complex, str, type(None), type(...)),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format),
 )
-"""Types of arguments that are what their texts say."""
+"""Types of arguments that their text identifies."""
 
 
 def name_of(graph: GraphModule, inputs: Sequence[torch.Tensor], settings: Settings) -> str | None:
-    """What the trace of a graph is found by; None for a graph that is traced each time."""
+    """Return the name of a graph's trace; None for a graph that is always traced."""
     if not _is_wanted(settings) or not _is_named_by_hash(graph, inputs):
         CACHE.info("a trace is made anew: it is explained or measured, or a hash does not name all of it")
         return None
@@ -76,7 +76,7 @@ def name_of(graph: GraphModule, inputs: Sequence[torch.Tensor], settings: Settin
 
 
 def load(name: str) -> Callable[..., object] | None:
-    """The function of a graph that was traced before; None if it or one of its programs is not there."""
+    """Return the function of a graph that was traced before; None if it or one of its programs is missing."""
     found = disk.read(_file(name))
     if found is None:
         return None
@@ -85,7 +85,7 @@ def load(name: str) -> Callable[..., object] | None:
     except Gone as reason:
         CACHE.info("%s: of no use: %s", _file(name), reason)
         return None
-    except Exception as reason:  # whatever it holds, the graph is traced again
+    except Exception as reason:  # any damage: the graph is traced again
         CACHE.info("%s: of no use: it does not parse: %s", _file(name), reason)
         disk.discard(_file(name))
         return None
@@ -94,10 +94,11 @@ def load(name: str) -> Callable[..., object] | None:
 
 @contextmanager
 def written_down(name: str) -> Iterator[None]:
-    """Inside of it AOTAutograd gives its traces a form for the disk: with the backward, compiled at once.
+    """Make AOTAutograd serialize its traces inside the block, with the backward compiled at once.
 
-    PyTorch's own cache, which it needs for that, finds them by our name. It is a folder of pickles, mostly in
-    the system's temporary folder, where another user may have made it first: here it is one of this block.
+    This needs PyTorch's own cache, which finds the traces by our name. That cache is a folder of pickles,
+    usually in the system's temporary folder, where another user may have created it first. So the block uses
+    a private folder.
     """
     entries = functorch_config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True)
     named = torch.compiler.config.patch(cache_key_tag=f"shardc {name}")  # pyright: ignore[reportAttributeAccessIssue]
@@ -106,7 +107,7 @@ def written_down(name: str) -> Iterator[None]:
 
 
 def keep(name: str, run: Callable[..., object]) -> None:
-    """Keeps what AOTAutograd traced of a graph whose programs are all on disk."""
+    """Store AOTAutograd's trace of a graph whose programs are all on disk."""
     write_down = getattr(run, "serialize", None)
     if write_down is None:
         CACHE.info("%s: not kept: AOTAutograd has no form of it for the disk", _file(name))
@@ -125,9 +126,9 @@ def _file(name: str) -> str:
 
 
 def _is_wanted(settings: Settings) -> bool:
-    """Whether traces may be kept at all, by PyTorch's settings and what the user wants to see of a compile.
+    """Return whether PyTorch's settings and the user's requests allow stored traces.
 
-    ``caching_precompile`` and compiled autograd use traces without looking at a hash.
+    ``caching_precompile`` and compiled autograd use traces without checking a hash.
     """
     if torch.compiler.config.force_disable_caches or not functorch_config.enable_autograd_cache:
         return False
@@ -137,10 +138,10 @@ def _is_wanted(settings: Settings) -> bool:
 
 
 def _is_named_by_hash(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> bool:
-    """Whether the hash tells the graph from all others.
+    """Return whether the hash distinguishes the graph from all others.
 
-    It does not see into operators of users, constants that the graph holds, the bodies of higher-order
-    operators, annotations, and the fields of tensor subclasses; symbolic sizes would bring guards.
+    It does not cover users' operators, constants that the graph holds, bodies of higher-order operators,
+    annotations, and fields of tensor subclasses. Symbolic sizes would need guards.
     """
     if list(graph.children()):
         return False
@@ -148,7 +149,7 @@ def _is_named_by_hash(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> boo
 
 
 def _is_plain(value: torch.Tensor) -> bool:
-    """Whether an input is a tensor and nothing more, of sizes that are numbers."""
+    """Return whether an input is a plain strided tensor with numbers as sizes."""
     if type(value) not in _TENSORS or value.layout is not torch.strided:
         return False
     return all(isinstance(n, int) for n in (*value.shape, *value.stride(), value.storage_offset()))
@@ -162,7 +163,7 @@ def _is_known(node: Node) -> bool:
 
 
 def _is_constant(value: object) -> bool:
-    """Whether an argument is made of nodes and of what its text says."""
+    """Return whether an argument consists of nodes and of values that their text identifies."""
     if isinstance(value, tuple | list):
         return all(map(_is_constant, value))
     if isinstance(value, dict):
@@ -184,13 +185,13 @@ def _is_pytorchs(target: Target) -> bool:
 
 
 def _form(x: torch.Tensor) -> tuple[object, ...]:
-    """What AOTAutograd reads of an input, but for its memory."""
+    """Return what AOTAutograd reads of an input, except its memory."""
     flags = (x.requires_grad, x.is_leaf, x.is_conj(), x.is_neg(), x.is_inference())
     return type(x).__name__, x.dtype, x.device, tuple(x.shape), x.stride(), *flags
 
 
 def _memory(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-    """For each tensor which of their memories it lies in, and where; shared memory changes a trace."""
+    """Return the storage and offset of each tensor, since shared memory changes a trace."""
     storages: dict[StorageWeakRef, int] = {}
     return [
         (storages.setdefault(StorageWeakRef(t.untyped_storage()), len(storages)), int(t.storage_offset()))
@@ -199,7 +200,7 @@ def _memory(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
 
 
 def _state() -> tuple[object, ...]:
-    """PyTorch's global state and settings that a trace or a program may depend on."""
+    """Return PyTorch's global state and settings that a trace or a program may depend on."""
     backends = torch.backends
     return (
         *(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_cache_enabled()),

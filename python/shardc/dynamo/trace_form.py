@@ -1,7 +1,7 @@
-"""AOTAutograd's form of a trace as JSON: no pickle, so that reading one makes plain data and calls nothing.
+"""AOTAutograd's form of a trace as JSON instead of pickle, so that reading it calls no code.
 
-Objects are dataclasses and enumerations of the modules listed here, and become their fields. An entry of
-another form is refused whole (:class:`NoTrace`), whatever it names.
+Objects are dataclasses and enumerations of the modules listed here, stored as their fields. An entry with any
+other object is rejected (:class:`NoTrace`).
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ import torch
 from shardc.runtime import torch_private
 
 Form = Any
-"""JSON: what is no number, text, list or nothing is an object of one key, its kind."""
+"""JSON. A value other than a number, text, list or null is an object with one key, its kind."""
 
 _OURS = ("shardc.dynamo.program", "shardc.dynamo.cuda_graph", "shardc.frontend.graph.host_scalars")
 _WORDS = (torch.dtype, torch.layout, torch.memory_format)
-"""Whose texts name them: ``torch.float32``."""
+"""Types whose values are stored as their text, such as ``torch.float32``."""
 
 
 class NoTrace(Exception):
-    """A value has no form here, or a form is of no value: what it is."""
+    """A value cannot be stored, or JSON cannot be read; the message says why."""
 
 
 def written(trace: object) -> bytes:
-    """The form of a trace. Raises NoTrace."""
+    """Serialize a trace. Raises NoTrace."""
     return json.dumps(_form(trace)).encode()
 
 
 def read(content: bytes) -> object:
-    """The trace of a form. Raises NoTrace."""
+    """Deserialize a trace. Raises NoTrace."""
     try:
         return _value(json.loads(content))
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
@@ -79,14 +79,14 @@ def _fields(value: Any) -> dict[str, object]:
 
 
 def _listed(kind: type) -> tuple[str, str]:
-    """How a form names a class. Raises NoTrace for one that it may not name."""
+    """Return a class's module and name. Raises NoTrace for a class that is not allowed."""
     if _class(kind.__module__, kind.__qualname__) is not kind:
         raise NoTrace(f"{kind.__module__}.{kind.__qualname__} is not listed")
     return kind.__module__, kind.__qualname__
 
 
 def _tensor_form(value: torch.Tensor) -> list[Form]:
-    """A constant of a graph: its dtype, shape and bytes."""
+    """Return dtype, shape and bytes of a graph's constant."""
     if value.layout is not torch.strided or value.device.type != "cpu" or value.requires_grad:
         raise NoTrace(f"a tensor of {value.device} has no form")
     content = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
@@ -103,7 +103,7 @@ def _value(form: Form) -> Any:
 
 
 def _class(module: str, name: str) -> type:
-    """A dataclass or enumeration of the listed modules. Raises NoTrace, and imports nothing else."""
+    """Return a dataclass or enumeration of the listed modules. Raises NoTrace, and imports nothing else."""
     if module not in torch_private.TRACE_MODULES and module not in _OURS:
         raise NoTrace(f"{module} is not listed")
     found = getattr(import_module(module), name)

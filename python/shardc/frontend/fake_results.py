@@ -1,12 +1,12 @@
-"""What PyTorch's fake tensors get wrong about ATen's results, corrected while a graph is traced.
+"""Corrections of PyTorch's fake tensors where they mispredict ATen's results, applied during tracing.
 
-A traced program is compiled from dtypes, shapes and strides that fake tensors predict. ``CORRECTIONS`` is the
-one table of wrong predictions: an entry takes an operator's prediction and its arguments, and returns what
-ATen returns. Each is shown by ``test/zoo/fake_results.py``, which compares predictions with results over
-PyTorch's operator database; what the table lacks is found at a program's first run
+A traced program is compiled for the dtypes, shapes and strides that fake tensors predict. ``CORRECTIONS`` is
+the one table of wrong predictions: an entry takes an operator's prediction and its arguments, and returns the
+results of ATen. ``test/zoo/fake_results.py`` demonstrates each entry by comparing predictions with results
+over PyTorch's operator database. Mispredictions missing from the table are found at a program's first run
 (``runtime/first_run.py``).
 
-Both front ends add :func:`with_corrections` to their decompositions, so that everything traced later sees the
+Both front ends add :func:`with_corrections` to their decompositions, so that all later tracing sees the
 corrected tensors.
 """
 
@@ -34,21 +34,21 @@ Made = Sequence[Tensor]
 Maybe = Tensor | None
 Correction = TypeVar("Correction", bound=Callable[..., object])
 CORRECTIONS: Table = {}
-"""Takes a prediction, then the call's arguments; gives the prediction itself, tensor by tensor, if right."""
+"""Functions of a prediction and the call's arguments; each returns correct predicted tensors unchanged."""
 ONLY: dict[OpOverload, Callable[[Sequence[object]], bool]] = {}
-"""For common operators: whether a prediction for these arguments may be wrong at all."""
+"""For common operators: whether a prediction for these arguments can be wrong at all."""
 
 _HALF = (torch.float16, torch.bfloat16)
 _INDICES = (torch.int32, torch.int64)
 
 
 def correction_table() -> Table:
-    """A decomposition for each operator of the table: the call itself, with corrected results."""
+    """Return a decomposition for each operator of the table: the call itself with corrected results."""
     return {op: partial(_traced, op) for op in CORRECTIONS}
 
 
 def with_corrections(table: Table) -> Table:
-    """A table of decompositions that, where these keep a call, have its corrected results."""
+    """Extend a table of decompositions so that calls it keeps have corrected results."""
     found = correction_table()
     return {
         **table,
@@ -67,7 +67,7 @@ def _first_of(first: Callable[..., object], second: Callable[..., object]) -> Ca
 def corrected(
     op: Callable[..., object], made: object, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> object:
-    """``made``, the prediction for ``op(*args, **kwargs)``, as ATen's results; ``made`` itself if right."""
+    """Correct ``made``, the prediction for ``op(*args, **kwargs)``; return ``made`` itself if it is right."""
     if not isinstance(op, OpOverload) or op not in CORRECTIONS:
         return made
     right = CORRECTIONS[op](made, *args, **kwargs)
@@ -76,7 +76,7 @@ def corrected(
 
 
 def _traced(op: OpOverload, *args: object, **kwargs: object) -> object:
-    """Record the call with its corrected results; NotImplemented, which keeps it, if they are predicted."""
+    """Record the call with corrected results; NotImplemented keeps a call that is predicted right."""
     if op in ONLY and not ONLY[op](args):
         return NotImplemented
     with disable_proxy_modes_tracing():
@@ -99,7 +99,7 @@ def _corrects(*ops: OpOverload) -> Callable[[Correction], Correction]:
 
 
 def _as(made: Tensor, dtype: torch.dtype) -> Tensor:
-    """``made`` in ``dtype``; also None, for a result that the call was asked not to make."""
+    """Return ``made`` in ``dtype``; None for a result that the call does not compute."""
     if made is None or made.dtype == dtype:
         return made
     return made.new_empty_strided(made.shape, made.stride(), dtype=dtype)
@@ -110,13 +110,13 @@ def _contiguous(made: Tensor) -> Tensor:
 
 
 def _like(made: Tensor, x: Tensor) -> Tensor:
-    """``made`` as ``empty_like`` lays out ``x``, which has its shape."""
+    """Return ``made`` with the layout that ``empty_like`` gives ``x``, which has its shape."""
     right = torch.empty_like(x, dtype=made.dtype)
     return made if not _is_symbolic(made) and made.stride() == right.stride() else right
 
 
 def _as_channels_of(made: Tensor, x: Tensor) -> Tensor:
-    """``made`` channels last on a CPU if ``x`` is so."""
+    """Return ``made`` in channels-last layout on a CPU if ``x`` has that."""
     if x.device.type != "cpu" or _is_symbolic(made) or x.dim() != 4:
         return made
     right = channels_last_strides(made.shape)
@@ -129,7 +129,9 @@ def _is_symbolic(made: Tensor) -> bool:
 
 
 def _statistics(made: Made, x: Tensor, *params: Maybe) -> Made:
-    """Mean and rstd are f32 where halves meet f32 parameters on a CPU (ATen/native/cpu/mixed_data_type.h).
+    """Correct mean and rstd to f32 for 16-bit input with f32 parameters on a CPU.
+
+    See ATen/native/cpu/mixed_data_type.h.
 
     They are predicted in the input's dtype.
     """
@@ -158,8 +160,9 @@ def _layer_norm_backward(
     bias: Maybe,
     *_: object,
 ) -> Made:
-    """Gradients of the parameters of an empty batch, predicted in the input's dtype; that of the input, which
-    is contiguous on a CPU, predicted as the input lies.
+    """Correct parameter gradients of an empty batch, which are predicted in the input's dtype.
+
+    The input's gradient is contiguous on a CPU, but predicted with the input's layout.
     """
     dtypes = [None if parameter is None else parameter.dtype for parameter in (weight, bias)]
     own = made[0] if made[0] is None or x.device.type != "cpu" else _contiguous(made[0])
@@ -180,7 +183,7 @@ def _norm(made: Made, x: Tensor, weight: Maybe, bias: Maybe, *_: object) -> Made
 def _group_norm_backward(
     made: Made, grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Maybe, *_: object
 ) -> Made:
-    """Gradients in the dtypes of what they are of; predicted in what the arguments promote to."""
+    """Correct gradients to the dtypes of their tensors; the prediction promotes the arguments."""
     dtype = mean.dtype if weight is None else weight.dtype
     return _as(made[0], x.dtype), _as(made[1], dtype), _as(made[2], dtype)
 
@@ -189,14 +192,14 @@ def _group_norm_backward(
 def _batch_norm(
     made: Made, x: Tensor, weight: Maybe, bias: Maybe, mean: Tensor, var: Tensor, *_: object
 ) -> Made:
-    """Running statistics in their own dtype, predicted in f32."""
+    """Correct running statistics to their own dtype; the prediction is f32."""
     *first, new_mean, new_var = _statistics(made, x, weight, bias)
     return *first, _as(new_mean, mean.dtype), _as(new_var, var.dtype)
 
 
 @_corrects(aten.soft_margin_loss_backward.default)
 def _loss_backward(made: Tensor, grad: Tensor, x: Tensor, *_: object) -> Tensor:
-    """In the dtype of what is differentiated; predicted in what it promotes to with the target."""
+    """Correct to the dtype of the input; the prediction is its promoted dtype with the target."""
     return _as(made, x.dtype)
 
 
@@ -204,13 +207,13 @@ def _loss_backward(made: Tensor, grad: Tensor, x: Tensor, *_: object) -> Tensor:
     aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default
 )
 def _contiguous_loss_backward(made: Tensor, grad: Tensor, x: Tensor, *_: object) -> Tensor:
-    """In the dtype of what is differentiated, and contiguous; predicted as the operands lie."""
+    """Correct to the dtype of the input, contiguous; the prediction follows the operands' layout."""
     return _contiguous(_as(made, x.dtype))
 
 
 @_corrects(aten.huber_loss.default, aten.soft_margin_loss.default, aten.normal.Tensor_Tensor)
 def _of_the_first(made: Tensor, x: Tensor, *_: object, **options: object) -> Tensor:
-    """In the dtype of the first argument; predicted in what both promote to."""
+    """Correct to the dtype of the first argument; the prediction is the promoted dtype of both."""
     return _as(made, x.dtype)
 
 
@@ -218,25 +221,25 @@ def _of_the_first(made: Tensor, x: Tensor, *_: object, **options: object) -> Ten
 def _cross_entropy(
     made: Tensor, x: Tensor, target: Tensor, weight: Maybe = None, reduction: int = 1
 ) -> Tensor:
-    """Without a reduction as the input lies, predicted as all operands together."""
+    """Correct to the input's layout without a reduction; the prediction is the layout of all operands."""
     return made if reduction else _like(made, x)
 
 
 @_corrects(aten.binary_cross_entropy_backward.default)
 def _cross_entropy_backward(made: Tensor, grad: Tensor, x: Tensor, *_: object) -> Tensor:
-    """As the input lies, whatever the reduction; predicted as all operands together."""
+    """Correct to the input's layout for any reduction; the prediction is the layout of all operands."""
     return _like(made, x)
 
 
 @_corrects(aten.log_sigmoid_forward.default)
 def _log_sigmoid(made: Made, x: Tensor) -> Made:
-    """Contiguous on a CPU, predicted as the input lies."""
+    """Correct to contiguous on a CPU; the prediction is the input's layout."""
     return made if x.device.type != "cpu" else (_contiguous(made[0]), _contiguous(made[1]))
 
 
 @_corrects(aten._log_softmax_backward_data.default, aten.nll_loss2d_forward.default, aten.pow.Scalar)
 def _always_contiguous(made: Tensor | Made, *args: object, **_: object) -> Tensor | Made:
-    """Contiguous on a CPU, predicted as an operand lies."""
+    """Correct to contiguous on a CPU; the prediction is an operand's layout."""
     if any(isinstance(x, Tensor) and x.device.type != "cpu" for x in args):
         return made
     return _contiguous(made) if isinstance(made, Tensor) else (_contiguous(made[0]), *made[1:])
@@ -257,7 +260,7 @@ def _always_contiguous(made: Tensor | Made, *args: object, **_: object) -> Tenso
     aten.xlogy.Tensor,
 )
 def _iterated(made: Tensor, *args: object, **_: object) -> Tensor:
-    """As TensorIterator lays out the operands together; predicted as one of them lies."""
+    """Correct to TensorIterator's joint layout of the operands; the prediction is the layout of one."""
     operands = [x for x in args if isinstance(x, Tensor)]
     if _is_symbolic(made) or any(map(_is_symbolic, operands)):
         return made
@@ -302,33 +305,35 @@ _IN_F32 = (
     aten.sub.Tensor,
     aten.tanh_backward.default,
 )
-"""Operators that PyTorch predicts in f32 for halves: a first operand that is expanded, as the gradient of a
-sum is, becomes contiguous on the way, and with it the result.
+"""Operators that PyTorch predicts in f32 for 16-bit floats.
+
+An expanded first operand, such as the gradient of a sum, becomes contiguous on the way, and so does the
+predicted result.
 """
 ONLY.update(dict.fromkeys(_IN_F32, _begins_with_an_expanded_half))
 
 
 @_corrects(*_IN_F32)
 def _iterated_halves(made: Tensor, *args: object, **_: object) -> Tensor:
-    """As TensorIterator lays out the operands together; predicted contiguous for an expanded half."""
+    """Correct to TensorIterator's joint layout of operands; expanded 16-bit ones are predicted contiguous."""
     return _iterated(made, *args) if _begins_with_an_expanded_half(args) else made
 
 
 @_corrects(aten.ldexp.Tensor)
 def _ldexp(made: Tensor, x: Tensor, exponent: Tensor) -> Tensor:
-    """A product with a power of 2, which is contiguous; predicted as both operands lie."""
+    """Correct to the layout of a product with a contiguous power of 2; the prediction uses both operands."""
     return _iterated(made, x, exponent.new_empty(exponent.shape))
 
 
 @_corrects(aten.native_dropout_backward.default)
 def _dropout_backward(made: Tensor, grad: Tensor, *_: object) -> Tensor:
-    """As the gradient lies, predicted contiguous."""
+    """Correct to the gradient's layout; the prediction is contiguous."""
     return _like(made, grad)
 
 
 @_corrects(aten.resize_as.default)
 def _resize_as(made: Tensor, x: Tensor, template: Tensor, **_: object) -> Tensor:
-    """As it lay if it has that size already, predicted contiguous."""
+    """Correct to the tensor's own layout if it has that size already; the prediction is contiguous."""
     return _like(made, x) if x.shape == template.shape else made
 
 
@@ -338,7 +343,7 @@ def _resize_as(made: Tensor, x: Tensor, template: Tensor, **_: object) -> Tensor
     aten.replication_pad2d_backward.default,
 )
 def _channels_last(made: Tensor, *args: object) -> Tensor:
-    """Channels last on a CPU where the input is, predicted contiguous."""
+    """Correct to channels last on a CPU if the input is; the prediction is contiguous."""
     x = args[-2]
     assert isinstance(x, Tensor)
     return _as_channels_of(made, x)
@@ -346,15 +351,17 @@ def _channels_last(made: Tensor, *args: object) -> Tensor:
 
 @_corrects(aten.max_unpool2d.default)
 def _max_unpool(made: Tensor, x: Tensor, *_: object) -> Tensor:
-    """Channels last on a CPU where the input is, predicted contiguous."""
+    """Correct to channels last on a CPU if the input is; the prediction is contiguous."""
     return _as_channels_of(made, x)
 
 
 @_corrects(aten.index.Tensor)
 def _index(made: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """As TensorIterator lays it out on a CPU, also by the indices (ATen/native/TensorAdvancedIndexing.cpp).
+    """Correct to TensorIterator's layout on a CPU, which depends on the indices.
 
-    It is predicted by the tensor's own strides, and with dims missing where the last index has none.
+    See ATen/native/TensorAdvancedIndexing.cpp.
+
+    The prediction follows the tensor's own strides, and lacks dims if the last index has none.
     """
     given = [number for number, index in enumerate(indices) if index is not None]
     parts = [index for index in indices if index is not None]

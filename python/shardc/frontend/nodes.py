@@ -1,4 +1,4 @@
-"""Typed reading of FX graphs: the inputs of a graph, and the arguments, operators and values of its nodes."""
+"""Typed access to FX graphs: inputs of a graph, and arguments, operators and values of nodes."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from shardc.runtime.torch_private import OpOverload, schema_of
 
 
 def placeholders(graph: Graph) -> list[Node]:
-    """The inputs of a graph, in order."""
+    """Return the inputs of a graph, in order."""
     return list(graph.find_nodes(op="placeholder"))
 
 
 def calls(graph: Graph) -> list[Node]:
-    """The nodes that call a function or an operator, in order."""
+    """Return the nodes that call a function or operator, in order."""
     return [node for node in graph.nodes if node.op == "call_function"]
 
 
 def outputs(graph: Graph) -> Sequence[Argument]:
-    """What a graph returns, one by one."""
+    """Return the outputs of a graph."""
     return list_at(graph.output_node(), 0)
 
 
 def node_at(node: Node, position: int = 0) -> Node:
-    """An argument that is a node."""
+    """Return an argument that is a node."""
     found = node.args[position]
     assert isinstance(found, Node), f"argument {position} of {node} is no node"
     return found
 
 
 def list_at(node: Node, position: int) -> Sequence[Argument]:
-    """An argument that is a list."""
+    """Return an argument that is a list."""
     found = node.args[position]
     assert isinstance(found, list | tuple), f"argument {position} of {node} is no list"
     return found
 
 
 def dim_at(node: Node, position: int, rank: int) -> int:
-    """An argument that is one of ``rank`` dims, counted from the front; 0 where it is left out."""
+    """Return an argument that is one of ``rank`` dims, counted from the front; 0 if it is omitted."""
     dim = node.args[position] if position < len(node.args) else 0
     assert isinstance(dim, int), f"argument {position} of {node} is no dim"
     return dim % rank
 
 
 def operator_of(node: Node) -> OpOverload:
-    """The operator that a node calls."""
+    """Return the operator that a node calls."""
     assert isinstance(node.target, OpOverload), f"{node} calls no operator"
     return node.target
 
 
 def arguments(node: Node) -> Iterator[tuple[torch.Argument, Any]]:
-    """The parameters of the operator that a node calls, each with its argument or default."""
+    """Yield the parameters of a node's operator, each with its argument or default."""
     for position, declared in enumerate(schema_of(operator_of(node)).arguments):
         given = node.args[position : position + 1] or (
             node.kwargs.get(declared.name, declared.default_value),
@@ -64,24 +64,24 @@ def arguments(node: Node) -> Iterator[tuple[torch.Argument, Any]]:
 
 
 def listed(value: object) -> Sequence[Any]:
-    """The values that a node makes: several as they are, one as a list of one."""
+    """Return a node's values as a sequence; a single value becomes a list of one."""
     return value if isinstance(value, tuple | list) else (value,)
 
 
 def values_of(node: Node) -> Iterator[torch.Tensor]:
-    """The (fake) tensors that a node makes."""
+    """Yield the fake tensors that a node makes."""
     return (value for value in listed(node.meta.get("val")) if isinstance(value, torch.Tensor))
 
 
 def viewed(node: Node) -> Node:
-    """The node whose memory a chain of views shows."""
+    """Return the node whose memory a chain of views shows."""
     while isinstance(node.target, OpOverload) and any(r.alias_info for r in schema_of(node.target).returns):
         node = node_at(node)
     return node
 
 
 def history(node: Node) -> Iterator[Node]:
-    """A node and all that it is computed from, each once."""
+    """Yield a node and everything that it is computed from, each once."""
     seen, stack = {node}, [node]
     while stack:
         current = stack.pop()
@@ -92,7 +92,7 @@ def history(node: Node) -> Iterator[Node]:
 
 
 def final_writes(graph: Graph) -> list[Node]:
-    """The calls by which AOTAutograd gives inputs their new values, the last first.
+    """Return the calls by which AOTAutograd gives inputs their new values, the last first.
 
     Nothing reads these inputs later.
     """
@@ -110,20 +110,20 @@ def final_writes(graph: Graph) -> list[Node]:
 def _is_write(node: Node) -> bool:
     if node.target is not torch.ops.aten.copy_.default or len(node.args) != 2:
         return False
-    if any(user.op != "output" for user in node.users):  # what it returns is the input itself
+    if any(user.op != "output" for user in node.users):  # the call returns the input itself
         return False
     into, value = node.args
     return isinstance(into, Node) and into.op == "placeholder" and isinstance(value, Node)
 
 
 def written_inputs(graph: Graph) -> list[int]:
-    """The numbers of the inputs that :func:`final_writes` writes to."""
+    """Return the numbers of the inputs that :func:`final_writes` writes to."""
     into = {node_at(node) for node in final_writes(graph)}
     return [number for number, node in enumerate(placeholders(graph)) if node in into]
 
 
 def stride_order(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The dims of a tensor, those of large strides first. Asks symbolic strides without fixing a size."""
+    """Return the dims of a tensor, largest strides first, without fixing symbolic sizes."""
     strides = tensor.stride()
     hints = [n if isinstance(n, int) else n.node.shape_env.optimization_hint(n.node.expr) for n in strides]
     return tuple(sorted(range(tensor.dim()), key=lambda d: -hints[d]))

@@ -1,6 +1,6 @@
-"""shardc in trainers of other packages, which are imported at the first use of a name from here.
+"""Integrations with trainers of other packages, imported when a name is first used.
 
-Raises PackageMissing if the package is not installed or older than what was tested.
+Raises PackageMissing if the package is not installed or older than the oldest tested version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LAZY = {
     "ShardedTrainer": ("transformers_trainer", (("transformers", "5.20"), ("accelerate", "1.10"))),
     "torchtitan_layout": ("torchtitan_plan", (("torchtitan", "0.3"), ("spmd_types", "0.2"), ("tyro", "1"))),
 }
-"""Public name -> the module that has it, and the packages and versions that it needs."""
+"""Public names, each with its module and the packages and versions that it needs."""
 
 
 def __getattr__(name: str) -> object:

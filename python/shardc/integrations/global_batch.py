@@ -1,4 +1,4 @@
-"""One global batch from the micro-batches of an update."""
+"""Joins the micro-batches of an update to one global batch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from shardc.diagnostics.integrations import BatchesDiffer
 
 
 def joined(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The rows of all ``batches`` one after another; what is not a tensor is taken from the first.
+    """Concatenate the rows of all ``batches``. Values that are not tensors come from the first.
 
-    Raises BatchesDiffer where names, or shapes but for the rows, are not the same.
+    Raises BatchesDiffer if names, or shapes apart from the rows, differ.
     """
     first, *others = batches
     for other in others:

@@ -1,4 +1,4 @@
-"""Which settings of Lightning a compiled step honours; the rest is refused by name."""
+"""Settings of Lightning that a compiled step honours; all others are refused by name."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ HOOKS = (
     *("backward", "configure_gradient_clipping", "on_after_backward", "on_before_backward"),
     *("on_before_optimizer_step", "optimizer_step", "optimizer_zero_grad"),
 )
-"""What runs within a training step, where the compiled step runs as a whole."""
+"""Hooks that run inside a training step, which the compiled step runs as a whole."""
 AUTOCAST = {"32-true": None, "bf16-mixed": "bfloat16"}
 
 
 def check_module(
     trainer: Trainer, module: LightningModule, optimizers: Sequence[Optimizer], where: str
 ) -> None:
-    """Raises TrainerArgumentRefused. ``where``: the line of the strategy; hooks are told with their own."""
+    """Raise TrainerArgumentRefused for a setting that is not honoured.
+
+    ``where``: the line of the strategy. Hooks are reported with their own lines.
+    """
     if not module.automatic_optimization:
         instead = "use automatic optimization, or shardc.compile_step in a loop of your own"
         _refuse("automatic_optimization", False, "the step runs as a whole", instead, _place(module))
@@ -49,7 +52,7 @@ def check_module(
 
 
 def options_of(trainer: Trainer, options: StepOptions) -> StepOptions:
-    """The options with what the ``Trainer`` says of clipping and precision, where they do not."""
+    """Return the options, with the ``Trainer``'s clipping and precision where the options set none."""
     given = options.numerics
     clip = given.clip_grad_norm or trainer.gradient_clip_val or None
     by = given.clip_parameters if given.clip_grad_norm else "optimizer"
@@ -60,7 +63,7 @@ def options_of(trainer: Trainer, options: StepOptions) -> StepOptions:
 
 
 def _place(of: object) -> str:
-    """Where the user's class or function is defined."""
+    """Return the line that defines the user's class or function."""
     code = of if inspect.ismethod(of) else type(of)
     return f"{inspect.getsourcefile(code)}:{inspect.getsourcelines(code)[1]}"
 

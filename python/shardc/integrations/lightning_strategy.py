@@ -1,4 +1,4 @@
-"""A strategy of Lightning whose training step is compiled for a mesh."""
+"""Lightning strategy whose training step is compiled for a mesh."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from shardc.step.compile_step import CompiledStep, compile_with
 
 
 class ShardcStrategy(ParallelStrategy):
-    """Trains a LightningModule with automatic optimization by a step that is compiled for a mesh.
+    """Train a LightningModule that uses automatic optimization with a step compiled for a mesh.
 
-    The data loader's batch is the global one, which all ranks read: seed them alike
+    The data loader's batch is the global batch, which all ranks read: give all the same seed
     (``L.seed_everything``). In validation, test and prediction each call of a module runs on the sharded
     weights and returns whole tensors. A checkpoint has whole weights, as Lightning's on one device.
 
     Args:
         mesh, plan, options: Options of ``compile_step``. ``gradient_clip_val`` and ``precision`` of the
-            ``Trainer`` are honoured.
+        ``Trainer`` are honoured.
 
     Raises:
-        TrainerArgumentRefused: at ``fit``, for what a compiled step cannot honour.
+        TrainerArgumentRefused: at ``fit``, for a setting that a compiled step cannot honour.
 
     Example:
         >>> strategy = ShardcStrategy(mesh={"data": 2}, plan="zero3")  # doctest: +SKIP
@@ -53,7 +53,7 @@ class ShardcStrategy(ParallelStrategy):
 
     strategy_name = "shardc"
     is_distributed = False
-    """What Lightning asks before it cuts data loaders between ranks."""
+    """Read by Lightning before it splits data loaders between ranks."""
 
     def __init__(self, mesh: Mapping[str, int], plan: object = "data", **options: object) -> None:
         super().__init__()
@@ -62,19 +62,19 @@ class ShardcStrategy(ParallelStrategy):
         self._options = StepOptions.of({"mesh": mesh, "plan": plan, **options})
         self.num_nodes = 1
         self.step: CompiledStep | None = None
-        """The compiled step; None before the first batch."""
+        """Compiled step; None before the first batch."""
         self._traced: TrainingStep | None = None
         self._calls: ShardedCalls | None = None
 
     @property
     def root_device(self) -> torch.device:
-        """This rank's device."""
+        """Return this rank's device."""
         assert self.parallel_devices is not None
         return self.parallel_devices[self.local_rank]
 
     @property
     def num_processes(self) -> int:
-        """Processes on this node."""
+        """Return the number of processes on this node."""
         return len(self.parallel_devices or ())
 
     def _configure_launcher(self) -> None:
@@ -95,18 +95,18 @@ class ShardcStrategy(ParallelStrategy):
         _init_dist_connection(environment, backend, timeout=default_pg_timeout)
 
     def setup(self, trainer: Trainer) -> None:
-        """As on one device. Raises TrainerArgumentRefused."""
+        """Set up as on one device, and check the settings. Raises TrainerArgumentRefused."""
         super().setup(trainer)
         if trainer.state.fn == TrainerFn.FITTING:
             check_module(trainer, self._module, self.optimizers, self._where)
 
     def model_to_device(self) -> None:
-        """Move what is not sharded yet."""
+        """Move the module to the device until the step holds its tensors."""
         if self.step is None:
             self._module.to(self.root_device)
 
     def teardown(self) -> None:
-        """Leave the module as it is, over the step's tensors: it is not moved to the host."""
+        """Leave the module on its device, with the step's tensors, instead of moving it to the host."""
         assert self.cluster_environment is not None and self.accelerator is not None
         self.cluster_environment.teardown()
         self.precision_plugin.teardown()
@@ -115,7 +115,7 @@ class ShardcStrategy(ParallelStrategy):
     # Training.
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        """One compiled step, the update included, on a global batch; the loss, 0-d."""
+        """Run one compiled step, the update included, on a global batch and return the 0-d loss."""
         batch = args[0]
         if self.step is None:
             self._compile(batch)
@@ -140,29 +140,29 @@ class ShardcStrategy(ParallelStrategy):
         self._calls = ShardedCalls(module, self.step, options)
 
     def backward(self, closure_loss: Tensor, optimizer: Optimizer | None, *_: Any, **__: Any) -> Tensor:
-        """The step has done it."""
+        """Do nothing, since the step includes the backward."""
         return closure_loss
 
     def optimizer_step(
         self, optimizer: Optimizer, closure: Callable[[], Any], model: object = None, **kwargs: Any
     ) -> Any:
-        """Run the closure, in which the step is; parameters have no gradients here."""
+        """Run the closure, which contains the step; parameters have no gradients here."""
         found = closure()
-        optimizer.step()  # changes nothing; schedulers warn without it
+        optimizer.step()  # has no effect, but schedulers warn without it
         return found
 
-    # Evaluation: the module's own, whose calls of modules run sharded.
+    # Evaluation: the module's own steps, whose calls of modules run sharded.
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """As the module has it."""
+        """Run the module's own step."""
         return self._evaluate("validation_step", *args, **kwargs)
 
     def test_step(self, *args: Any, **kwargs: Any) -> Any:
-        """As the module has it."""
+        """Run the module's own step."""
         return self._evaluate("test_step", *args, **kwargs)
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """As the module has it."""
+        """Run the module's own step."""
         return self._evaluate("predict_step", *args, **kwargs)
 
     def _evaluate(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -173,14 +173,14 @@ class ShardcStrategy(ParallelStrategy):
                 stack.enter_context(self._calls.taken())
             return run(*args, **kwargs)
 
-    # Checkpoints: whole, gathered by all ranks together.
+    # Checkpoints: whole tensors, which all ranks gather together.
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        """Whole weights, on every rank."""
+        """Return whole weights on every rank."""
         return {name: gathered(value) for name, value in self._module.state_dict().items()}
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """Whole state, on every rank."""
+        """Return whole optimizer state on every rank."""
         return pytree.tree_map(gathered, super().optimizer_state(optimizer))
 
     # Collectives that Lightning asks for.
@@ -190,13 +190,13 @@ class ShardcStrategy(ParallelStrategy):
         dist.barrier()
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
-        """The object of rank ``src``."""
+        """Return the object of rank ``src``."""
         held = [obj]
         dist.broadcast_object_list(held, src)
         return held[0]
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """The sum over all ranks, or the mean."""
+        """Return the sum over all ranks, or the mean."""
         if not isinstance(tensor, Tensor):
             return tensor
         total = tensor.clone()
@@ -211,7 +211,7 @@ class ShardcStrategy(ParallelStrategy):
 
 
 def _rows(batch: Any) -> int:
-    """How many rows a batch has: of its first tensor."""
+    """Return the number of rows of a batch's first tensor."""
     leaves = (
         batch.values() if isinstance(batch, Mapping) else (batch,) if isinstance(batch, Tensor) else batch
     )

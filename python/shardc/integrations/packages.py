@@ -1,4 +1,4 @@
-"""Which versions of other packages are installed."""
+"""Checks that other packages are installed in a supported version."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -8,7 +8,7 @@ from shardc.diagnostics.integrations import PackageMissing
 
 
 def require(name: str, package: str, oldest: str) -> None:
-    """Raises PackageMissing, on behalf of the integration ``name``, unless ``package`` is new enough."""
+    """Raise PackageMissing on behalf of the integration ``name`` unless ``package`` is new enough."""
     try:
         found = version(package)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Calls of a sharded model's modules between steps: programs in eval mode over the step's weights."""
+"""Calls of a sharded model's modules between steps: programs in eval mode on the step's weights."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from shardc.step.compile_step import CompiledStep
 from shardc.step.evaluate import Forwards
 
 CALL = "_compiled_call_impl"
-"""What a module calls in place of its hooks and its forward, as ``module.compile()`` sets it."""
+"""Attribute that a module calls instead of its hooks and forward; ``module.compile()`` sets it."""
 
 
 class ShardedCalls:
-    """While :meth:`taken` is open, a call of a module of ``owner`` from outside of all others runs sharded.
+    """Run calls of the modules of ``owner`` sharded while :meth:`taken` is open.
 
-    Arguments are those of the global batch, on all ranks; each tensor of the result is whole.
+    Only the outermost call is replaced. Its arguments are those of the global batch, on all ranks; each
+    tensor of its result is whole.
     """
 
     def __init__(self, owner: nn.Module, step: CompiledStep, options: StepOptions) -> None:
-        """``step`` trains the parameters of ``owner`` under their names there."""
+        """Bind to the ``step`` that trains the parameters of ``owner`` under their names there."""
         self._owner, self._step, self._options = owner, step, options
         self._programs: dict[str, Forwards] = {}
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Take the calls; between two of them the modules are as they were."""
+        """Replace the modules' calls inside the block, and restore them afterwards."""
         modules = {path: module for path, module in self._owner.named_modules() if _has_tensors(module)}
         saved = {module: module.__dict__.pop(CALL, None) for module in modules.values()}
         try:
@@ -57,7 +58,7 @@ class ShardedCalls:
 
 
 class Part(nn.Module):
-    """A module of ``owner`` that has the owner's parameters under the owner's names."""
+    """Module of ``owner`` that exposes the owner's parameters under the owner's names."""
 
     def __init__(self, owner: nn.Module, path: str) -> None:
         super().__init__()
@@ -65,12 +66,12 @@ class Part(nn.Module):
         self._get = partial(owner.get_submodule, path)
 
     def forward(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The module's own output."""
+        """Return the module's own output."""
         return self._get()(*args, **kwargs)
 
 
 def gathered(value: Any) -> Any:
-    """The whole tensor of a DTensor; anything else as it is."""
+    """Return the whole tensor of a DTensor; anything else unchanged."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
@@ -87,5 +88,5 @@ def _put(calls: Mapping[nn.Module, object]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A tensor that a trace can take: one of inference mode is copied."""
+    """Return a tensor that can be traced: a clone if it was made in inference mode."""
     return value.clone() if isinstance(value, Tensor) and value.is_inference() else value

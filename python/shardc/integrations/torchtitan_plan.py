@@ -1,4 +1,4 @@
-"""The mesh and the plan of a torchtitan model, from its own sharding configuration and parallel dims."""
+"""Derives mesh and plan of a torchtitan model from its sharding configuration and parallel dims."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SEQUENCE_DIM = 1
 def torchtitan_layout(model: nn.Module, parallel_dims: ParallelDims) -> tuple[dict[str, int], PlanLike]:
     """Return ``mesh`` and ``plan`` of ``compile_step`` for a model that torchtitan's ``Config.build`` made.
 
-    Takes the place of the model's ``parallelize_fn``, which wraps modules: replicas are ``data``, FSDP is
-    ``zero3``, and tensor parallelism cuts the weights that the model's ``ShardingConfig`` cuts::
+    This replaces the model's ``parallelize_fn``, which wraps modules: replicas are ``data``, FSDP is
+    ``zero3``, and tensor parallelism shards the weights that the model's ``ShardingConfig`` shards::
 
         mesh, plan = torchtitan_layout(model, parallel_dims)
         step = shardc.compile_step(model, optimizer, batch, loss=loss, mesh=mesh, plan=plan)
 
-    Raises TrainerArgumentRefused for context, pipeline and expert parallelism, and for a weight that is cut
-    otherwise than by columns or rows.
+    Raises TrainerArgumentRefused for context, pipeline and expert parallelism, and for a weight that is
+    sharded otherwise than by columns or rows.
     """
     for name, kind in (("cp", "context"), ("pp", "pipeline"), ("ep", "expert")):
         if (degree := getattr(parallel_dims, name)) > 1:
@@ -49,7 +49,7 @@ def torchtitan_layout(model: nn.Module, parallel_dims: ParallelDims) -> tuple[di
 
 
 def tensor_styles(model: nn.Module) -> dict[str, ParallelStyle]:
-    """What ``Module.parallelize`` does on the axis ``tp``, as a mapping for ``parallelize_module``."""
+    """Return the effect of ``Module.parallelize`` on the axis ``tp`` as ``parallelize_module`` takes it."""
     found: dict[str, ParallelStyle] = {}
     for path, module in model.named_modules():
         config = getattr(module, "_sharding_config", None)
@@ -59,7 +59,7 @@ def tensor_styles(model: nn.Module) -> dict[str, ParallelStyle]:
 
 
 def _style(path: str, module: nn.Module, config: ShardingConfig) -> ParallelStyle | None:
-    """The style of one module; None where it cuts nothing."""
+    """Return the style of one module; None if it shards nothing."""
     cut = _tensor_dim(config.state_shardings.get("weight"))
     if cut is None:
         is_norm = "weight" in config.state_shardings and not isinstance(module, nn.Linear | nn.Embedding)
@@ -74,7 +74,7 @@ def _style(path: str, module: nn.Module, config: ShardingConfig) -> ParallelStyl
 
 
 def _tensor_dim(layout: SpmdLayout | tuple[SpmdLayout, ...] | None) -> int | None:
-    """The dim that lies on the tensor axis."""
+    """Return the dim that is sharded on the tensor axis."""
     if not isinstance(layout, SpmdLayout):
         return None
     said = {str(axis): placement for axis, placement in layout.per_axis_spmd_types().items()}.get(TENSOR)

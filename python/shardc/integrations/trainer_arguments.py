@@ -1,4 +1,4 @@
-"""Which of ``TrainingArguments`` a compiled step honours; the rest is refused by name."""
+"""``TrainingArguments`` that a compiled step honours; all others are refused by name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shardc.options.presets import PRESETS, plan_terms
 from shardc.options.step import StepOptions
 
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd", "adagrad", "rmsprop")
-"""Those of ``TrainingArguments.optim`` that are of ``torch.optim``."""
+"""Values of ``TrainingArguments.optim`` that are optimizers of ``torch.optim``."""
 
 
 class Refused(NamedTuple):
-    """An argument that must keep its default, why, and what to use."""
+    """An argument that must keep its default, the reason, and the alternative."""
 
     argument: str
     default: object
@@ -63,7 +63,7 @@ ACCELERATOR = (
 
 
 def check_arguments(args: TrainingArguments, where: str) -> None:
-    """Raises TrainerArgumentRefused. ``where``: the user's line."""
+    """Raise TrainerArgumentRefused for an argument that is not honoured. ``where``: the user's line."""
     for held, table in ((args, REFUSED), (args.accelerator_config, ACCELERATOR)):
         for argument, default, reason, instead in table:
             value = getattr(held, argument, default)
@@ -78,7 +78,7 @@ def check_arguments(args: TrainingArguments, where: str) -> None:
 
 
 def check_given(given: Mapping[str, object], where: str) -> None:
-    """What else a Trainer is given, by argument. Raises TrainerArgumentRefused."""
+    """Check the other arguments of a Trainer, by name. Raises TrainerArgumentRefused."""
     if given.get("model_init") is not None:
         _refuse("model_init", given["model_init"], "a step is compiled for one model", "model=", where)
     if given.get("optimizer_cls_and_kwargs") is not None:
@@ -89,7 +89,7 @@ def check_given(given: Mapping[str, object], where: str) -> None:
 
 
 def data_size(options: StepOptions) -> int:
-    """How many parts the plan cuts a global batch into: the sizes of the axes that it is cut over."""
+    """Return the number of parts of a global batch: the product of the axes that shard it."""
     mesh, plan = options.parallelism.mesh, options.parallelism.plan
     if isinstance(plan, str) and options.parallelism.plan_path is None:
         axes = [axis for preset, axis in plan_terms(plan, mesh) if PRESETS[preset] is PRESETS["data"]]

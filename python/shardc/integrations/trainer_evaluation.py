@@ -1,4 +1,4 @@
-"""Evaluation of a ``Trainer`` by programs in eval mode over a step's sharded weights."""
+"""Evaluation of a ``Trainer`` with programs in eval mode on a step's sharded weights."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from shardc.step.compile_step import CompiledStep
 
 
 class ShardedForward(nn.Module):
-    """Stands for the model in a ``Trainer``'s evaluation: a call runs ``step.forward`` and gathers it.
+    """Replacement of a ``Trainer``'s model in evaluation: runs ``step.forward`` and gathers the result.
 
-    It has no parameters: the weights stay where the step has them.
+    It has no parameters: the weights stay in the step.
     """
 
     def __init__(self, step: CompiledStep, model: nn.Module) -> None:
@@ -23,14 +23,14 @@ class ShardedForward(nn.Module):
         self._name = type(model).__name__
 
     def forward(self, **batch: Any) -> Any:
-        """The model's output on a global batch, each tensor whole on each rank."""
+        """Return the model's output on a global batch, with whole tensors on each rank."""
         return pytree.tree_map(gathered, self._step.forward(batch))
 
     def _get_name(self) -> str:
-        """The model's class, by which ``Trainer`` knows how labels are shifted."""
+        """Return the model's class name, by which ``Trainer`` knows how labels are shifted."""
         return self._name
 
 
 def numbers_of(outputs: dict[str, Tensor]) -> dict[str, float]:
-    """Those of a step's outputs that are numbers."""
+    """Return the outputs of a step that are 0-d, as numbers."""
     return {name: value.item() for name, value in outputs.items() if not value.dim()}

@@ -1,4 +1,4 @@
-"""The loss of a ``Trainer`` as ``compile_step`` takes it."""
+"""The loss of a ``Trainer`` in the form of ``compile_step``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LossFunction = Callable[[Any, Mapping[str, Any]], Tensor]
 
 
 class Losses(Protocol):
-    """What of a ``Trainer`` decides its loss."""
+    """Attributes of a ``Trainer`` that determine its loss."""
 
     model: nn.Module
     compute_loss_func: Callable[..., Tensor] | None
@@ -20,7 +20,7 @@ class Losses(Protocol):
 
 
 def loss_of(trainer: Losses) -> LossFunction:
-    """``loss(output, batch)``: the Trainer's own function, its smoothed labels, or the model's loss."""
+    """Return ``loss(output, batch)``: the Trainer's own function, its label smoother, or the model's loss."""
     function, smoother = trainer.compute_loss_func, trainer.label_smoother
     causal = trainer.model.__class__.__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
 
@@ -36,7 +36,7 @@ def loss_of(trainer: Losses) -> LossFunction:
 
 
 def _items(labels: Tensor | None, causal: bool) -> Tensor | None:
-    """How many labels of the global batch count."""
+    """Return the number of labels of the global batch that count."""
     if labels is None:
         return None
     return (labels[..., 1:] if causal else labels).ne(-100).sum()

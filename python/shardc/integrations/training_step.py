@@ -15,11 +15,11 @@ from shardc.frontend.importing.recorder import caller_line
 from shardc.runtime.torch_private import FakeTensorMode, pytree
 
 Logged = list[tuple[str, str, dict[str, Any]]]
-"""The names under which values are logged, their names among the step's outputs, and how they are logged."""
+"""For each logged value: its name, its name among the step's outputs, and arguments of ``log``."""
 
 
 class BatchIndex:
-    """Stands for ``batch_idx`` in a trace, which has none: any use of its value is refused with the line."""
+    """Placeholder for ``batch_idx``, which a trace does not have; using its value raises with the line."""
 
     def _refuse(self, *_: object) -> NoReturn:
         raise TrainerArgumentRefused(
@@ -39,8 +39,9 @@ LOSS = "loss"
 
 
 class TrainingStep(nn.Module):
-    """The parameters and modules of a LightningModule, under its names; called, it returns the loss, and
-    beside it the other values that were logged, by name.
+    """Module with the parameters and submodules of a LightningModule, under its names.
+
+    A call returns the loss and the other logged values, by name.
     """
 
     def __init__(self, owner: LightningModule, takes_index: bool) -> None:
@@ -49,16 +50,16 @@ class TrainingStep(nn.Module):
         self._call = _Call(owner, takes_index)
 
     def forward(self, batch: object) -> dict[str, Tensor]:
-        """Raises TrainerArgumentRefused for what a compiled step does not return."""
+        """Run the step. Raises TrainerArgumentRefused for results that a compiled step does not return."""
         return self._call(batch)
 
     @property
     def logged(self) -> Logged:
-        """What is logged, under which name and how, as the last trace found it."""
+        """Return the logged values' names and arguments, as the last trace found them."""
         return self._call.logged
 
     def outputs(self, batch: object) -> dict[str, str]:
-        """The values that ``training_step`` logs besides its loss, as ``outputs=`` of a step names them.
+        """Return the values that ``training_step`` logs besides its loss, in the form of ``outputs=``.
 
         The step runs once on fake tensors; nothing is drawn or computed.
         """
@@ -71,11 +72,11 @@ class TrainingStep(nn.Module):
 
 
 class _Call:
-    """Runs ``training_step`` with ``log`` recorded."""
+    """Run ``training_step`` while recording calls of ``log``."""
 
     def __init__(self, owner: LightningModule, takes_index: bool) -> None:
         self._owner, self._takes_index = owner, takes_index
-        self.logged: Logged = []  # not the module's: a trace leaves a module's attributes as they were
+        self.logged: Logged = []  # not an attribute of the module, which a trace would restore
 
     def __call__(self, batch: object) -> dict[str, Tensor]:
         with _recorded(self._owner) as calls:

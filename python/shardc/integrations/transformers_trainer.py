@@ -30,25 +30,25 @@ from shardc.step.hugging_face import export_weights
 from shardc.step.other_shapes import bucketed
 
 GRAD_NORM = "grad_norm"
-"""The output that ``Trainer`` logs under this name."""
+"""Output of the step that ``Trainer`` logs under this name."""
 STATE = "shardc"
-"""The folder of a Trainer's checkpoint that holds the step's."""
+"""Folder inside a Trainer's checkpoint that holds the step's checkpoint."""
 
 
 class ShardedTrainer(Trainer):
     """A ``Trainer`` whose training step is compiled by shardc and runs on a mesh, under ``torchrun``.
 
-    The global batch has ``per_device_train_batch_size`` rows for each part that the plan cuts a batch into
-    (2 on a mesh ``{"data": 2, "tensor": 2}``), as often as ``gradient_accumulation_steps`` says. All ranks
-    read it. Losses, schedule, logs and checkpoints are those of ``Trainer`` on one process with that batch,
-    also where an epoch's last batch is smaller. Evaluation runs on the sharded weights; whole logits are
-    gathered only if ``compute_metrics`` or ``predict`` wants them.
+    The global batch has ``per_device_train_batch_size`` rows for each part into which the plan splits a batch
+    (2 parts on a mesh ``{"data": 2, "tensor": 2}``), times ``gradient_accumulation_steps``. All ranks read
+    all of it. Losses, schedule, logs and checkpoints equal those of ``Trainer`` on one process with that
+    batch, also if an epoch's last batch is smaller. Evaluation runs on the sharded weights; whole logits are
+    gathered only if ``compute_metrics`` or ``predict`` needs them.
 
     Args:
         shard: Options of ``compile_step`` by name: ``{"mesh": {"data": 2}, "plan": "zero3"}``.
-            ``autocast``, ``clip_grad_norm``, ``micro_batches`` and ``seed`` come from ``args`` where they are
-            not given. ``outputs`` that are numbers are logged beside the loss.
-        args, given: What ``Trainer`` takes.
+            ``autocast``, ``clip_grad_norm``, ``micro_batches`` and ``seed`` default to those of ``args``.
+            Scalar ``outputs`` are logged beside the loss.
+        args, given: Arguments of ``Trainer``.
 
     Raises:
         TrainerArgumentRefused: an argument cannot be honoured.
@@ -89,7 +89,7 @@ class ShardedTrainer(Trainer):
 
     @property
     def step(self) -> CompiledStep | None:
-        """The compiled step; None before the first update."""
+        """Return the compiled step; None before the first update."""
         return self._step
 
     # Batches: all ranks read the global batch.
@@ -111,18 +111,18 @@ class ShardedTrainer(Trainer):
         return loader
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
-        """Rows of one update."""
+        """Return the number of rows of one update."""
         return args.train_batch_size * args.gradient_accumulation_steps * data_size(self._options)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device):
-        """The micro-batches of an update. The step counts their items itself."""
+        """Return the micro-batches of an update. The step counts their items itself."""
         return [*islice(epoch_iterator, num_batches)], None
 
     # The step.
 
     @property
     def _whole(self) -> nn.Module:
-        """The user's model."""
+        """Return the user's model."""
         return cast(nn.Module, self.model)
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: DataLoader | None = None):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -133,7 +133,7 @@ class ShardedTrainer(Trainer):
     def training_step(
         self, model: nn.Module, inputs: Mapping[str, Any], num_items_in_batch: object = None
     ) -> Tensor:
-        """Keep a micro-batch; at the last one of an update, run the step and return its loss, 0-d."""
+        """Collect a micro-batch; at the last one of an update, run the step and return its 0-d loss."""
         self._micro_batches.append(self._prepare_inputs(dict(inputs)))
         if not self.accelerator.sync_gradients:
             return torch.zeros((), device=self.args.device)
@@ -159,22 +159,22 @@ class ShardedTrainer(Trainer):
             self._resume_from = None
 
     def _clip_grad_norm(self, model: nn.Module) -> None:
-        """The step clips by itself."""
+        """Do nothing, since the step clips gradients itself."""
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: float | None = None) -> float | None:
-        """The norm that the step returned."""
+        """Return the norm that the step returned."""
         return self._numbers.get(GRAD_NORM)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """As ``Trainer`` has it; beside a loss, the numbers among the step's outputs."""
+        """Log as ``Trainer`` does, with the step's scalar outputs beside a loss."""
         more = self._numbers if "loss" in logs else {}
         super().log({**more, **logs}, start_time)
 
-    # Evaluation: programs over the step's weights as they are now. Before the first update, the model.
+    # Evaluation: programs on the step's current weights; before the first update, the model itself.
 
     def evaluation_loop(self, *args: Any, **kwargs: Any):
-        """As ``Trainer`` has it for one process: each rank has all rows of a batch, and none is gathered."""
-        self.gather_function = self._own_rows  # Trainer takes its own again after each loop
+        """Evaluate as ``Trainer`` does on one process: each rank has all rows, so none are gathered."""
+        self.gather_function = self._own_rows  # Trainer restores its own after each loop
         part = self.args.per_device_eval_batch_size
         self.args.per_device_eval_batch_size = part * data_size(self._options)
         try:
@@ -183,13 +183,13 @@ class ShardedTrainer(Trainer):
             self.args.per_device_eval_batch_size = part
 
     def _own_rows(self, value: Any, *_: object, **__: object) -> Any:
-        """As many rows as the batch has: a loss comes once for each row of a whole batch."""
+        """Return as many rows as the batch has, since a loss is repeated for each row of a full batch."""
         return pytree.tree_map(lambda t: t[: self._rows] if isinstance(t, Tensor) and t.dim() else t, value)
 
     def prediction_step(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, *args: Any, **kwargs: Any
     ):
-        """As ``Trainer`` has it; where the loss alone is wanted, by ``step.evaluate``."""
+        """Predict as ``Trainer`` does; if only the loss is needed, by ``step.evaluate``."""
         self._rows = find_batch_size(inputs)
         labels = [inputs.get(name) for name in self.label_names]
         if self._step is not None and prediction_loss_only and labels and None not in labels:
@@ -198,7 +198,7 @@ class ShardedTrainer(Trainer):
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
             return super().prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
 
-    # Checkpoints: the weights as from_pretrained reads them, and the step's own state.
+    # Checkpoints: weights in the form of from_pretrained, and the step's own state.
 
     def _save(self, output_dir: str | None = None, state_dict: Mapping[str, Tensor] | None = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
@@ -230,7 +230,7 @@ class ShardedTrainer(Trainer):
         self._step.load_checkpoint(folder, objects={"scheduler": self.lr_scheduler})
 
     def _state_in(self, checkpoint: str) -> Path:
-        """The step's folder in a checkpoint of a ``Trainer``. Raises CheckpointOfAnother."""
+        """Return the step's folder in a checkpoint of a ``Trainer``. Raises CheckpointOfAnother."""
         folder = Path(checkpoint) / STATE
         if not folder.is_dir():
             raise CheckpointOfAnother(folder=checkpoint, part=f"folder {STATE}", where=self._where)
@@ -238,7 +238,7 @@ class ShardedTrainer(Trainer):
 
 
 class _Unwrapped(nn.Module):
-    """What ``Trainer`` trains, in the place of a DistributedDataParallel."""
+    """Wrapper that ``Trainer`` trains in place of a DistributedDataParallel."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -246,7 +246,7 @@ class _Unwrapped(nn.Module):
 
 
 def _from(args: TrainingArguments) -> dict[str, object]:
-    """Options of the step that are arguments of a Trainer."""
+    """Return the step's options that follow from a Trainer's arguments."""
     return {
         "seed": args.seed,
         "micro_batches": args.gradient_accumulation_steps,
@@ -256,7 +256,7 @@ def _from(args: TrainingArguments) -> dict[str, object]:
 
 
 def _with_norm(options: StepOptions) -> StepOptions:
-    """The options with the gradient norm among the outputs."""
+    """Return the options with the gradient norm added to the outputs."""
     wanted = {GRAD_NORM: GRAD_NORM, **(options.results.outputs or {})}
     return replace(options, results=replace(options.results, outputs=wanted))
 

@@ -1,1 +1,1 @@
-"""Options that a user sets."""
+"""Options of compile_step, torch.compile and the command line."""

@@ -1,11 +1,13 @@
-"""How outputs of modules lie, as the command line writes it."""
+"""Parser of the option ``constraints`` on the command line: layouts of modules' outputs."""
 
 from __future__ import annotations
 
 
 def parse_constraints(text: str) -> dict[str, object]:
-    """``model.layers.*.mlp=data,-,tensor; lm_head=whole`` as ``{"model.layers.*.mlp": ["data", None,
-    "tensor"], "lm_head": "whole"}``; a dim of several axes is ``data+tensor``.
+    """Parse ``model.layers.*.mlp=data,-,tensor; lm_head=whole`` into the form that Python takes.
+
+    The result is ``{"model.layers.*.mlp": ["data", None, "tensor"], "lm_head": "whole"}``. Several axes of
+    one dim are joined, as in ``data+tensor``.
     """
     pairs = (part.partition("=") for part in text.split(";") if part.strip())
     return {name.strip(): _layout(layout.strip()) for name, _, layout in pairs}

@@ -1,4 +1,4 @@
-"""How rows go to the experts of other devices."""
+"""Options for sending rows to experts on other devices."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Literal
 from shardc.diagnostics.passes.experts import BadCopies
 
 Overflow = Literal["stop", "rerun"]
-"""What a step does where more rows go to experts than there is room for."""
+"""Action when more rows go to experts than there is room for."""
 CopiedExperts = tuple[tuple[str, tuple[int, ...]], ...]
-"""Patterns of names of parameters, or of modules that have them, each with the experts that are copied."""
+"""Patterns of names of parameters, or of their modules, each with the numbers of copied experts."""
 _ALL = "*"
 
 
 @dataclass(frozen=True)
 class Experts:
-    """What ``expert_capacity``, ``on_overflow`` and other options of experts say."""
+    """Values of ``expert_capacity``, ``on_overflow`` and the other options of experts."""
 
     capacity: float | None = None
     on_overflow: Overflow = "stop"
@@ -27,16 +27,16 @@ class Experts:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether a step with too little room leaves its state as it was."""
+        """Return whether a step that lacks room leaves its state unchanged."""
         return self.capacity is not None and self.on_overflow == "rerun"
 
 
 ROOM_FOR_ALL = Experts()
-"""What they say where none is given."""
+"""The options' defaults."""
 
 
 def read_copies(text: str) -> Mapping[str, object]:
-    """``layers.0.*=3:17,layers.1.*=5`` by pattern; ``3:17`` is for all layers. Raises BadCopies."""
+    """Parse ``layers.0.*=3:17,layers.1.*=5``; ``3:17`` alone is for all layers. Raises BadCopies."""
     parts = [part.rpartition("=") for part in text.split(",")]
     found = {pattern.strip() or _ALL: _numbers(experts) for pattern, _, experts in parts}
     if len(found) < len(parts):
@@ -52,7 +52,7 @@ def _numbers(text: str) -> object:
 
 
 def copies_of(given: object) -> object:
-    """Experts by pattern, given so or as a list for all layers. Raises BadCopies."""
+    """Normalize experts given by pattern, or as a list for all layers. Raises BadCopies."""
     by_pattern = given if isinstance(given, Mapping) else {_ALL: given}
     return {str(pattern): _experts(experts) for pattern, experts in by_pattern.items()}
 
@@ -67,5 +67,5 @@ def _experts(given: object) -> tuple[int, ...]:
 
 
 def read_pass_option(text: str) -> CopiedExperts:
-    """:func:`read_copies` as an option of a pass has it. Raises BadCopies."""
+    """Parse the same text for an option of a pass. Raises BadCopies."""
     return tuple((pattern, _experts(experts)) for pattern, experts in read_copies(text).items())

@@ -1,11 +1,12 @@
-"""What an option says of itself: a field of a frozen dataclass with its help, its check and its spellings.
+"""Options as fields of frozen dataclasses, each with its help, check and spellings.
 
     @dataclass(frozen=True)
     class Numerics(Group):
         clip_grad_norm: float | None = option(None, "Clip the gradients to this norm.", above=0)
 
-From it follow the keyword of ``compile_step``, the flag ``--clip-grad-norm``, an entry of ``torch.compile``'s
-options, the check of its values, the help of the command line and the reference in ``docs/reference``.
+Such a field defines the keyword of ``compile_step``, the flag ``--clip-grad-norm``, an entry of
+``torch.compile``'s options, the check of values, the help of the command line and the reference in
+``docs/reference``.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from shardc.diagnostics.text import did_you_mean
 
 T = TypeVar("T")
 FrontEnd = Literal["compile_step", "torch.compile", "the command line"]
-"""Who an option is given to; the command line takes those of ``compile_step``."""
+"""Interface through which an option is given; the command line takes the options of ``compile_step``."""
 _UNITS = {"": 1, "k": 1_000, "M": 1_000**2, "G": 1_000**3, "T": 1_000**4}
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 _SIZE = re.compile(r"(?P<number>\d[\d_]*(\.\d+)?)\s*(?P<unit>[kMGT]i?|Ki|)B?")
@@ -32,7 +33,7 @@ _SIZE = re.compile(r"(?P<number>\d[\d_]*(\.\d+)?)\s*(?P<unit>[kMGT]i?|Ki|)B?")
 
 @dataclass(frozen=True)
 class Hint:
-    """What is ``expected``, if the type does not say it, an ``example``, and the ``metavar`` of the flag."""
+    """Texts for messages: what is ``expected``, an ``example``, and the flag's ``metavar``."""
 
     expected: str = ""
     example: str = ""
@@ -41,11 +42,11 @@ class Hint:
 
 @dataclass(frozen=True)
 class About:
-    """What a field says beside its type and default.
+    """Properties of an option besides its type and default.
 
-    Numbers are at least ``at_least``, at most ``at_most`` and greater than ``above``. ``convert`` makes the
-    value that is kept of the one that is given, ``parse`` that of a flag's text. ``was``: earlier names;
-    ``was_values``: earlier values with the present ones. ``only``: the one front end that has the option.
+    Numbers are at least ``at_least``, at most ``at_most`` and greater than ``above``. ``convert`` maps a
+    given value to the stored one; ``parse`` does so for a flag's text. ``was``: earlier names.
+    ``was_values``: earlier values with their replacements. ``only``: the only front end with this option.
     ``has_flag``: whether the command line has it.
     """
 
@@ -64,18 +65,18 @@ class About:
 
 
 def option(default: T, help: str, hint: Hint = Hint(), **more: Any) -> T:
-    """A field of a group, with what :class:`About` says of it."""
+    """Define a field of a group; ``more`` are further fields of :class:`About`."""
     return dataclasses.field(default=default, metadata={"about": About(help, hint, **more)})
 
 
 def required(help: str, hint: Hint = Hint(), **more: Any) -> Any:
-    """A field without a default."""
+    """Define a field without a default."""
     return dataclasses.field(metadata={"about": About(help, hint, **more)})
 
 
 @dataclass(frozen=True)
 class Group:
-    """Base of groups of options. A subclass has its options as fields, and checks them when it is made.
+    """Base of groups of options. A subclass declares options as fields, which are checked on construction.
 
     Raises BadArgument, OldSpelling.
     """
@@ -87,7 +88,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Option:
-    """One option: the field ``name`` of a group, its type and default, and what it says of itself."""
+    """One option: the field ``name`` of a group, with its type, default and description."""
 
     name: str
     type: object
@@ -104,7 +105,7 @@ class Option:
 
     @property
     def is_list(self) -> bool:
-        """Whether its flag is given once for each item."""
+        """Return whether its flag is repeated, once for each item."""
         return get_origin(self.type) is tuple
 
     @property
@@ -112,11 +113,11 @@ class Option:
         return self.about.hint.expected or _expected(self.type, self.about)
 
     def read(self, text: object) -> object:
-        """The value of what the command line has for its flag: text, or already a number or list."""
+        """Convert the command line's value for its flag: text, or already a number or list."""
         return self.about.parse(text) if self.about.parse and isinstance(text, str) else text
 
     def check(self, value: object, front_end: FrontEnd) -> object:
-        """``value`` as the group keeps it. Raises BadArgument, OldSpelling."""
+        """Check ``value`` and return what the group stores. Raises BadArgument, OldSpelling."""
         where = where_given(self.name, front_end)
         kept = self.about.convert(value) if self.about.convert and value is not None else value
         kept = tuple(kept) if isinstance(kept, list) else kept
@@ -142,25 +143,25 @@ class Option:
 
 @cache
 def options_of(group: type[Group]) -> dict[str, Option]:
-    """The options of a group by name, in the order of its fields."""
+    """Return the options of a group by name, in the order of its fields."""
     types, fields = get_type_hints(group), dataclasses.fields(group)
     return {f.name: Option(f.name, types[f.name], f.default, f.metadata["about"]) for f in fields}
 
 
 def flag(name: str) -> str:
-    """The command line's spelling of an option's name."""
+    """Return an option's spelling on the command line."""
     return f"--{name.replace('_', '-')}"
 
 
 def where_given(name: str, front_end: FrontEnd) -> str:
-    """How a front end writes an option that is given to it."""
+    """Return an option's spelling in a front end, for messages."""
     if front_end == "the command line":
         return flag(name)
     return f"{name}=" if front_end == "compile_step" else f'options={{"{name}": ...}}'
 
 
 def describe(value: object) -> str:
-    """A value in a message: numbers and text as they are, anything else by its type."""
+    """Describe a value in a message: numbers and text literally, anything else by its type."""
     if value is None or isinstance(value, bool | int | float | str) or type(value).__name__ == "dtype":
         return repr(value)
     if isinstance(value, Mapping):
@@ -173,14 +174,14 @@ def describe(value: object) -> str:
 
 
 def choices(kind: object) -> tuple[str, ...]:
-    """The names that a type allows."""
+    """Return the names that a type allows."""
     if get_origin(kind) is Literal:
         return get_args(kind)
     return tuple(dict.fromkeys(name for part in get_args(kind) for name in choices(part)))
 
 
 def _matches(value: object, kind: object) -> bool:
-    """Whether ``value`` is of the annotated type ``kind``."""
+    """Return whether ``value`` has the annotated type ``kind``."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return any(_matches(value, part) for part in inner)
@@ -200,7 +201,7 @@ _WORDS: dict[object, str] = {bool: "True or False", str: "a name", Path: "a path
 
 
 def _expected(kind: object, about: About) -> str:
-    """What a type allows, in words."""
+    """Describe the values that a type allows."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return " or ".join(_expected(part, about) for part in inner)
@@ -217,7 +218,7 @@ def _expected(kind: object, about: About) -> str:
 
 
 def size_of(value: object) -> object:
-    """Bytes of ``"40GB"``, ``"1.5 GiB"`` or ``40e9``; what is none of these as it is."""
+    """Convert ``"40GB"``, ``"1.5 GiB"`` or ``40e9`` to bytes; return any other value unchanged."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None

@@ -1,8 +1,8 @@
-"""Edges of fusion as text: pairs of ops by the names that ``shardc explain --fusion`` prints.
+"""Edges of fusion as text: pairs of ops, named as ``shardc explain --fusion`` prints them.
 
 An edge is ``A+B``. A name is an op's target (``aten.gelu``, or ``gelu``), its source line (``model.py:12``),
-both (``gelu@model.py:12``), or its number in the program (``0.7``: block and call); it stands for every op
-that it fits.
+both (``gelu@model.py:12``), or its number in the program (``0.7``: block and call). A name selects every op
+that matches.
 """
 
 import re
@@ -18,14 +18,14 @@ _TARGET = re.compile(r"\w+(\.\w+)*")
 
 @dataclass(frozen=True)
 class OpName:
-    """A name that a user gave: what it says of an op, in the three ways that it can."""
+    """User's name of an op, split into target, source line and number; absent parts are empty."""
 
     target: str = ""
     line: str = ""
     number: str = ""
 
     def fits(self, number: str, target: str, line: str | None) -> bool:
-        """Whether it is the name of the call ``number``."""
+        """Return whether the name matches the call ``number``."""
         if self.number:
             return number == self.number
         parts = target.split(".")
@@ -45,7 +45,7 @@ class Edge:
 def read_edges(
     forbid: Iterable[str] = (), force: Iterable[str] = ()
 ) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
-    """The edges that are forbidden, and those that are forced. Raises BadFusionEdge."""
+    """Parse the forbidden and the forced edges. Raises BadFusionEdge."""
     forbidden, forced = tuple(map(read_edge, forbid)), tuple(map(read_edge, force))
     both = {e.text for e in forbidden} & {e.text for e in forced}
     if both:
@@ -54,7 +54,7 @@ def read_edges(
 
 
 def read_edge(text: str) -> Edge:
-    """``aten.add.Tensor+gelu@model.py:12`` as an edge. Raises BadFusionEdge."""
+    """Parse an edge such as ``aten.add.Tensor+gelu@model.py:12``. Raises BadFusionEdge."""
     names = [part.strip() for part in text.split("+")]
     if len(names) != 2:
         raise BadFusionEdge(edge=text, problem="it has to be two names with a + between them")

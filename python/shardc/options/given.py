@@ -1,4 +1,4 @@
-"""The groups of options, made of what a user gave by group and by field."""
+"""Builds the groups of options from what a user gave, by group and by field."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,20 +17,19 @@ from shardc.options.shapes import Shapes
 
 _GROUPS = (Parallelism, Pipeline, Kernels, Numerics, Results, Shapes)
 GROUPS: dict[str, type[Group]] = {g.__name__.lower(): g for g in _GROUPS}
-"""Group -> its dataclass. A field has one name in all of them."""
+"""Groups by name. A field name occurs in one group only."""
 
 _OPTIONS = [option for group in GROUPS.values() for option in options_of(group).values()]
 OLD_NAMES = {old: option.name for option in _OPTIONS for old in option.old_names}
-"""Earlier name of an option -> its name."""
+"""Earlier names of options, with their present names."""
 
 G = TypeVar("G", bound=Group)
 
 
 class Given:
-    """What a user gave: groups, as dataclasses or mappings, and fields by name, which come before a group's.
-    None stands for what is not given.
+    """Options that a user gave: groups as dataclasses or mappings, and single fields, which override groups.
 
-    Raises BadArgument, UnknownOption, OldSpelling, OptionElsewhere.
+    None means not given. Raises BadArgument, UnknownOption, OldSpelling, OptionElsewhere.
     """
 
     def __init__(
@@ -50,11 +49,11 @@ class Given:
         self._read(named)
 
     def has(self, group: str) -> bool:
-        """Whether anything of a group was given."""
+        """Return whether any option of a group was given."""
         return group in self._made or bool(self._fields[group])
 
     def group(self, name: str, class_: type[G]) -> G:
-        """The group ``name``, an instance of ``class_``."""
+        """Return the group ``name`` as an instance of ``class_``."""
         options, values = options_of(class_), self._fields[name]
         for field_, option in options.items():
             if field_ in values:
@@ -79,7 +78,7 @@ class Given:
         return (owner == "torch.compile") == (self._front_end == "torch.compile")
 
     def _find(self, name: str, value: object, within: str | None) -> tuple[str, Option]:
-        """The group and the option that ``name`` stands for, in one group if it stood ``within`` that."""
+        """Return the group and the option called ``name``; ``within`` restricts the search to one group."""
         groups = [within] if within else list(self._fields)
         found = {n: (group, o) for group in groups for n, o in options_of(GROUPS[group]).items()}
         if name in found:

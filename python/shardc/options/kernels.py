@@ -1,4 +1,4 @@
-"""Which ops become kernels, for which device, and who computes matmuls."""
+"""Options of kernels: which ops become kernels, for which device, and what computes matmuls."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -11,8 +11,10 @@ from shardc.options.targets import TARGETS, check_target
 MatmulForm = Literal["extern", "generated"]
 MATMUL_FORMS: tuple[str, ...] = get_args(MatmulForm)
 Matmuls = Literal["auto", MatmulForm]
-"""``auto``: what is faster for each part of the program, by measurement, or by a model for a GPU that is not
-here. ``extern``: matmuls stay calls of a library. ``generated``: they go into kernels with what is around
+"""How matmuls are computed.
+
+``auto``: whichever is faster for each part of the program, by measurement, or by a model if the GPU is
+absent. ``extern``: matmuls stay library calls. ``generated``: matmuls go into kernels with the ops around
 them.
 """
 MEASURED = {"measured": "auto"}
@@ -28,45 +30,48 @@ class Kernels(Group):
         >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, kernels=kernels)
     """
 
-    fuse: bool = option(True, "Compile groups of ops to kernels; without, all ops are calls of ATen.")
+    fuse: bool = option(True, "Compile groups of ops to kernels. Without, every op is a call of ATen.")
     target: str | None = option(
         None,
-        f"What kernels are for, and where the step runs: {', '.join(TARGETS)}; a GPU need not be here. If "
-        "not given, the GPU of this machine, and its CPU where torch sees none; torch.compile takes the "
-        "device of the tensors.",
+        f"Target of the kernels, and device of the step: {', '.join(TARGETS)}. A GPU need not be "
+        "present. If not given, the GPU of this machine, or its CPU if torch sees no GPU; "
+        "torch.compile takes the device of the tensors.",
     )
     matmuls: Matmuls = option(
         "auto",
-        "Matmuls and attention as calls of a library (extern), in kernels (generated), or what is faster "
-        "(auto): by measurement, or by a model of a GPU that is not here.",
+        "Compute matmuls and attention by library calls (extern), in kernels (generated), or "
+        "whichever is faster (auto): by measurement, or by a model if the GPU is absent.",
         was_values=MEASURED,
     )
     externs: Literal["auto", "aten"] = option(
         "auto",
-        "Who computes matmuls outside of kernels: ATen, or the faster of ATen and oneDNN (auto).",
+        "Library of matmuls outside kernels: ATen (aten), or the faster of ATen and oneDNN (auto).",
         was_values=MEASURED,
         only="torch.compile",
     )
     cuda_graphs: bool = option(
-        False, 'Replay programs of GPUs from CUDA graphs, as mode="reduce-overhead".', only="torch.compile"
+        False, 'Replay GPU programs from CUDA graphs, as mode="reduce-overhead" does.', only="torch.compile"
     )
     forbid_fusion: tuple[str, ...] = option(
-        (), "Two ops that must not share a kernel, as explain --fusion names them.", EDGES, was="forbid"
+        (),
+        "Pairs of ops that must not share a kernel, named as explain --fusion prints them.",
+        EDGES,
+        was="forbid",
     )
-    force_fusion: tuple[str, ...] = option((), "Two ops that must share a kernel.", EDGES, was="force")
+    force_fusion: tuple[str, ...] = option((), "Pairs of ops that must share a kernel.", EDGES, was="force")
 
     @property
     def has_edges(self) -> bool:
-        """Whether a user forbids or forces fusion."""
+        """Return whether the user forbids or forces fusion."""
         return bool(self.forbid_fusion or self.force_fusion)
 
     @property
     def is_measured(self) -> bool:
-        """Whether a benchmark may decide who computes a matmul."""
+        """Return whether a benchmark may decide what computes a matmul."""
         return self.fuse and self.externs == "auto"
 
     def check_step(self) -> None:
-        """What one option says of another. Raises UnknownTarget, BadFusionEdge, FusionRefused."""
+        """Check options against each other. Raises UnknownTarget, BadFusionEdge, FusionRefused."""
         if self.target is not None:
             check_target(self.target)
         read_edges(self.forbid_fusion, self.force_fusion)

@@ -1,4 +1,4 @@
-"""In which precision a step computes, which random numbers it draws, and how it is proved."""
+"""Options of precision, random numbers and proofs."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -6,18 +6,18 @@ from typing import Literal, get_args
 from shardc.options.field import Group, Hint, option
 
 Rounding = Literal["fused", "eager"]
-"""Where chains of 16-bit floats are rounded: at a kernel's results, or after each op, as PyTorch does."""
+"""Where chains of 16-bit floats are rounded: at a kernel's results, or after each op as in PyTorch."""
 ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 
 
 def dtype_name(dtype: object) -> str:
-    """``torch.bfloat16``, or its name, as ``bfloat16``."""
+    """Return the name of a dtype, such as ``bfloat16`` for ``torch.bfloat16``."""
     return dtype if isinstance(dtype, str) else str(dtype).removeprefix("torch.")
 
 
 @dataclass(frozen=True)
 class Numerics(Group):
-    """Options of what a step computes, down to the last bit.
+    """Options that affect the numbers that a step computes.
 
     Example:
         >>> numerics = shardc.Numerics(clip_grad_norm=1.0, autocast="bfloat16", seed=3)
@@ -26,7 +26,7 @@ class Numerics(Group):
 
     clip_grad_norm: float | None = option(
         None,
-        "Clip the gradients to this global 2-norm, such as 1.0: that of all clip_parameters together.",
+        "Clip the gradients to this global 2-norm, such as 1.0, taken over clip_parameters.",
         Hint("a number above 0"),
         above=0,
         was="clip",
@@ -34,22 +34,23 @@ class Numerics(Group):
     )
     clip_parameters: Literal["model", "optimizer"] = option(
         "model",
-        "Whose gradients the norm of clip_grad_norm is of: all the model's that require one, as "
-        "torch.nn.utils.clip_grad_norm_(model.parameters(), n) has it after model.zero_grad() (model), or "
-        "those of the optimizer alone (optimizer). They differ where the optimizer holds a part.",
+        "Parameters whose gradients form the norm of clip_grad_norm: all of the model's that "
+        "require one (model), as torch.nn.utils.clip_grad_norm_(model.parameters(), n) does after "
+        "model.zero_grad(), or only the optimizer's (optimizer). They differ if the optimizer "
+        "holds a part of the parameters.",
         only="compile_step",
     )
     autocast: Literal["bfloat16", "float16"] | None = option(
         None,
-        "Compute in this dtype, bfloat16 or float16, what torch.autocast computes in it.",
+        "Dtype, bfloat16 or float16, of the ops that torch.autocast runs in it.",
         Hint("torch.bfloat16, torch.float16 or None", "as in autocast=torch.bfloat16"),
         convert=dtype_name,
         only="compile_step",
     )
     rounding: Rounding = option(
         "fused",
-        "Where kernels round chains of 16-bit floats: at their results (fused), or after each op, as "
-        "PyTorch does (eager).",
+        "Where kernels round chains of 16-bit floats: at their results (fused), or after each op "
+        "as PyTorch does (eager).",
         was="numerics",
     )
     seed: int = option(
@@ -62,19 +63,20 @@ class Numerics(Group):
     )
     random: Literal["counter", "torch"] = option(
         "counter",
-        "Whose numbers random ops draw: those of compile_step, from a seed of each call (counter), or "
+        "Source of random numbers: compile_step's generator, seeded at each call (counter), or "
         "PyTorch's own (torch).",
         only="torch.compile",
     )
     verify: bool = option(
         False,
-        "Prove the result equal to one device on the example batch, in f64 to 1e-9 and in its own precision.",
+        "Prove the step equal to the single-device step on the example batch, in f64 to 1e-9 and "
+        "in its own precision.",
         only="compile_step",
     )
     reduce_dtype: Literal["float32"] | None = option(
         None,
-        "Sum gradients over devices and micro-batches in this dtype, float32, where they are of 16-bit "
-        "floats: FSDP's MixedPrecisionPolicy(reduce_dtype=torch.float32).",
+        "Dtype in which 16-bit gradients are summed over devices and micro-batches: float32, as "
+        "with FSDP's MixedPrecisionPolicy(reduce_dtype=torch.float32).",
         Hint("torch.float32 or None", "as in reduce_dtype=torch.float32"),
         convert=dtype_name,
         only="compile_step",

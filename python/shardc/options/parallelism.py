@@ -1,4 +1,4 @@
-"""How a step is spread over devices: its mesh, its plan and its micro-batches."""
+"""Options that spread a step over devices: mesh, plan, micro-batches and others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,26 +27,26 @@ from shardc.options.shares import Shares, read_shares, settled, shares_of
 PlanLike = str | Path | Mapping[str, object]
 ClusterLike = str | Path | Cluster
 MICRO = "micro"
-"""The time axis of micro-batches."""
+"""Time axis of micro-batches."""
 MOST_DEVICES = 2**31 - 1
-"""Ranks are C integers of 32 bits in PyTorch's process groups."""
+"""Ranks are 32-bit C integers in PyTorch's process groups."""
 
 
 def parallelism_of(given: Mapping[str, object]) -> Mapping[str, object]:
-    """Options of parallelism that were given by name, in the group's mapping or beside it."""
+    """Return the given options of parallelism by name, from the group's mapping and from keywords."""
     group = given.get("parallelism")
     named = {**(group if isinstance(group, Mapping) else {}), **given}
     return {name: value for name, value in named.items() if value is not None}
 
 
 def lacks_mesh(given: Mapping[str, object]) -> bool:
-    """Whether the plan is ``auto`` and no mesh is given, so that a search is to pick it."""
+    """Return whether a search must pick the mesh: the plan is ``auto`` and no mesh is given."""
     named, group = parallelism_of(given), given.get("parallelism")
     return named.get("plan") == AUTO and named.get("mesh") is None and not isinstance(group, Parallelism)
 
 
 def parse_mesh(text: str) -> dict[str, int]:
-    """``data=2,tensor=4`` as ``{"data": 2, "tensor": 4}``, in that order. Raises BadMesh."""
+    """Parse ``data=2,tensor=4`` as ``{"data": 2, "tensor": 4}``, in that order. Raises BadMesh."""
     mesh: dict[str, int] = {}
     for axis in text.split(","):
         name, equals, size = (part.strip() for part in axis.partition("="))
@@ -58,7 +58,7 @@ def parse_mesh(text: str) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Parallelism(Group):
-    """Options of what is spread over which devices.
+    """Options that spread tensors and work over devices.
 
     Example:
         >>> parallelism = shardc.Parallelism({"data": 2, "tensor": 2}, "zero3*tensor", micro_batches=2)
@@ -84,21 +84,22 @@ class Parallelism(Group):
     )
     micro_batches: int = option(
         1,
-        "Cut each rank's batch into this many parts that run one after the other, gradients accumulated.",
+        "Split each rank's batch into this many parts that run one after the other; gradients accumulate.",
         at_least=1,
         at_most=MOST_DEVICES,
         was="microbatches",
     )
     per_micro_batch: bool = option(
         False,
-        "Compute loss, gradients and running statistics of each micro-batch by itself and average them, as "
-        "gradient accumulation does: changes the mathematics where a loss mixes the samples of a batch.",
+        "Compute loss, gradients and running statistics of each micro-batch separately and "
+        "average them, as gradient accumulation does. This changes the mathematics if a loss "
+        "mixes the samples of a batch.",
     )
     cluster: ClusterLike | None = option(
         None,
-        "The cluster that the step is for: its links decide which collectives change a tensor's layout. A "
-        "node (h100), nodes (h100-8x64: 64 of 8 devices), local for this machine, or a YAML file; without "
-        "one, the bytes that devices send decide.",
+        "Cluster that the step runs on; its links decide which collectives change a tensor's "
+        "layout. A node (h100), nodes (h100-8x64: 64 nodes of 8 devices), local for this machine, "
+        "or a YAML file. If not given, the bytes that devices send decide.",
         Hint(
             "a cluster's name, the path of its file, or a Cluster",
             'as in cluster="h100-8x64" or cluster="cluster.yaml"',
@@ -107,9 +108,10 @@ class Parallelism(Group):
     )
     recompute: Recompute = option(
         "none",
-        "What backward computes again and does not keep: none; of each repeated layer, or stage of a "
-        "pipeline, all (full) or all but matmuls, convolutions, attention and communication (selective); "
-        "modules by name, each in full; or a policy for each stage.",
+        "Forward ops that backward runs again instead of keeping their results: none; all ops of "
+        "each repeated layer or pipeline stage (full); all of these but matmuls, convolutions, "
+        "attention and communication (selective); modules by name, each in full; or a policy for "
+        "each stage.",
         Hint(
             "none, full or selective, or a list of modules, or of these with one for each stage",
             'as in recompute="full", recompute=["layers.*"], or recompute=["full", "none"] for two stages',
@@ -119,26 +121,27 @@ class Parallelism(Group):
     )
     offload: Literal["optimizer"] | None = option(
         None,
-        "What lies in the host's memory between its uses: the optimizer's state. shardc plan estimates it; "
-        "no step runs so yet.",
+        "Tensors that lie in the host's memory between uses: the optimizer's state. shardc plan "
+        "estimates it; no step supports it yet.",
     )
     reshard_after_forward: bool = option(
         True,
-        "Free parameters that are gathered for a forward (ZeRO-3), and gather them again in backward. "
+        "Free parameters that a forward gathered (ZeRO-3), and gather them again in backward. "
         "Without, fewer bytes are sent and more memory is needed, as in FSDP.",
     )
     expert_capacity: float | None = option(
         None,
-        "Under expert, room for the rows that a device sends to another's experts, as a multiple of an equal "
-        "share: 1.25 sends 1.25 / n of all rows to each of n devices, but for those of expert_copies. A step "
-        "that needs more stops; no row is dropped. Without, there is room for all rows.",
+        "With the preset expert, room for the rows that a device sends to another's experts, as a "
+        "multiple of an equal share: 1.25 sends 1.25 / n of all rows to each of n devices, not "
+        "counting rows of expert_copies. A step that needs more room stops; no row is dropped. If "
+        "not given, there is room for all rows.",
         above=0,
     )
     memory_budget: int | None = option(
         None,
-        "The most bytes that a step's tensors may take at once on a device, parameters, optimizer state and "
-        "batch included. Backward computes again what it must of the forward, at the least work, for the "
-        "planned peak to be within.",
+        "Peak memory, in bytes, that a step's tensors may take on a device, parameters, optimizer "
+        "state and batch included. To keep the planned peak within it, backward recomputes "
+        "forward ops that cost the least work.",
         Hint(
             "a whole number of bytes above 0, or a text such as 40GB",
             'as in memory_budget="40GB" or memory_budget=40_000_000_000',
@@ -151,9 +154,9 @@ class Parallelism(Group):
 
     constraints: Mapping[str, object] | None = option(
         None,
-        "How outputs of modules lie on the mesh, by patterns of modules' names: for each dim the axes that "
-        "cut it, None where nothing may, '?' where propagation may; or 'whole'. shardc.constrain says the "
-        "same in a model's code.",
+        "Layouts of modules' outputs, by patterns of module names: for each dim the axes that "
+        "shard it, None for no axis, '?' for axes that propagation chooses; or 'whole'. In a "
+        "model's code, shardc.constrain does the same.",
         Hint(
             "a mapping of modules' names to layouts",
             'as in constraints={"layers.*.mlp": ["data", "?", None]}',
@@ -163,9 +166,10 @@ class Parallelism(Group):
     )
     shares: Shares | None = option(
         None,
-        "Unequal shares of a mesh axis that cuts the batch: a weight for each place along it, such as 3:1 "
-        "for a device three times as fast; cluster takes them from the peaks of the cluster's devices. Each "
-        "device runs as many equal parts of the batch, one after the other.",
+        "Unequal shares of a mesh axis that shards the batch: a weight for each place along it, "
+        "such as 3:1 for a device three times as fast; cluster takes them from the peaks of the "
+        "cluster's devices. Each device runs that many equal parts of the batch, one after the "
+        "other.",
         Hint(
             "a mapping of axes to a whole number from 1 for each place",
             'as in shares={"data": [3, 1]}, or {"data": "cluster"}',
@@ -177,30 +181,30 @@ class Parallelism(Group):
 
     on_overflow: Overflow = option(
         "stop",
-        "Where more rows go to experts than expert_capacity has room for: stop, or run the step again with "
-        "room for all rows, by a program that is compiled at the first such step. All ranks agree by one "
-        "all-reduce of a number, and the state is updated once.",
+        "Action when more rows go to experts than expert_capacity has room for: stop, or rerun "
+        "the step with room for all rows, with a program that is compiled at the first such step. "
+        "All ranks agree by one all-reduce of a number, and the state is updated once.",
     )
     expert_chunks: int = option(
         1,
-        "Under expert, in how many chunks rows travel: experts compute one while the next is on its way. As "
-        "many bytes are sent.",
+        "With the preset expert, number of chunks in which rows travel: experts compute one while "
+        "the next is on its way. The bytes sent stay the same.",
         at_least=1,
         at_most=MOST_DEVICES,
     )
     expert_group: int | None = option(
         None,
-        "Under expert, the devices of a node: rows travel within groups of so many neighbours along the axis "
-        "first, and then between groups. A device sends one message to each other node, and not one to each "
-        "of its devices.",
+        "With the preset expert, devices of a node: rows travel first within groups of that many "
+        "neighbours along the axis, then between groups. A device sends one message to each other "
+        "node instead of one to each of its devices.",
         at_least=1,
         at_most=MOST_DEVICES,
     )
     expert_copies: Mapping[str, tuple[int, ...]] | None = option(
         None,
-        "Under expert, the experts that get most rows: each step copies their matrices to all devices of the "
-        "axis, and their rows stay where they are. Numbers for all layers, or by patterns of names of "
-        "parameters or of their modules.",
+        "With the preset expert, the experts that get the most rows: each step copies their "
+        "matrices to all devices of the axis, and their rows stay where they are. Expert numbers "
+        "for all layers, or by patterns of names of parameters or of their modules.",
         Hint(
             "a list of experts' numbers, or a mapping of patterns to such lists",
             'as in expert_copies=[3, 17], or {"layers.0.*": [3, 17]}',
@@ -211,9 +215,9 @@ class Parallelism(Group):
     )
     search_seconds: float | None = option(
         None,
-        "With plan='auto', the most seconds that the search takes: it ends with the best plan so far, the "
-        "bound on all others, and the gap. Ranks on several hosts search by themselves: search before, and "
-        "give them the saved plan.",
+        "With plan='auto', time limit of the search, which then gives the best plan so far, the "
+        "bound on all others, and the gap. Ranks on several hosts search separately: search "
+        "beforehand, and give them the saved plan.",
         above=0,
     )
 
@@ -240,7 +244,7 @@ class Parallelism(Group):
             Placement.of(find_cluster(self.cluster), self.mesh)
 
     def _check_searched(self) -> None:
-        """Raises NotSearched for options that a search does not know."""
+        """Raise NotSearched for options that a search does not support."""
         chosen = {
             "memory_budget": self.memory_budget is not None,
             "shares": self.shares is not None,
@@ -253,7 +257,10 @@ class Parallelism(Group):
             raise NotSearched(option=option_name)
 
     def _settle_shares(self, shares: Shares) -> None:
-        """Keep the shares that differ, in lowest terms. Raises BadShares, SharesUnsupported."""
+        """Store shares in lowest terms, without axes whose shares are equal.
+
+        Raises BadShares, SharesUnsupported.
+        """
         given = self.cluster
         cluster = None if given is None or is_local(given) else find_cluster(given)
         found = settled(shares, self.mesh, cluster)
@@ -270,24 +277,24 @@ class Parallelism(Group):
 
     @property
     def experts(self) -> Experts:
-        """How rows go to the experts of other devices."""
+        """Return the options of experts."""
         given = self.expert_capacity, self.on_overflow, self.expert_chunks, self.expert_group
         return Experts(*given, tuple((self.expert_copies or {}).items()))
 
     @property
     def planned_cluster(self) -> ClusterLike | None:
-        """The cluster that was given, or that of a saved plan. Raises BadPlanFile."""
+        """Return the cluster that was given, or that of a saved plan. Raises BadPlanFile."""
         if self.cluster is not None or self.plan_path is None:
             return self.cluster
         return str(load_plan_file(self.plan_path).get("cluster", "")) or None
 
     @property
     def plan_path(self) -> Path | None:
-        """The file of a saved plan."""
+        """Return the file of a saved plan, if ``plan`` names one."""
         return named_file(self.plan, ".json")
 
     def pipeline_axis(self) -> str:
-        """The axis along which the plan cuts a pipeline; empty if it has none.
+        """Return the axis of the plan's pipeline; empty if it has none.
 
         Raises BadPlanFile, UnknownPreset, UnknownAxis, AxisOfTwoPresets, AutoInProduct.
         """
@@ -300,7 +307,7 @@ class Parallelism(Group):
 
 
 def check_mesh(mesh: Mapping[str, int], micro_batches: int = 1) -> None:
-    """Raises BadMeshSpec for a mesh that is empty or too large, or an axis that cannot be one."""
+    """Raise BadMeshSpec for a mesh that is empty or too large, or for an invalid axis."""
     problem = "" if mesh else "it has no axes"
     for name, size in mesh.items():
         if not isinstance(name, str) or not name.isidentifier():

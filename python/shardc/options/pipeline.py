@@ -1,4 +1,4 @@
-"""How a step is cut into the stages of a pipeline, and in which order they run."""
+"""Options of a pipeline: its stages and the order in which they run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +17,16 @@ from shardc.options.recompute import Recompute, is_of_stages, policies_of
 from shardc.options.schedules import AUTO, named_rule
 
 Gather = Literal["micro-batch", "step"]
-"""What parameters that are cut over other axes are gathered for: each micro-batch (and in backward again), or
-the whole step, an action of its own, which sends less and holds more.
+"""When to all-gather parameters that other axes shard: once per micro-batch, or once per step.
+
+Once per micro-batch gathers again in backward. Once per step is an action of its own, which sends less and
+holds more.
 """
 
 
 @runtime_checkable
 class ScheduleLike(Protocol):
-    """A schedule that was made already: ``shardc.dialects.pipe.schedule.Schedule``."""
+    """A ready schedule: ``shardc.dialects.pipe.schedule.Schedule``."""
 
     name: str
     orders: object
@@ -32,13 +34,13 @@ class ScheduleLike(Protocol):
 
 
 def read_stages(text: str) -> int | list[str]:
-    """``4``, or ``layers.8,layers.16`` as names."""
-    is_number = text.isdecimal() and len(text) < 20  # Python reads no number of thousands of digits
+    """Parse ``4`` as a number, ``layers.8,layers.16`` as names."""
+    is_number = text.isdecimal() and len(text) < 20  # Python refuses numbers of thousands of digits
     return int(text) if is_number else [name.strip() for name in text.split(",")]
 
 
 def read_speeds(text: str) -> list[float]:
-    """``3,1``. Raises BadArgument."""
+    """Parse ``3,1`` as numbers. Raises BadArgument."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
@@ -72,8 +74,8 @@ class Pipeline(Group):
     )
     stages: int | tuple[str, ...] | None = option(
         None,
-        "How many stages, or the modules at which all but the first start. If not given, as few as the "
-        "schedule takes.",
+        "Number of stages, or the modules at which all but the first start. If not given, as few "
+        "as the schedule takes.",
         Hint(
             "a whole number from 1, or names of modules",
             'as in stages=4, or stages=["layers.8", "layers.16", "layers.24"]',
@@ -87,45 +89,45 @@ class Pipeline(Group):
     )
     memory_limit_bytes: float | None = option(
         None,
-        "What a device may hold of parameters, gradients, optimizer state and activations in flight; "
-        "stages are cut so.",
+        "Bytes that a device may hold of parameters, gradients, optimizer state and activations "
+        "in flight; stages are cut to fit.",
         Hint("a number of bytes above 0", "as in memory_limit_bytes=80e9", "BYTES"),
         above=0,
         was=("cap_bytes", "memory"),
     )
     gather: Gather = option(
         "micro-batch",
-        "What parameters that the rest of the plan cuts are gathered for: each micro-batch, or the step.",
+        "When to all-gather parameters that other axes of the plan shard: once per micro-batch, "
+        "or once per step.",
     )
     speeds: tuple[float, ...] | None = option(
         None,
-        "How fast each rank of the pipeline is beside the others, where devices differ: stages get work in "
-        "proportion.",
+        "Relative speed of each rank of the pipeline, if devices differ: stages get work in proportion.",
         Hint("a number above 0 for each rank of the pipeline", "as in speeds=[3, 1]", "NUMBER,..."),
         parse=read_speeds,
     )
 
     @property
     def cuts(self) -> tuple[str, ...]:
-        """The modules at which all stages but the first start, where these are named."""
+        """Return the modules at which all stages but the first start, if they were named."""
         return self.stages if isinstance(self.stages, tuple) else ()
 
     @property
     def stage_count(self) -> int:
-        """How many stages are asked for; 0 for as few as the schedule takes."""
+        """Return the requested number of stages; 0 for as few as the schedule takes."""
         if isinstance(self.stages, int):
             return self.stages
         return len(self.cuts) + 1 if self.cuts else 0
 
     @property
     def schedule_path(self) -> Path | None:
-        """The file of the schedule."""
+        """Return the schedule's file, if ``schedule`` names one."""
         return named_file(self.schedule, ".csv")
 
     def check(self, ranks: int, micro_batches: int, recompute: Recompute = "none") -> None:
-        """Check that there can be such a pipeline of ``ranks`` devices and ``micro_batches``.
+        """Check that such a pipeline of ``ranks`` devices and ``micro_batches`` can exist.
 
-        ``recompute``: what each stage computes again.
+        ``recompute``: policy of recomputation for all stages, or for each.
 
         Raises NoMicroBatches, BadSpeeds, BadScheduleFile, UnknownSchedule, BadStages, BadMicroBatches,
         ChangesMathematics, WrongRecompute.

@@ -1,4 +1,4 @@
-"""The file of a saved plan: whether it is one, and of the version that this shardc reads."""
+"""Reads the file of a saved plan, and checks its schema and version."""
 
 import json
 from collections.abc import Iterator
@@ -48,13 +48,13 @@ _CHECK = s.record(
 
 
 def named_file(given: object, suffix: str) -> Path | None:
-    """The file that a user names by its path, or by a text with this suffix."""
+    """Return the file that a user names by a path, or by a text with this suffix; None for anything else."""
     is_file = isinstance(given, Path) or (isinstance(given, str) and given.endswith(suffix))
     return Path(str(given)) if is_file else None
 
 
 def load_plan_file(path: Path) -> dict[str, object]:
-    """What a saved plan holds. Raises BadPlanFile."""
+    """Return the content of a saved plan. Raises BadPlanFile."""
     try:
         data = json.loads(path.read_text())
     except FileNotFoundError:
@@ -71,13 +71,13 @@ def load_plan_file(path: Path) -> dict[str, object]:
 
 
 def plan_problem(data: object) -> str | None:
-    """What is wrong with a plan's JSON, in words; None if nothing is."""
+    """Describe the first problem of a plan's JSON; None if there is none."""
     found = s.first_problem(_CHECK, data)
     return found or next(_misfits(data), None)  # pyright: ignore[reportArgumentType]
 
 
 def _misfits(data: dict[str, Any]) -> Iterator[str]:
-    """Names that fit nothing, of a plan whose parts are of their kinds."""
+    """Yield problems of names in a plan whose fields have the right types."""
     axes = [row[0] for row in data["mesh"]]
     if len(set(axes)) < len(axes):
         yield "two axes of mesh have one name"
@@ -94,13 +94,13 @@ def _misfits(data: dict[str, Any]) -> Iterator[str]:
         yield f"attention names the axis {unknown[0]!r}, which mesh does not have"
     cuts = data.get("cuts", {"kinds": [], "calls": []})
     if any(number >= len(cuts["kinds"]) for number in cuts["calls"]):
-        yield "a call of cuts is of a kind that is not there"
+        yield "a call in cuts has an unknown kind"
     if data.get("pipeline") and data["pipeline"] not in axes:
         yield f"pipeline is {data['pipeline']!r}, which is no axis of mesh"
 
 
 def check_plan_version(data: object, path: Path) -> None:
-    """Raises BadPlanFile."""
+    """Raise BadPlanFile for another schema or version."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise BadPlanFile(path=path, problem=f'it has no "schema": "{SCHEMA}"')
     if data.get("version") != VERSION or type(data["version"]) is not int:

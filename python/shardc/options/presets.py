@@ -1,4 +1,4 @@
-"""The names of presets, the axes that each looks for, and the text of a product of them."""
+"""Names of presets, the axes that each looks for, and products of presets as text."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from shardc.diagnostics.passes.plan import AxisOfTwoPresets, UnknownAxis, Unknow
 from shardc.diagnostics.passes.search import AutoInProduct
 
 AUTO = "auto"
-"""The plan that is searched (:mod:`shardc.passes.search`)."""
+"""The plan that a search finds (:mod:`shardc.passes.search`)."""
 _DATA = ("data", "dp", "fsdp", "batch", "replica")
 _TENSOR = ("tensor", "tp", "model")
 _CONTEXT = ("context", "cp", "seq")
@@ -26,24 +26,24 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "experts": ("experts", "expert", "ep"),
     "expert": ("expert", "experts", "ep"),
 }
-"""Preset -> the axes that it takes if none is named, the first that the mesh has."""
+"""Presets with the axes that each takes by default: the first of them that the mesh has."""
 
 PRODUCTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "hybrid": (("data", ("replica", "dp_replicate")), ("zero3", ("data", "dp", "fsdp", "dp_shard"))),
 }
-"""A word for several presets, each with the axes that it takes: HSDP keeps a whole copy in each replica."""
+"""Names for several presets, each with its axes. HSDP (``hybrid``) keeps a whole copy in each replica."""
 
 TENSOR_PRESETS = ("tensor", "sequence")
-"""Those that cut weights as a plan of styles says."""
+"""Presets that shard weights as a plan of styles says."""
 
 CONTEXT_PRESETS = ("context", "allgather", "ulysses", "ring")
-"""Those that cut the sequence: ``context`` chooses how attention gets what other devices have."""
+"""Presets that shard the sequence. ``context`` chooses how attention obtains keys and values."""
 
 _TERM = re.compile(r"\s*([a-z0-9]+)\s*(?::\s*(\w+)\s*)?")
 
 
 def product_of(plan: Mapping[str, object]) -> str | None:
-    """The product of a mapping from presets to plans of other libraries; None for any other mapping.
+    """Return the product that the keys of ``plan`` form if its values are plans; None for other mappings.
 
     ``{"zero3*tensor": {"w1": ColwiseParallel()}, "pipeline": pp_plan}`` is ``zero3*tensor*pipeline``.
     """
@@ -55,26 +55,27 @@ def product_of(plan: Mapping[str, object]) -> str | None:
 
 
 def is_searched(plan: object) -> bool:
-    """Whether a plan is ``auto``, or a product with it."""
+    """Return whether a plan is ``auto``, or a product with it."""
     return isinstance(plan, str) and AUTO in (word.strip() for word in plan.split("*"))
 
 
 def batch_axes(axes: Sequence[str]) -> list[str]:
-    """Of a searched plan the axes that cut the batch in forward and backward: all but the innermost two, of
-    which a search says for each call what they do. ``axes``: those of devices, without a pipeline's.
+    """Return the axes that shard the batch under a searched plan: all but the innermost two.
+
+    A search decides for each call what the innermost two do. ``axes``: device axes without a pipeline's.
     """
     return list(axes[:-SEARCHED_AXES])
 
 
 SEARCHED_AXES = 2
-"""Axes of a mesh for which a search decides call by call, at most."""
+"""The most mesh axes for which a search decides call by call."""
 
 
 def plan_terms(text: str, axes: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Preset and axis of each factor of ``data``, ``zero3*tensor`` or ``zero2:fsdp*sequence:tp``.
+    """Return preset and axis of each factor of ``data``, ``zero3*tensor`` or ``zero2:fsdp*sequence:tp``.
 
-    ``auto`` has none: it is searched, by itself or beside a pipeline. ``axes``: name -> size of the mesh's
-    axes of devices. Raises UnknownPreset, UnknownAxis, AxisOfTwoPresets, AutoInProduct.
+    ``auto`` gives no factor: it is searched, alone or beside a pipeline. ``axes``: sizes of the mesh's device
+    axes by name. Raises UnknownPreset, UnknownAxis, AxisOfTwoPresets, AutoInProduct.
     """
     users: dict[str, str] = {}
     words = text.split("*")

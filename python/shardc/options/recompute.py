@@ -1,4 +1,4 @@
-"""What a backward computes again of the forward, as a user says it."""
+"""The option ``recompute``: forward ops that backward runs again instead of keeping their results."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from typing import Literal, get_args
 from shardc.diagnostics.passes.pipeline import WrongRecompute
 
 Policy = Literal["none", "full", "selective"]
-"""``none``: what backward reads is kept. ``full``: of each repeated layer, or of each micro-batch of a
-pipeline's stage, the inputs alone. ``selective``: of what backward needs, results of matmuls, convolutions,
-attention and communication are kept; pointwise ops, norms, softmaxes and embeddings run again.
+"""Policies of recomputation.
+
+``none``: keep everything that backward reads. ``full``: keep only the inputs of each repeated layer, or of
+each micro-batch of a pipeline's stage. ``selective``: keep results of matmuls, convolutions, attention and
+communication; run pointwise ops, norms, softmaxes and embeddings again.
 """
 Recompute = Policy | tuple[str, ...]
-"""A policy, one for each stage of a pipeline, or patterns of module names that are recomputed in full."""
+"""One policy, one for each pipeline stage, or patterns of module names that are recomputed in full."""
 POLICIES: tuple[str, ...] = get_args(Policy)
 
 
 def read_recompute(text: str) -> str | list[str]:
-    """``full``, or ``full,none`` and ``layers.*`` as lists."""
+    """Parse ``full`` as a policy, ``full,none`` or ``layers.*`` as lists."""
     return text if text in POLICIES else [part.strip() for part in text.split(",")]
 
 
 def is_of_stages(recompute: Recompute) -> bool:
-    """Whether policies are listed, one for each stage."""
+    """Return whether it is a list of policies, one for each stage."""
     return not isinstance(recompute, str) and all(item in POLICIES for item in recompute)
 
 
 def policies_of(given: str | Sequence[str], stages: int) -> tuple[str, ...]:
-    """One policy for each stage. Raises WrongRecompute."""
+    """Return one policy for each stage. Raises WrongRecompute."""
     named = (given,) * stages if isinstance(given, str) else tuple(given)
     if len(named) != stages:
         problem = f"recomputation is given for {len(named)} stages, of {stages}"

@@ -1,4 +1,4 @@
-"""What a step returns besides its loss."""
+"""Options of what a step returns besides its loss."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from shardc.options.field import Group, Hint, option
 
 MISFIT = False
-"""Stands for a value that is of no type of the option."""
+"""Marks a given value of the wrong type."""
 
 
 def named_outputs(value: object) -> object:
-    """``{name: what}`` of what was given: a mapping, or a sequence of names that stand for themselves."""
+    """Normalize outputs to ``{name: what}``; a sequence of names stands for equal names and values."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         value = {name: name for name in value}
     if not isinstance(value, Mapping):
@@ -22,19 +22,20 @@ def named_outputs(value: object) -> object:
 
 
 def split_names(text: str) -> list[str]:
-    """The names in ``logits,grad_norm``."""
+    """Parse the names in ``logits,grad_norm``."""
     return [name.strip() for name in text.split(",")]
 
 
 @dataclass(frozen=True)
 class Results(Group):
-    """What a step returns besides its loss."""
+    """Options of what a step returns besides its loss."""
 
     outputs: Mapping[str, object] | None = option(
         None,
-        "What a step returns besides its loss, by name: a part of the model's output (logits, 0, "
-        "hidden_states.1; output is all of it), grad_norm (the gradients' global 2-norm before clipping), or "
-        "in Python a function called as fn(output, batch) that returns a tensor.",
+        "Values that a step returns besides its loss, by name: a part of the model's output "
+        "(logits, 0, hidden_states.1; output is all of it), grad_norm (the gradients' global "
+        "2-norm before clipping), or in Python a function called as fn(output, batch) that "
+        "returns a tensor.",
         Hint(
             "a list of names, or a mapping of names to parts of the output or functions",
             'as in outputs=["logits"] or outputs={"accuracy": lambda output, batch: ...}',

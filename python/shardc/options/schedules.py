@@ -1,4 +1,4 @@
-"""Pipeline schedules by name: what each is, and what it can be made of."""
+"""Pipeline schedules by name, with the stages, ranks and micro-batches that each allows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,19 +7,24 @@ from difflib import get_close_matches
 from shardc.diagnostics.passes.pipeline import BadMicroBatches, BadStages, TooLargeToPlay, UnknownSchedule
 
 AUTO = "auto"
-"""The best that is found for given costs."""
+"""Schedule that is searched for given costs."""
 MOST_STAGES, MOST_PAIRS = 1024, 1 << 16
-"""Of stages or ranks, and of pairs of a stage and a micro-batch: half a minute of checks at the most."""
+"""Limits of stages or ranks, and of stages times micro-batches. Checks then take at most half a minute."""
 ALIASES = {"gpipe": "fill-drain", "dapple": "1f1b", "pipedream-flush": "1f1b"}
 
 
 @dataclass(frozen=True)
 class ScheduleRule:
-    """A schedule's name, what it is in a few words, and what it can be made of.
+    """Name, short description and requirements of a schedule.
 
-    ``takes`` says it of stages a rank: exactly ``per_rank`` of them, or any multiple of it from two on if
-    ``several``. ``least`` and ``multiple`` of micro-batches, from the number of ranks; ``even_ranks`` only
-    where it says so. ``changes_mathematics``: stages update their weights while micro-batches are in flight.
+    Attributes:
+        says: Short description.
+        per_rank: Stages on each rank.
+        several: Whether a rank has at least two stages, and any multiple of ``per_rank``.
+        least: Minimum number of micro-batches, as a function of the ranks.
+        multiple: Divisor of the number of micro-batches, as a function of the ranks.
+        even_ranks: Whether the number of ranks must be even.
+        changes_mathematics: Whether stages update their weights while micro-batches are in flight.
     """
 
     name: str
@@ -33,7 +38,7 @@ class ScheduleRule:
 
     @property
     def fewest(self) -> int:
-        """Stages that a rank must have."""
+        """Return the fewest stages that a rank must have."""
         return max(2, self.per_rank) if self.several else self.per_rank
 
     @property
@@ -43,13 +48,13 @@ class ScheduleRule:
         return f"{stages} a rank{', on an even number of ranks' if self.even_ranks else ''}"
 
     def accepts(self, stages: int, ranks: int) -> bool:
-        """Whether it can put ``stages`` stages on ``ranks`` ranks."""
+        """Return whether the schedule can place ``stages`` stages on ``ranks`` ranks."""
         per_rank, rest = divmod(stages, ranks)
         fits = per_rank > 1 and per_rank % self.per_rank == 0 if self.several else per_rank == self.per_rank
         return stages > 0 and rest == 0 and fits and not (self.even_ranks and ranks % 2)
 
     def check(self, stages: int, ranks: int, micro_batches: int) -> None:
-        """Raises TooLargeToPlay, BadStages, BadMicroBatches."""
+        """Raise TooLargeToPlay, BadStages or BadMicroBatches if the schedule does not allow these numbers."""
         check_size(stages, ranks, micro_batches)
         if ranks < 1 or not self.accepts(stages, ranks):
             nearest = _nearest(self, stages, ranks)
@@ -62,7 +67,7 @@ class ScheduleRule:
             )
 
     def needs(self, ranks: int) -> str:
-        """Of micro-batches, in words."""
+        """Describe the required number of micro-batches."""
         least, multiple = self.least(ranks), self.multiple(ranks)
         if multiple > 1:
             return f"a multiple of {multiple} micro-batches"
@@ -70,7 +75,7 @@ class ScheduleRule:
 
     @property
     def needs_of_any(self) -> str:
-        """The same for any number of ranks."""
+        """Describe the required number of micro-batches for any number of ranks."""
         if self.multiple(7) == 7:
             return "a multiple of the ranks' number of micro-batches"
         if self.least(7) > 1:
@@ -78,7 +83,7 @@ class ScheduleRule:
         return self.needs(7)
 
     def nearest(self, ranks: int, micro_batches: int) -> int:
-        """The valid number of micro-batches that is nearest to this one."""
+        """Return the valid number of micro-batches that is nearest to this one."""
         least, multiple = self.least(ranks), self.multiple(ranks)
         return max(least, multiple, multiple * ((2 * micro_batches + multiple - 1) // (2 * multiple)))
 
@@ -115,11 +120,11 @@ RULES = {
         ),
     )
 }
-"""Schedule -> what it can be made of; ``shardc.passes.pipeline.schedules.registry`` has what makes it."""
+"""Schedules by name. ``shardc.passes.pipeline.schedules.registry`` has the functions that make them."""
 
 
 def named_rule(name: str) -> ScheduleRule:
-    """Raises UnknownSchedule."""
+    """Return the schedule of this name or alias. Raises UnknownSchedule."""
     plain = name.lower().replace("_", "-")
     plain = ALIASES.get(plain, plain)
     if plain not in RULES:
@@ -130,7 +135,7 @@ def named_rule(name: str) -> ScheduleRule:
 
 
 def check_size(stages: int, ranks: int, micro_batches: int) -> None:
-    """Raises TooLargeToPlay."""
+    """Raise TooLargeToPlay if checks would take too long."""
     if max(abs(stages), abs(ranks)) > MOST_STAGES or abs(stages * micro_batches) > MOST_PAIRS:
         raise TooLargeToPlay(
             stages=stages, ranks=ranks, micro_batches=micro_batches, most=MOST_STAGES, pairs=MOST_PAIRS
@@ -138,9 +143,9 @@ def check_size(stages: int, ranks: int, micro_batches: int) -> None:
 
 
 def check_named(name: str, stages: int, micro_batches: int, ranks: int | None = None) -> int | None:
-    """Whether there is such a schedule of ``stages``; ``ranks``, or the most that it can use.
+    """Check that the named schedule allows these numbers; return ``ranks``, or the most that it can use.
 
-    Of ``auto`` and of CSV files only the size is known. Raises TooLargeToPlay, UnknownSchedule, BadStages,
+    For ``auto`` and CSV files only the size is checked. Raises TooLargeToPlay, UnknownSchedule, BadStages,
     BadMicroBatches.
     """
     check_size(stages, ranks or stages, micro_batches)
@@ -153,7 +158,7 @@ def check_named(name: str, stages: int, micro_batches: int, ranks: int | None = 
 
 
 def _nearest(rule: ScheduleRule, stages: int, ranks: int) -> str:
-    """What could be asked for instead: as many ranks, if they can be used, and nearly as many stages."""
+    """Suggest the nearest valid number of stages, for as many ranks if possible."""
     pairs = ((s, r) for r in range(1, max(ranks, 1) + 2) for s in range(1, 2 * (abs(stages) + r)))
     fitting = (pair for pair in pairs if rule.accepts(*pair))
     s, r = min(fitting, key=lambda pair: (abs(pair[1] - ranks), abs(pair[0] - stages), pair))

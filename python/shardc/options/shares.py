@@ -1,4 +1,4 @@
-"""Unequal shares of a mesh axis: how many parts of a batch the devices along it take."""
+"""Unequal shares of a mesh axis: how many equal parts of the batch each device along it takes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shardc.diagnostics.passes.shares import BadShares
 from shardc.diagnostics.text import did_you_mean
 
 FROM_CLUSTER = "cluster"
-"""In the place of weights: as fast as the devices of the cluster are."""
+"""Value that replaces weights: shares follow the speeds of the cluster's devices."""
 Shares = Mapping[str, tuple[int, ...]]
-"""Axis -> a weight for each place along it; none where the cluster says them."""
+"""Weights by axis, one for each place along it; empty if the cluster gives them."""
 
 
 def read_shares(text: str) -> dict[str, object]:
-    """``data=3:1`` as ``{"data": "3:1"}``. Raises BadShares."""
+    """Parse ``data=3:1`` as ``{"data": "3:1"}``. Raises BadShares."""
     found: dict[str, object] = {}
     for part in text.split(","):
         name, equals, weights = (each.strip() for each in part.partition("="))
@@ -30,7 +30,10 @@ def read_shares(text: str) -> dict[str, object]:
 
 
 def shares_of(given: object) -> object:
-    """Weights by axis, whether given as a list of numbers, as ``3:1`` or as ``cluster``. Raises BadShares."""
+    """Normalize weights by axis, given as a list of numbers, as ``3:1`` or as ``cluster``.
+
+    Raises BadShares.
+    """
     if not isinstance(given, Mapping):
         return given
     return {name: _weights(str(name), weights) for name, weights in given.items()}
@@ -49,14 +52,14 @@ def _weights(axis: str, given: object) -> tuple[int, ...]:
 
 
 def _number(part: object) -> int | None:
-    """A whole number from 1, which a text may hold; None if it is none."""
+    """Convert a positive whole number, or its text; None for anything else."""
     if isinstance(part, str):
         part = int(part) if part.isascii() and part.isdecimal() else None
     return part if isinstance(part, int) and not isinstance(part, bool) and part > 0 else None
 
 
 def settled(shares: Shares, mesh: Mapping[str, int], cluster: Cluster | None) -> dict[str, tuple[int, ...]]:
-    """Shares in lowest terms, of axes whose shares differ. Raises BadShares."""
+    """Return shares in lowest terms, without axes whose shares are equal. Raises BadShares."""
     found = {axis: _settled(axis, weights, mesh, cluster) for axis, weights in shares.items()}
     return {axis: weights for axis, weights in found.items() if len(set(weights)) > 1}
 
@@ -82,12 +85,12 @@ def _settled(
 
 
 def _fitted(weights: tuple[int, ...], count: int) -> list[int]:
-    """The first ``count`` weights; ones where there are fewer."""
+    """Return the first ``count`` weights, padded with ones."""
     return [*weights[:count], *[1] * (count - len(weights))]
 
 
 def shares_by_speed(speeds: Sequence[float]) -> tuple[int, ...]:
-    """The smallest whole weights whose ratios to the slowest are the speeds' to the nearest half."""
+    """Return the smallest whole weights whose ratios to the slowest match the speeds, rounded to halves."""
     least = min(speeds)
     halves = [Fraction(round(2 * speed / least), 2) for speed in speeds]
     whole = lcm(*(half.denominator for half in halves))

@@ -1,4 +1,4 @@
-"""The options of a training step, and what can be checked of them without the model."""
+"""Options of a training step, and checks that need no model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardc.options.shapes import Shapes
 
 @dataclass(frozen=True)
 class StepOptions:
-    """The options of ``compile_step``. ``pipeline`` is None where none of its fields were given."""
+    """Options of ``compile_step``. ``pipeline`` is None if none of its fields were given."""
 
     parallelism: Parallelism
     pipeline: Pipeline | None = None
@@ -30,10 +30,10 @@ class StepOptions:
 
     @staticmethod
     def of(given: Mapping[str, object], front_end: FrontEnd = "compile_step") -> StepOptions:
-        """The options ``given``, and what of them can be checked without the model.
+        """Read the options ``given`` and run the checks that need no model.
 
-        Raises BadArgument, UnknownOption, OldSpelling, OptionElsewhere, BadMeshSpec, and what a plan, a
-        schedule, a target or an edge of fusion that cannot be one raises.
+        Raises BadArgument, UnknownOption, OldSpelling, OptionElsewhere, BadMeshSpec, and the errors of
+        invalid plans, schedules, targets or fusion edges.
         """
         read = Given(given, front_end)
         pipeline = read.group("pipeline", Pipeline) if read.has("pipeline") else None
@@ -49,7 +49,7 @@ class StepOptions:
         return options
 
     def check(self) -> None:
-        """What options of several groups say of one another."""
+        """Check options of several groups against each other."""
         axis, parallelism = self.parallelism.pipeline_axis(), self.parallelism
         if parallelism.per_micro_batch and self.results.outputs:
             raise OutputsOfMicroBatches()

@@ -1,4 +1,4 @@
-"""The names of targets: what kernels can be for."""
+"""Names of the targets that kernels can be compiled for."""
 
 from shardc.diagnostics.kernels import UnknownTarget
 
@@ -9,10 +9,10 @@ TARGETS: dict[str, str] = {
     "gfx942": "MI300X",
     "cpu": "this machine's processor",
 }
-"""Target -> the best-known devices of it. ``backends.registry.register_target`` adds others."""
+"""Targets with their best-known devices. ``backends.registry.register_target`` adds others."""
 
 
 def check_target(name: str) -> None:
-    """Raises UnknownTarget."""
+    """Raise UnknownTarget for a name that is not registered."""
     if name not in TARGETS:
         raise UnknownTarget(target=name, known=", ".join(TARGETS))

@@ -80,7 +80,7 @@ def test_constants_of_the_cpu(mode: FakeTensorMode) -> None:
 @pytest.mark.parametrize("devices, dims", [(("cpu",), 1), (("cuda:1",), 0)])
 def test_other_devices_are_refused(mode: FakeTensorMode, devices: tuple[str, ...], dims: int) -> None:
     graph, _ = traced(mode, lambda x, s: [x + 1, s + 1], *devices, dims=dims)
-    with pytest.raises(GraphNotCompiled, match="beside which only 0-d tensors may be on the CPU"):
+    with pytest.raises(GraphNotCompiled, match="and only 0-d tensors may be on the CPU"):
         check_graph(graph)
 
 

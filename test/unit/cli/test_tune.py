@@ -115,8 +115,8 @@ def test_a_file_pins_and_forbids(script, capsys, tmp_path):
             "UnknownTarget: there is no target 'sm_42'; known ones are sm_80, sm_90, sm_100, gfx942, cpu",
         ),
         (["--strategy", "annealing"], "UnknownStrategy: there is no search strategy 'annealing'"),
-        (["--pin", "piece"], "BadPin: 'piece' pins nothing"),
-        (["--pin", "piece=0"], "BadPin: 'piece=0' pins nothing"),
+        (["--pin", "piece"], "BadPin: the pin 'piece' cannot be read"),
+        (["--pin", "piece=0"], "BadPin: the pin 'piece=0' cannot be read"),
         (["--pin", "peice=64"], "UnknownConstraint: no kernel has the parameter 'peice'"),
     ],
 )

@@ -103,7 +103,7 @@ def test_edges_that_are_none(edges: Any, message: str) -> None:
 
 def test_edges_that_fit_nothing_are_told_of() -> None:
     """One of the backward graph alone is none of those."""
-    with pytest.warns(ShardcFallbackWarning, match=r"'exp\+gelu' fits no two ops"):
+    with pytest.warns(ShardcFallbackWarning, match=r"'exp\+gelu' matches no two ops"):
         torch.compile(f, backend="shardc", options={"forbid_fusion": ["exp+gelu"]})(X)
     torch._dynamo.reset()
     with warnings.catch_warnings():

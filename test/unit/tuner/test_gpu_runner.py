@@ -124,7 +124,7 @@ def test_a_candidate_that_fails_costs_itself(
 @pytest.mark.slow
 def test_where_its_gpu_is_not_a_kernel_is_not_run(built: Built, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gpu_runner, "cuda", SimpleNamespace(is_available=lambda: False))
-    with pytest.raises(GpuNotHere, match="kernels for sm_90 cannot be run here: there is no GPU"):
+    with pytest.raises(GpuNotHere, match="kernels for sm_90 cannot run here: there is no GPU"):
         GpuRunner().measure(task(), built, built.path, RULE)
     with Measurer(processes=1) as measurer:
         assert not measurer.runs(task())

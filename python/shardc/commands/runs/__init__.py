@@ -1,1 +1,1 @@
-"""More of ``shardc run``: timelines, and scripts that go on with fewer processes."""
+"""Parts of ``shardc run``: timelines, and scripts that continue with fewer processes."""

@@ -1,7 +1,7 @@
-"""``shardc run train.py --elastic N``: a script on processes of this machine, which goes on when some die.
+"""``shardc run train.py --elastic N``: runs a script and restarts it when ranks are killed.
 
 torchrun restarts as many ranks as it started (``--max-restarts``). A rank that was killed on its only machine
-may have been one too many, so the script is started again with fewer.
+may have been one too many for it, so shardc restarts the script with fewer.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from shardc.environment import ELASTIC, changed
 def run_script(script: Path, nproc: int, arguments: Sequence[str] = (), elastic: int = 0) -> int:
     """Run ``script`` on ``nproc`` processes. Returns 0.
 
-    Each time that ranks are killed, it is started again with so many fewer, ``elastic`` in all at most. It is
-    the script that loads its last checkpoint, and that is compiled for the processes that there are.
+    When ranks are killed, the script starts again with that many fewer, up to ``elastic`` fewer in total. The
+    script itself loads its last checkpoint and compiles for the processes that it finds.
 
-    Raises TooFewRanks; RankFailed or RankRefused where a rank ended with an error of its own.
+    Raises TooFewRanks; RankFailed or RankRefused if a rank ended with an error of its own.
     """
     left = nproc
     while True:
@@ -39,7 +39,10 @@ def run_script(script: Path, nproc: int, arguments: Sequence[str] = (), elastic:
 
 
 def _launch(script: Path, nproc: int, arguments: Sequence[str]) -> list[str]:
-    """The ranks that were killed, in words; none where all ended well. Raises RankFailed, RankRefused."""
+    """Run the script once and describe the ranks that were killed; empty if all ended well.
+
+    Raises RankFailed, RankRefused.
+    """
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     whole = ["--standalone", "--nproc-per-node", str(nproc), str(script.absolute()), *arguments]
@@ -48,7 +51,7 @@ def _launch(script: Path, nproc: int, arguments: Sequence[str]) -> list[str]:
         try:
             torchrun(["--log-dir", logs, *whole])
         except ChildFailedError as error:
-            # torchrun ends the others by SIGTERM, and counts them
+            # torchrun ends the other ranks by SIGTERM and counts them as failures
             killed = [f for f in error.failures.values() if f.exitcode < 0 and f.exitcode != -SIGTERM]
             first = error.get_first_failure()[1]
             if first.exitcode == -SIGTERM:

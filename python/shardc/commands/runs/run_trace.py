@@ -1,4 +1,4 @@
-"""``shardc run --trace``: a step as it was recorded, and as it was predicted, in one file."""
+"""``shardc run --trace``: writes a step as measured and as predicted to one file."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from shardc.text_files import read_text
 
 
 def predicted_run(folder: Path, cluster: str | None, nproc: int) -> list[Process]:
-    """The predicted step of an artefact, a process for each distinct rank.
+    """Return the predicted step of an artefact, as one trace process for each distinct rank.
 
-    ``cluster``: whose prediction it is; None for this machine's CPUs, of which a run on GPUs has none.
-    Raises MeshDoesNotFit, and what finding a cluster does.
+    ``cluster``: the cluster to predict for; None for this machine's CPUs, which gives no prediction for GPUs.
+    Raises MeshDoesNotFit, and the errors of finding a cluster.
     """
     found = _cluster(cluster, nproc)
     return [] if found is None else trace_of_module(read_module(_program(folder)), found)
 
 
 def write_run_trace(predicted: list[Process], recorded: Path, trace: Path) -> None:
-    """Write what ranks ``recorded``, each beside its prediction. Raises UnwritableOutput."""
+    """Write the ranks' recorded timelines, each beside its prediction. Raises UnwritableOutput."""
     measured = measured_processes(read_text(recorded))
     write_trace_file(trace, sorted([*predicted, *measured], key=lambda process: process.rank))
 
@@ -39,6 +39,6 @@ def _cluster(name: str | None, nproc: int) -> Cluster | None:
 
 
 def _program(folder: Path) -> Path:
-    """The program of level 3: of a pipeline, cut into stages."""
+    """Return the file of the level-3 program; for a pipeline, the one cut into stages."""
     cut = folder / "levels" / "3-pipeline.mlir"
     return cut if cut.is_file() else folder / "levels" / "3-rank.mlir"

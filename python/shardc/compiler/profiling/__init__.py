@@ -1,1 +1,1 @@
-"""What a program's calls take on this machine: measured, kept, and added up to the time of a step."""
+"""Measured times of a program's calls on this machine, kept and summed to the time of a step."""

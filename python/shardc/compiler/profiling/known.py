@@ -1,4 +1,4 @@
-"""What is known of this machine's calls, and what a step takes by it."""
+"""Stored measurements of this machine's calls, and the step time that they predict."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardc.tuner.database.profiles import read_profile
 
 
 def known_profile(processes: int) -> Profile:
-    """What was measured under these conditions; empty where nothing was."""
+    """Return the measurements made under these conditions; empty if there are none."""
     where = conditions(processes)
     if not database_path().is_file():
         return Profile(where, {})
@@ -24,7 +24,7 @@ def known_profile(processes: int) -> Profile:
 
 
 def predicted(ranks: Sequence[Played], processes: int) -> StepTime | None:
-    """The time of a step on this machine, None unless each of its calls was measured."""
+    """Predict a step's time on this machine; None unless all of its calls were measured."""
     profile = known_profile(processes)
     if any(profile.missing(rank.calls) for rank in ranks):
         return None
@@ -32,7 +32,7 @@ def predicted(ranks: Sequence[Played], processes: int) -> StepTime | None:
 
 
 def predicted_time(module: ir.Module, processes: int) -> StepTime | None:
-    """The same of a module of level 3 or 4."""
+    """Predict the time of a module of level 3 or 4."""
     try:
         return predicted(played_module(module), processes)
     except PeakUnknown:

@@ -1,4 +1,4 @@
-"""The calls of a rank's program, in order, and its memory: it is played on tensors without data."""
+"""The calls of a rank's program, in order, and its peak memory, found by running it without data."""
 
 from __future__ import annotations
 
@@ -29,24 +29,25 @@ _KERNEL = re.compile(r"^kernel (\w+)\(")
 
 @dataclass(frozen=True)
 class Played:
-    """A rank's program, played: its calls, and the most memory that its tensors take."""
+    """Calls of a rank's program, and the peak memory of its tensors."""
 
     calls: Sequence[ProgramCall]
     peak: Peak
 
 
 def played_module(module: ir.Module) -> list[Played]:
-    """Each different program of a module of level 3 or 4. Raises PeakUnknown."""
+    """Run each distinct program of a module of level 3 or 4 without data. Raises PeakUnknown."""
     return played_programs(emit_program(module), describe_program(module), kernel_names(module))
 
 
 def played_programs(
     text: str, described: Json, names: Mapping[str, str], library: Kernels | None = None
 ) -> list[Played]:
-    """The same of a program's text. ``described``: its mesh, arguments and pipeline, as in a manifest.
+    """Run each distinct program of a text without data.
 
-    ``names``: what kernels are called by in a profile. Without the ``library`` of its kernels what they work
-    in is not counted. Raises PeakUnknown for a call that does not run without data.
+    ``described``: the mesh, arguments and pipeline, as in a manifest. ``names``: the kernels' names in a
+    profile. Without the ``library`` of its kernels their workspaces are not counted. Raises PeakUnknown for a
+    call that does not run without data.
     """
     mesh, parts = distinct_parts(described)
     entry = "step_{}" if described["pipeline"] else "step"
@@ -55,12 +56,12 @@ def played_programs(
 
 
 def kernel_names(module: ir.Module) -> dict[str, str]:
-    """What a profile calls each kernel of a program by: what it computes and how, not its name there."""
+    """Return each kernel's name in a profile: a hash of what it computes, independent of the program."""
     return {kernel_name(kernel): _digest(kernel) for kernel in kernels(module)}
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
-    """A call by what a profile calls it."""
+    """Return a call's text with the kernel's name in a profile."""
     found = _KERNEL.match(text)
     name = None if found is None else names.get(found[1])
     return text if found is None or name is None else f"kernel {name}({text[found.end() :]}"

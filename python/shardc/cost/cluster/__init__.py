@@ -1,1 +1,1 @@
-"""Clusters as data: devices, links by level, hosts; what a mesh axis is on them."""
+"""Clusters as data: devices, levels of links and hosts, and the placement of meshes on them."""

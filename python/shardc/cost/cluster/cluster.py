@@ -1,4 +1,4 @@
-"""A cluster: kinds of devices, levels of links, hosts, what collectives are made of, and its price."""
+"""Description of a cluster: kinds of devices, levels of links, hosts, collective library and price."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 @dataclass(frozen=True)
 class Library(Facts):
-    """What performs collectives: NCCL, RCCL, Gloo."""
+    """Library of collectives, such as NCCL, RCCL or Gloo."""
 
     name: str
     launch_s: NotNegative
     """Time that any collective takes besides its steps."""
     algorithms: tuple[Algorithm, ...] = ALGORITHMS
-    """Those that it can use."""
+    """Algorithms that it can use."""
 
 
 @dataclass(frozen=True)
 class Cluster(Facts):
-    """Devices, numbered as ranks are, and the links that join them, the innermost level first.
+    """Devices, numbered like ranks, and the links that join them, the innermost level first.
 
     Neighbouring ranks are in one innermost group: of 64 nodes of 8, ranks 0 to 7 are a node. Raises
     LinksDoNotConnect, TwoOfOneName, BadClusterValue.
@@ -42,7 +42,7 @@ class Cluster(Facts):
     library: Library
     host: Host | None = None
     dollars_per_device_hour: Positive | None = None
-    """Price of a device and hour."""
+    """Price of a device per hour."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,11 +69,11 @@ class Cluster(Facts):
 
     @cached_property
     def size(self) -> int:
-        """The number of devices."""
+        """Return the number of devices."""
         return prod(level.ways for level in self.levels)
 
     def device(self, rank: int) -> Device:
-        """The device of a rank. Raises IndexError."""
+        """Return the device of a rank. Raises IndexError."""
         if not 0 <= rank < self.size:
             raise IndexError(rank)
         for device in self.devices:
@@ -83,7 +83,7 @@ class Cluster(Facts):
         raise AssertionError
 
     def used(self, ranks: int) -> tuple[Device, ...]:
-        """The kinds that the first ``ranks`` devices are of."""
+        """Return the kinds of the first ``ranks`` devices."""
         return tuple(dict.fromkeys(self.device(rank) for rank in self._first_of_kinds() if rank < ranks))
 
     def _first_of_kinds(self) -> Iterable[int]:
@@ -93,7 +93,7 @@ class Cluster(Facts):
             first += device.count or 0
 
     def resized(self, sizes: Iterable[int], name: str = "") -> Cluster:
-        """The same with other ways of its levels, the innermost first; those without a size have one way.
+        """Return the cluster with other sizes of its levels, the innermost first; missing sizes are 1.
 
         Raises BadClusterSize.
         """
@@ -109,9 +109,9 @@ class Cluster(Facts):
         return replace(self, name=name, levels=levels)
 
     def shrunk(self, devices: int) -> Cluster:
-        """The first ``devices`` devices: whole groups of each level but the outermost that is left.
+        """Return a cluster of the first ``devices`` devices.
 
-        Raises BadClusterSize.
+        They must be whole groups of every level except the outermost that remains. Raises BadClusterSize.
         """
         if devices > self.size:
             self._refuse(devices, f"it has {self.size}")
@@ -131,7 +131,7 @@ class Cluster(Facts):
         return replace(self, name=self._name_of(sizes), levels=levels, devices=one_kind)
 
     def _name_of(self, sizes: list[int]) -> str:
-        """``h100-8x3`` of ``h100-8x4``, whose sizes end its name."""
+        """Replace the sizes at the end of a name: ``h100-8x3`` for three nodes of ``h100-8x4``."""
         ways = [str(level.ways) for level in self.levels]
         ends = ["x".join(ways[:count]) for count in range(len(ways), 0, -1)]
         found = next((end for end in ends if self.name.endswith(f"-{end}")), "")
@@ -139,7 +139,7 @@ class Cluster(Facts):
         return f"{stem}-{'x'.join(map(str, sizes[: found.count('x') + 1] if found else sizes))}"
 
     def _refuse(self, devices: int, problem: str) -> NoReturn:
-        """Raises BadClusterSize for so many of its devices."""
+        """Raise BadClusterSize for a number of its devices."""
         name, level = f"{devices} of {self.name}", self.levels[0]
         example = f"one {level.name} of it"
         raise BadClusterSize(name=name, problem=problem, example=example, count=level.ways)

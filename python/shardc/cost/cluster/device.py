@@ -9,14 +9,14 @@ from shardc.cost.machine import GPUS, Gpu, find_gpu
 from shardc.diagnostics.cluster import MissingClusterKey
 
 WIDER = {"f8": "f16", "i8": "f8", "f16": "bf16", "bf16": "tf32", "tf32": "f32", "f64": "f32"}
-"""Precision -> the one whose units do it where a device has none of its own."""
+"""For each precision, the wider one whose units compute it on a device without units of its own."""
 
 
 @dataclass(frozen=True)
 class Peaks(Facts):
-    """Dense FLOP/s of matrix products by the precision of their operands; of ``f32`` by the plain units.
+    """Dense peak FLOP/s of matmuls by precision of the operands; ``f32`` is the rate of the plain units.
 
-    One that is left out is done at the rate of the next wider one (:data:`WIDER`).
+    A precision that is left out runs at the rate of the next wider one (:data:`WIDER`).
     """
 
     f64: Positive | None = None
@@ -30,9 +30,9 @@ class Peaks(Facts):
 
 @dataclass(frozen=True)
 class Device(Facts):
-    """One kind of devices. What is left out is that of ``arch``, a row of ``cost/machine.py``.
+    """One kind of device. Fields that are left out follow from ``arch``, a row of ``cost/machine.py``.
 
-    Raises MissingClusterKey where there is neither.
+    Raises MissingClusterKey if neither gives a value.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Device(Facts):
     arch: str = ""
     """The target of kernels for it: sm_80, sm_90, sm_100, gfx942; empty for CPUs."""
     count: Count | None = None
-    """How many devices are of this kind: all where there is one kind. Ranks number kinds in their order."""
+    """Number of devices of this kind. Default, for a single kind: all. Ranks number kinds in their order."""
     flop_s: Peaks = field(default_factory=Peaks)
     memory_bytes_s: Positive = 0.0
     """Rate of its memory, reading or writing."""
@@ -71,16 +71,19 @@ class Device(Facts):
 
     @property
     def gpu(self) -> Gpu | None:
-        """The GPU that kernels are compiled for; None of a CPU."""
+        """Return the GPU that kernels are compiled for; None for a CPU."""
         return find_gpu(self.arch) if self.arch else None
 
     @property
     def has_caching_allocator(self) -> bool:
-        """Whether PyTorch's caching allocator serves it: of GPUs, which have units for 2-byte products."""
+        """Return whether PyTorch's caching allocator serves it.
+
+        GPUs are those with a rate of 2-byte products.
+        """
         return self.gpu is not None or self.flop_s.f16 is not None or self.flop_s.bf16 is not None
 
     def peak_flop_s(self, dtype: str) -> float:
-        """Of matrix products of ``f32``, ``bf16``, ..., dense. Raises KeyError for another type."""
+        """Return the dense FLOP/s of matmuls of ``f32``, ``bf16``, ... Raises KeyError for another type."""
         found: float | None = getattr(self.flop_s, dtype, None)
         if found is not None:
             return found
@@ -91,11 +94,11 @@ class Device(Facts):
 
 @dataclass(frozen=True)
 class Host(Facts):
-    """Memory beside the devices, for what is offloaded."""
+    """Host memory, for offloaded tensors."""
 
     memory_bytes: Positive
-    """Memory of the host for each device of it."""
+    """Host memory for each of its devices."""
     bytes_s: Positive
-    """Rate of a device's link to it, one way, when all devices use theirs."""
+    """Rate of a device's link to the host, one way, while all devices use theirs."""
     latency_s: NotNegative = 0.0
     """Time until a copy starts."""

@@ -1,8 +1,8 @@
-"""What a field of a cluster's description may hold: its kind and range, said once in its annotation.
+"""Types and ranges of the fields of a cluster's description, given once in their annotations.
 
     bandwidth_bytes_s: Annotated[float, Bound(above=0)]
 
-The checks of values made in Python, the reader of YAML and the JSON schema follow from it.
+Checks of Python values, the YAML reader and the JSON schema all use them.
 """
 
 from __future__ import annotations
@@ -43,19 +43,21 @@ class Bound:
 
 
 Positive = Annotated[float, Bound(above=0)]
-"""A rate, an amount."""
+"""Type of rates and amounts."""
 NotNegative = Annotated[float, Bound(at_least=0)]
-"""A time."""
+"""Type of times."""
 Count = Annotated[int, Bound(at_least=1)]
 CountOrNone = Annotated[int, Bound(at_least=0)]
 Part = Annotated[float, Bound(above=0, at_most=1)]
-"""A share of a rate that is reached."""
+"""Share of a rate that is reached."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a field holds. ``type``: int, float, str, bool or a dataclass of facts; ``choices`` of a text;
-    ``is_list``: a tuple of them, ``is_table`` a tuple of tuples.
+    """Type and range of a field.
+
+    ``type``: int, float, str, bool or a dataclass of facts. ``choices``: allowed texts. ``is_list``: a tuple
+    of such values. ``is_table``: a tuple of tuples.
     """
 
     type: type
@@ -69,13 +71,13 @@ class Kind:
 
     @property
     def expected(self) -> str:
-        """What it may be, in words."""
+        """Describe the allowed values."""
         names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
         one = " or ".join(self.choices) or names.get(self.type, "keys with values") + str(self.bound or "")
         return f"a list, each {one}" if self.is_list or self.is_table else one
 
     def fits(self, value: object) -> bool:
-        """Whether one value (of a list each) is of the kind and within the range."""
+        """Return whether a value, or each item of a list, has the type and range."""
         if self.type in (int, float):
             is_number = isinstance(value, int if self.type is int else int | float)
             return is_number and not isinstance(value, bool) and (self.bound or Bound()).holds(value)  # pyright: ignore[reportArgumentType]
@@ -95,19 +97,19 @@ class Facts:
 
 @cache
 def kinds(of: type[Facts]) -> dict[str, Kind]:
-    """The fields of a part by name, in their order."""
+    """Return the fields of a part by name, in their order."""
     hints = get_type_hints(of, include_extras=True)
     return {f.name: _with_default(_kind(hints[f.name]), f) for f in dataclasses.fields(of)}
 
 
 def title(part: Facts) -> str:
-    """A part in a message: ``level 'nvlink'``."""
+    """Describe a part in a message: ``level 'nvlink'``."""
     name = getattr(part, "name", "")
     return f"{type(part).__name__.lower()} {name!r}" if name else type(part).__name__.lower()
 
 
 def check(name: str, value: object, kind: Kind, part: Facts) -> None:
-    """Raises BadClusterValue."""
+    """Raise BadClusterValue for a value of the wrong type or range."""
     values = [value]
     if kind.is_list or kind.is_table:
         values = list(value) if isinstance(value, tuple) else [None]
@@ -128,7 +130,7 @@ def _with_default(kind: Kind, field: dataclasses.Field[Any]) -> Kind:
 
 
 def _kind(hint: Any) -> Kind:
-    """The kind that an annotation says."""
+    """Return the type and range that an annotation gives."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         bound = next((said for said in inner[1:] if isinstance(said, Bound)), None)
@@ -146,7 +148,7 @@ def _kind(hint: Any) -> Kind:
 
 @cache
 def texts(of: type[Facts]) -> dict[str, str]:
-    """What the source says below each field, on one line."""
+    """Return the docstring below each field in the source, on one line."""
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
     assert isinstance(node, ast.ClassDef)
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Links of one level of a cluster: what joins the devices of a node, nodes, or racks."""
+"""One level of a cluster's links, which join the devices of a node, nodes, or racks."""
 
 from __future__ import annotations
 
@@ -10,49 +10,51 @@ from shardc.cost.cluster.facts import Count, CountOrNone, Facts, NotNegative, Pa
 from shardc.diagnostics.cluster import LinksDoNotConnect
 
 Topology = Literal["switch", "mesh", "ring", "torus", "tree", "bus"]
-"""``switch``: each device has a link to a switch that joins all at full rate. ``tree``: switches of switches.
-``mesh``: links from device to device, as ``wiring`` says. ``ring``: each device has a link to either
-neighbour; ``torus``: a ring in each of ``dims``. ``bus``: all devices share one link.
+"""How links join parts.
+
+``switch``: each device has a link to a switch that joins all at full rate. ``tree``: switches of switches.
+``mesh``: links from device to device, as ``wiring`` gives them. ``ring``: each device has a link to either
+neighbour. ``torus``: a ring in each of ``dims``. ``bus``: all devices share one link.
 """
 
 
 @dataclass(frozen=True)
 class Ramp(Facts):
-    """How collectives of few bytes fall short of the links' rate (decision 76)."""
+    """How far collectives of few bytes stay below the links' rate (decision 76)."""
 
     extra_steps: NotNegative = 0.0
-    """Steps that a ring stands still, beside those in which it sends."""
+    """Idle steps of a ring, besides those in which it sends."""
     fill: NotNegative = 0.0
-    """Part of the tensor's bytes that filling the ring's pipeline costs, for each hop."""
+    """Share of the tensor's bytes that filling the ring's pipeline costs, for each hop."""
     fill_bytes: NotNegative = 0.0
-    """The most bytes that filling costs."""
+    """Maximum number of bytes that filling costs."""
 
 
 @dataclass(frozen=True)
 class Level(Facts):
-    """Links that join ``ways`` parts: devices at the innermost level, above it what the level below joins."""
+    """Links that join ``ways`` parts: devices at the innermost level, groups of the level below at others."""
 
     name: str
     ways: Count
-    """Parts that are joined."""
+    """Number of joined parts."""
     bandwidth_bytes_s: Positive
     """Rate of a link, one way. Switch, tree: a device's link; ring, torus, mesh: each; bus: the only one."""
     latency_s: NotNegative
-    """Time of a step of a collective that sends hardly anything."""
+    """Time of a step of a collective with hardly any data."""
     topology: Topology = "switch"
     most: Count | None = None
-    """Parts that there can be."""
+    """Maximum number of parts."""
     efficiency: Part = 1.0
-    """Part of the links' rate that long collectives reach."""
+    """Share of the links' rate that long collectives reach."""
     sharers: Count = 1
     """Neighbouring devices that share one link, such as the network adapter of two GPUs."""
     oversubscription: Positive = 1.0
-    """How many times the rate of all links together is that of the switches above them."""
+    """Ratio of the rate of all links together to that of the switches above them."""
     ramp: Ramp = field(default_factory=Ramp)
     dims: tuple[Count, ...] = ()
-    """Of a torus: its sizes, the innermost first."""
+    """Sizes of a torus, the innermost first."""
     wiring: tuple[tuple[CountOrNone, ...], ...] = ()
-    """Of a mesh: for each device the number of its links to each device."""
+    """For a mesh, the number of links from each device to each device."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

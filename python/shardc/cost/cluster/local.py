@@ -1,4 +1,4 @@
-"""This machine as a cluster of processes, from figures that were measured on it."""
+"""This machine as a cluster of processes, described by measured rates."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ MOST_PROCESSES: Annotated[int, Assumed("more do not start on one machine")] = 40
 
 @dataclass(frozen=True)
 class Figures(Facts):
-    """What ``compiler/probe.py`` measures with all cores. Rates in FLOP/s and bytes/s, times in seconds."""
+    """Measurements of ``compiler/probe.py`` with all cores. Rates in FLOP/s and bytes/s, times in seconds."""
 
     memory_bytes: Positive
     """Memory of the machine."""
     f32_flop_s: Positive
-    """Of a matrix product of 1,024 rows, columns and terms."""
+    """Rate of a matmul of 1,024 rows, columns and terms."""
     bf16_flop_s: Positive
     memory_bytes_s: Positive
     """Bytes read and written by a copy."""
     launch_s: NotNegative
-    """Time of a call that computes hardly anything."""
+    """Time of a call with hardly any work."""
     message_s: NotNegative
     """Time of a message between two processes."""
     collective_s: NotNegative
@@ -37,7 +37,7 @@ class Figures(Facts):
 
 
 def local_cluster(figures: Figures, processes: int = 1) -> Cluster:
-    """So many processes that share the machine's cores, memory and its rate."""
+    """Return a cluster of processes that share the machine's cores, memory and memory bandwidth."""
     device = Device(
         "processor",
         figures.memory_bytes / processes,
@@ -52,7 +52,7 @@ def local_cluster(figures: Figures, processes: int = 1) -> Cluster:
 
 
 def processes_of(name: str) -> int:
-    """4 of ``local-4``, 1 of ``local``. Raises UnknownCluster."""
+    """Return 4 for ``local-4``, 1 for ``local``. Raises UnknownCluster."""
     _, _, count = name.partition("-")
     if name != "local" and not (count.isdecimal() and 0 < int(count) <= MOST_PROCESSES):
         raise UnknownCluster(name=name, nearest="; did you mean 'local-4'?", known="local-4: four processes")

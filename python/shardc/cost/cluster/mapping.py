@@ -1,7 +1,7 @@
-"""A mesh on a cluster: which links a group of devices along some mesh axes uses, and who else uses them.
+"""Placement of a mesh on a cluster: the links that groups along mesh axes use, and how they share them.
 
-Ranks number the devices, so the last axis of a mesh is the innermost: of ``{"data": 64, "tensor": 8}`` on 64
-nodes of 8 the axis ``tensor`` is a node, and ``data`` has a device of each node.
+Ranks number the devices, so the last axis of a mesh is the innermost. For ``{"data": 64, "tensor": 8}`` on 64
+nodes of 8, a ``tensor`` group is a node, and a ``data`` group has one device of each node.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from shardc.cost.cluster.names import node_of
 from shardc.diagnostics.cluster import MeshDoesNotFit
 
 Part = tuple[str, int, int]
-"""An axis or a part of one, as ``dialects.dist.axis.Axis``: its name, the ways more major, its own ways."""
+"""An axis or a part of one, as ``dialects.dist.axis.Axis``: name, size of the major part, own size."""
 Strided = tuple[int, int]
-"""Ways, and how many ranks are from one to the next."""
+"""Number of members, and distance in ranks from one to the next."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """What one level joins of a group: ``ways`` parts of it, with ``inside`` members in each.
+    """Members of a group that one level joins: ``ways`` parts of the group, with ``inside`` members in each.
 
-    ``stride`` positions are from one part to the next. ``groups``: that use the links of one part at a time,
-    as all devices do the same.
+    ``stride``: distance from one part to the next, in parts of the level. ``groups``: groups that use the
+    links of one part at the same time, since all devices do the same.
     """
 
     level: Level
@@ -39,7 +39,7 @@ class Span:
 
     @property
     def sharing(self) -> int:
-        """Groups that share one link."""
+        """Return the number of groups that share one link."""
         level = self.level
         if level.topology == "bus":
             return -(-level.ways * self.groups // self.ways)
@@ -49,7 +49,7 @@ class Span:
 
     @property
     def member_bytes_s(self) -> float:
-        """The rate, one way, of each member through this level while all devices send."""
+        """Return each member's one-way rate through this level while all devices send."""
         level = self.level
         rate = level.efficiency * level.bandwidth_bytes_s / level.oversubscription
         if level.topology == "bus":
@@ -62,16 +62,16 @@ class Span:
 
     @property
     def is_innermost(self) -> bool:
-        """Whether its links are those of single devices."""
+        """Return whether its links are those of single devices."""
         return self.inside * self.groups == 1
 
     @property
     def is_closed(self) -> bool:
-        """Whether it goes round a ring of more than two, so that both directions carry."""
+        """Return whether it closes a ring of more than two parts, so that both directions carry data."""
         return self.ways > 2 and self.ways * self.stride == self.level.ways
 
     def _fewest_links(self) -> int:
-        """Links to other members that the member with the fewest has; one where all lead elsewhere."""
+        """Return the fewest links that a member has to other members, at least one."""
         wiring, step = self.level.wiring, self.stride
         fewest = []
         for block in range(0, self.level.ways, self.ways * step):
@@ -83,7 +83,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Links:
-    """The links of a group of devices, innermost first, and what makes collectives over them."""
+    """Links of a group of devices, innermost first, and the library's overhead and algorithms."""
 
     spans: tuple[Span, ...]
     launch_s: float = 0.0
@@ -91,13 +91,13 @@ class Links:
 
     @cached_property
     def ways(self) -> int:
-        """Members of the group."""
+        """Return the number of members."""
         return prod(span.ways for span in self.spans)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A mesh, by the names and sizes of its axes, on the first devices of a cluster.
+    """Mesh, given by the names and sizes of its axes, on the first devices of a cluster.
 
     Raises MeshDoesNotFit.
     """
@@ -113,11 +113,11 @@ class Placement:
 
     @staticmethod
     def of(cluster: Cluster, mesh: Mapping[str, int]) -> Placement:
-        """The placement of ``{"data": 64, "tensor": 8}``."""
+        """Return the placement of a mesh such as ``{"data": 64, "tensor": 8}``."""
         return Placement(cluster, tuple(mesh.items()))
 
     def _example(self, size: int) -> str:
-        """A cluster of the kind with enough devices, where it has a name."""
+        """Suggest a cluster of the same kind with enough devices, if the node has a name."""
         node, first = node_of(self.cluster.name), self.cluster.levels[0]
         ways = first.most or first.ways
         return f", such as {node}-{ways}x{-(-size // ways)}" if node else ""
@@ -126,14 +126,17 @@ class Placement:
         return hash((self.cluster.name, self.axes))
 
     def links(self, axes: Iterable[str | Part]) -> Links:
-        """The links of a group of devices that differ on ``axes``: names, or parts. Raises KeyError."""
+        """Return the links of a group of devices that differ on ``axes``: names, or parts.
+
+        Raises KeyError.
+        """
         return _links(self, frozenset(map(self._whole, axes)))
 
     def _whole(self, axis: str | Part) -> Part:
         return axis if isinstance(axis, tuple) else (axis, 1, dict(self.axes)[axis])
 
     def strided(self, axis: Part) -> Strided:
-        """The ways of an axis, and how many ranks are from one to the next. Raises KeyError."""
+        """Return the size of an axis, and the distance in ranks between neighbours. Raises KeyError."""
         name, pre, ways = axis
         names = [other for other, _ in self.axes]
         if name not in names:
@@ -143,7 +146,7 @@ class Placement:
         return ways, size // (pre * ways) * below
 
     def slowest_along(self, axis: str) -> list[Device]:
-        """At each place along an axis the slowest device, by 16-bit products. Raises KeyError."""
+        """Return the slowest device at each place along an axis, by 16-bit products. Raises KeyError."""
         ways, stride = self.strided(self._whole(axis))
         found: list[Device | None] = [None] * ways
         for rank in range(prod(n for _, n in self.axes)):
@@ -154,7 +157,7 @@ class Placement:
         return [device for device in found if device is not None]
 
     def spans(self, strided: list[Strided]) -> Iterable[Span]:
-        """What each level, from the innermost, joins of a group of members so far apart."""
+        """Yield the span of a group at each level, from the innermost."""
         members, devices = prod(ways for ways, _ in strided), 1
         for level in _rings(self.cluster.levels):
             inner, outer = _blocks(strided, devices), _blocks(strided, devices * level.ways)
@@ -173,7 +176,7 @@ def _links(placement: Placement, axes: frozenset[Part]) -> Links:
 
 
 def _rings(levels: Iterable[Level]) -> Iterable[Level]:
-    """Levels, a torus as a ring in each dim."""
+    """Yield the levels, with a torus as one ring per dim."""
     for level in levels:
         if level.topology == "torus":
             for number, ways in enumerate(level.dims):
@@ -184,7 +187,7 @@ def _rings(levels: Iterable[Level]) -> Iterable[Level]:
 
 
 def _joined(strided: list[Strided]) -> list[Strided]:
-    """Axes that continue one another as one, sorted by stride."""
+    """Merge axes that continue one another; the axes are sorted by stride."""
     found: list[Strided] = []
     for ways, stride in strided:
         if found and found[-1][0] * found[-1][1] == stride:
@@ -195,7 +198,7 @@ def _joined(strided: list[Strided]) -> list[Strided]:
 
 
 def _blocks(strided: Iterable[Strided], size: int) -> int:
-    """Blocks of ``size`` neighbouring devices that a group touches: the most of any group."""
+    """Return the most blocks of ``size`` neighbouring devices that any group touches."""
     return prod(_touched(ways, stride, size) for ways, stride in strided)
 
 

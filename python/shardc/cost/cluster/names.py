@@ -1,4 +1,4 @@
-"""Clusters by name: nodes that are known, any number of them, or a file.
+"""Clusters by name: known nodes, any number of them, or a file.
 
 A name is a node (``h100``), part of one (``h100-4``), or nodes (``h100-8x64``: 64 nodes of 8 devices).
 """
@@ -16,35 +16,35 @@ from shardc.diagnostics.text import did_you_mean
 
 READY = Path(__file__).parent / "ready"
 LOCAL = "local"
-"""This machine, measured: see ``compiler/local_cluster.py``."""
+"""Name of this machine, measured: see ``compiler/local_cluster.py``."""
 _SIZES = re.compile(r"(?P<node>.+)-(?P<sizes>\d+(x\d+)*)")
 
 
 @cache
 def ready_names() -> tuple[str, ...]:
-    """The nodes that are known."""
+    """Return the names of known nodes."""
     return tuple(sorted(path.stem for path in READY.glob("*.yaml")))
 
 
 def node_of(name: str) -> str:
-    """The node that a name is made of: ``h100`` of ``h100-8x64``; empty if none is known."""
+    """Return the node in a cluster's name: ``h100`` for ``h100-8x64``; empty if it is not known."""
     match = _SIZES.fullmatch(name)
     found = [node for node in (name, match["node"] if match else "") if node in ready_names()]
     return found[0] if found else ""
 
 
 def is_file(name: str | Path) -> bool:
-    """Whether a cluster is given by the path of its file."""
+    """Return whether a cluster is given by the path of its file."""
     return isinstance(name, Path) or name.endswith((".yaml", ".yml"))
 
 
 def is_local(name: str | Path | Cluster) -> bool:
-    """Whether it is this machine: ``local``, or ``local-4`` of 4 processes."""
+    """Return whether it is this machine: ``local``, or ``local-4`` for 4 processes."""
     return isinstance(name, str) and (name == LOCAL or name.startswith(f"{LOCAL}-"))
 
 
 def find_cluster(name: str | Path | Cluster) -> Cluster:
-    """The cluster of a name or a file. ``local`` is found by ``compiler/local_cluster.py``.
+    """Return the cluster of a name or a file, except ``local`` (see ``compiler/local_cluster.py``).
 
     Raises UnknownCluster, BadClusterSize, and what :func:`read_cluster` raises.
     """

@@ -1,4 +1,4 @@
-"""A cluster from YAML, each value checked where it stands: errors name the line."""
+"""Reads clusters from YAML and checks each value in place, so that errors name the line."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ F = TypeVar("F", bound=Facts)
 
 
 def read_cluster(path: Path) -> Cluster:
-    """The cluster of a file. Raises UnreadableCluster, UnknownClusterKey, MissingClusterKey, BadClusterValue,
-    LinksDoNotConnect, TwoOfOneName.
+    """Read the cluster in a file.
+
+    Raises UnreadableCluster, UnknownClusterKey, MissingClusterKey, BadClusterValue, LinksDoNotConnect,
+    TwoOfOneName.
     """
     try:
         return cluster_of(path.read_text(), str(path))
     except FileNotFoundError:
-        raise UnreadableCluster(path=path, problem="is not there") from None
+        raise UnreadableCluster(path=path, problem="does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableCluster(path=path, problem=f"can't be read ({error})") from None
 
 
 def cluster_of(text: str, path: str) -> Cluster:
-    """The cluster of a YAML text, which ``path`` names in errors."""
+    """Read the cluster in a YAML text; errors name ``path``."""
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:
@@ -49,13 +51,13 @@ def cluster_of(text: str, path: str) -> Cluster:
 
 
 class _Reader:
-    """Makes dataclasses of YAML's nodes, which know their lines."""
+    """Converter of YAML nodes, which know their lines, to dataclasses."""
 
     def __init__(self, path: str) -> None:
         self._path = path
 
     def part(self, node: yaml.MappingNode, of: type[F]) -> F:
-        """One part of a cluster."""
+        """Read one part of a cluster."""
         fields, lines, values = kinds(of), {}, {}
         for key_node, value in node.value:
             key, what = str(key_node.value), of.__name__.lower()
@@ -107,7 +109,7 @@ class _Reader:
 
 
 def _scalar(node: yaml.Node, kind: Kind) -> object:
-    """A scalar as its field has it; None if it cannot be. YAML 1.1 takes ``900e9`` for a text."""
+    """Convert a scalar to its field's type; None if it cannot be. YAML 1.1 reads ``900e9`` as a text."""
     if not isinstance(node, yaml.ScalarNode):
         return None
     if kind.type in (int, float):

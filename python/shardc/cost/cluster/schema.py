@@ -1,4 +1,4 @@
-"""The JSON schema of clusters in YAML, written from the dataclasses: editors complete and check by it."""
+"""JSON schema of cluster files, generated from the dataclasses for completion and checks in editors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TYPES = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
 def cluster_schema() -> dict[str, object]:
-    """The schema, as plain data."""
+    """Return the schema as plain data."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A cluster of shardc"}
     return {**head, **_object(Cluster)}
 

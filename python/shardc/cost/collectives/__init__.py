@@ -1,1 +1,1 @@
-"""Seconds of collectives by algorithm, from the links of a group; ``cost/collective.py`` has their bytes."""
+"""Times of collectives by algorithm, from the links of a group. ``cost/collective.py`` has their bytes."""

@@ -1,8 +1,8 @@
-"""Seconds of collectives by algorithm (Thakur, Rabenseifner, Gropp 2005; Chan et al. 2007; NCCL).
+"""Times of collectives by algorithm (Thakur, Rabenseifner, Gropp 2005; Chan et al. 2007; NCCL).
 
 A function takes the kind of a collective, the spans of a group (innermost first) and the bytes that each
-member holds before it. A step takes at least its level's latency, and a ring's steps overlap with what they
-send, so a ring takes the longer of both.
+member holds before it, and returns seconds. A step takes at least its level's latency. A ring's steps overlap
+with its transfers, so a ring takes the longer of both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardc.cost.origin import Published
 
 Spans = Sequence[Span]
 TREE_PART: Annotated[float, Published("NCCL 2.19, src/graph/tuning.cc: 0.5 to 0.9, by bytes")] = 0.75
-"""Part of a ring's rate that trees reach."""
+"""Share of a ring's rate that trees reach."""
 PHASES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
 """How often a ring goes round."""
 
@@ -28,19 +28,21 @@ def ways_of(spans: Spans) -> int:
 
 
 def whole_bytes(kind: str, ways: int, local_bytes: float) -> float:
-    """Of the tensor that is gathered, reduced or scattered."""
+    """Return the size of the tensor that is gathered, reduced or scattered."""
     return local_bytes * (ways if kind == "all_gather" else 1)
 
 
 def ring_bytes_s(spans: Spans) -> float:
-    """The rate of rings through all members. As many cross to another part as it has members, each on links
-    of its own, so the slowest level is that whose parts can send the least.
+    """Return the rate of rings through all members.
+
+    A part has as many rings to another part as members, each on links of its own. So the level whose parts
+    send the least limits the rate.
     """
     return min(span.member_bytes_s * span.inside for span in spans)
 
 
 def ring(kind: str, spans: Spans, local_bytes: float) -> float:
-    """Rings through all members, along which pieces of the tensor are pipelined."""
+    """Return the time of rings through all members, along which pieces of the tensor are pipelined."""
     ways, phases, ramp = ways_of(spans), PHASES[kind], spans[0].level.ramp
     steps = ways - 1 if kind == "broadcast" else phases * (ways - 1)
     sent = sent_bytes(kind, ways, local_bytes) * (1 + phases * ramp.extra_steps / (2 * steps))
@@ -49,19 +51,22 @@ def ring(kind: str, spans: Spans, local_bytes: float) -> float:
 
 
 def _filling_bytes(kind: str, spans: Spans, local_bytes: float) -> float:
-    """What could be sent while a ring's pipeline fills, which costs up to a bound (decision 76)."""
+    """Return the bytes that could be sent while a ring's pipeline fills, up to a limit (decision 76)."""
     ways, ramp = ways_of(spans), spans[0].level.ramp
     filled = ramp.fill * PHASES[kind] / 2 * (ways - 1) * whole_bytes(kind, ways, local_bytes)
     return min(filled, ramp.fill_bytes)
 
 
 def _hops(spans: Spans) -> list[tuple[int, Span]]:
-    """Hops at each level of a ring that goes through a part before it leaves it."""
+    """Return the hops at each level for a ring that passes through a whole part before it leaves it."""
     return [((span.ways - 1) * ways_of(spans[at + 1 :]), span) for at, span in enumerate(spans)]
 
 
 def tree(kind: str, spans: Spans, local_bytes: float) -> float:
-    """Chains in the innermost parts, double binary trees over them (Sanders et al. 2009; NCCL 2.4)."""
+    """Return the time of chains in innermost parts with double binary trees over them.
+
+    Sources: Sanders et al. 2009; NCCL 2.4.
+    """
     hops = [span.ways - 1 if span.is_innermost else ceil(log2(span.ways)) for span in spans]
     latency_s = sum(n * span.level.latency_s for n, span in zip(hops, spans, strict=True))
     sent = local_bytes * PHASES[kind] + _filling_bytes(kind, spans[:1], local_bytes)
@@ -69,7 +74,7 @@ def tree(kind: str, spans: Spans, local_bytes: float) -> float:
 
 
 def two_level(kind: str, spans: Spans, local_bytes: float) -> float:
-    """Scatter in the innermost parts, then do the rest among members of equal place, then gather."""
+    """Return the time of a scatter in innermost parts, an exchange between parts, and a gather."""
     inner, outer = spans[:1], spans[1:]
     if not outer:
         return pairwise(kind, inner, local_bytes) if kind == "all_to_all" else ring(kind, inner, local_bytes)
@@ -85,13 +90,16 @@ def two_level(kind: str, spans: Spans, local_bytes: float) -> float:
 
 
 def _alone(spans: Spans) -> Spans:
-    """The spans of the members of equal place: one of each part."""
+    """Return the spans for members of equal place: one member of each part."""
     first = spans[0].inside
     return [replace(s, inside=s.inside // first, groups=s.groups * first) for s in spans]
 
 
 def torus(kind: str, spans: Spans, local_bytes: float) -> float:
-    """As many parts of the tensor as rings: each goes through them in another order, all at a time."""
+    """Return the time of a torus.
+
+    Each part of the tensor goes through the rings in another order, all at once.
+    """
     parts = len(spans)
     orders = [[*spans[at:], *spans[:at]] for at in range(parts)]
     stages = zip(*(_torus_stages(kind, order, local_bytes / parts) for order in orders), strict=True)
@@ -99,7 +107,7 @@ def torus(kind: str, spans: Spans, local_bytes: float) -> float:
 
 
 def _torus_stages(kind: str, order: Spans, local_bytes: float) -> list[float]:
-    """Seconds of each stage of one part of the tensor."""
+    """Return the seconds of each stage for one part of the tensor."""
     sizes = [1, *(ways_of(order[: at + 1]) for at in range(len(order)))]
     alone = [[_lone(span)] for span in order]
     scatter = [ring("reduce_scatter", s, local_bytes / n) for s, n in zip(alone, sizes, strict=False)]
@@ -117,7 +125,7 @@ def _lone(span: Span) -> Span:
 
 
 def halving_doubling(kind: str, spans: Spans, local_bytes: float) -> float:
-    """Halves are traded with partners ever farther away: powers of two of members alone."""
+    """Return the time of exchanging halves with ever more distant partners; members must be powers of two."""
     phases, steps_s, held = PHASES[kind], 0.0, whole_bytes(kind, ways_of(spans), local_bytes)
     for span in map(_lone, spans):
         steps_s += log2(span.ways) * span.level.latency_s
@@ -127,7 +135,7 @@ def halving_doubling(kind: str, spans: Spans, local_bytes: float) -> float:
 
 
 def pairwise(kind: str, spans: Spans, local_bytes: float) -> float:
-    """Each member sends every other one its part; levels carry theirs at the same time."""
+    """Return the time of each member sending its part to each other; all levels carry theirs at once."""
     ways, below, steps_s, slowest_s = ways_of(spans), 1, 0.0, 0.0
     for span in spans:
         peers = below * (span.ways - 1)
@@ -139,7 +147,7 @@ def pairwise(kind: str, spans: Spans, local_bytes: float) -> float:
 
 
 def point_to_point(kind: str, spans: Spans, local_bytes: float) -> float:
-    """One message across the outermost links."""
+    """Return the time of one message across the outermost links."""
     slowest = min(span.member_bytes_s for span in spans)
     return max(span.level.latency_s for span in spans) + local_bytes / slowest
 
@@ -154,11 +162,11 @@ ALGORITHMS: dict[str, tuple[Seconds, tuple[str, ...]]] = {
     "pairwise": (pairwise, ("all_to_all",)),
     "point-to-point": (point_to_point, ("permute", "exchange")),
 }
-"""Algorithm -> its seconds, and the kinds of collectives that it does."""
+"""Algorithms with their functions and the kinds of collectives that they support."""
 
 
 def applies(name: str, kind: str, spans: Spans) -> bool:
-    """Whether an algorithm does a kind of collective over such spans."""
+    """Return whether an algorithm supports a kind of collective over such spans."""
     if kind not in ALGORITHMS[name][1]:
         return False
     topologies = {span.level.topology for span in spans}

@@ -1,4 +1,4 @@
-"""Seconds of a collective: by the algorithm that is named, or the fastest that the links' library has."""
+"""Time of a collective by a named algorithm, or by the fastest that the links' library has."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from shardc.diagnostics.text import did_you_mean
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm, and the seconds that a collective takes by it."""
+    """Algorithm, and the seconds that a collective takes with it."""
 
     algorithm: str
     seconds: float
 
 
 def seconds(kind: str, links: Links, local_bytes: float, algorithm: str | None = None) -> float:
-    """Seconds of a collective on ``local_bytes`` in each member, as ``collective.sent_bytes`` counts them.
+    """Return the seconds of a collective on ``local_bytes`` per member (see ``collective.sent_bytes``).
 
-    ``kind``: all_reduce, all_gather, reduce_scatter, all_to_all, permute, exchange, broadcast. Nothing is
-    sent, in no time, in a group of one. Raises UnknownAlgorithm.
+    ``kind``: all_reduce, all_gather, reduce_scatter, all_to_all, permute, exchange, broadcast. A group of one
+    sends nothing and takes no time. Raises UnknownAlgorithm.
     """
     if links.ways == 1:
         return 0.0
@@ -36,7 +36,7 @@ def seconds(kind: str, links: Links, local_bytes: float, algorithm: str | None =
 
 
 def best(kind: str, links: Links, local_bytes: float) -> Choice:
-    """The fastest algorithm of those that the library has. Raises UnknownAlgorithm where it has none."""
+    """Return the fastest algorithm of the library. Raises UnknownAlgorithm if it has none."""
     if links.ways == 1:
         return Choice("none", 0.0)
     known = [name for name in _names(kind, links) if not links.algorithms or name in links.algorithms]

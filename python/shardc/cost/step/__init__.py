@@ -1,1 +1,1 @@
-"""The time of a step: what it consists of, a device's streams, pipelines, and clusters."""
+"""Time of a step: its work, a device's streams, pipelines, and clusters."""

@@ -1,4 +1,4 @@
-"""What turns the work of a step into seconds: a device's rates, links, and the host."""
+"""Conversion of a step's work to seconds, by a device's rates, links, and the host."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from shardc.cost.step.streams import Placed, Played, Task, place, play
 from shardc.cost.step.work import Item, Section
 
 OPTIMIZER = "optimizer"
-"""The phase of the update, and the cause of its time."""
+"""Phase of the update, and the cause of its time."""
 
 
 def no_transfer(size_bytes: float) -> float:
-    """Seconds of sending where nothing is sent."""
+    """Return 0 seconds, for steps that send nothing."""
     return 0.0
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What turns work into seconds.
+    """Rates and functions that convert work to seconds.
 
     Args:
-        rates: Of a device.
+        rates: Rates of a device.
         collective_s: Seconds of a collective.
         transfer_s: Seconds of sending so many bytes to the next stage.
         call_s: Seconds of the host for each kernel.
         action_s: Seconds of the host around each forward and backward of a pipeline's micro-batch.
-        overlap: Whether kernels go on beside transfers, and beside collectives until these are waited for.
+        overlap: Whether kernels run during transfers, and during collectives until their results are needed.
     """
 
     rates: DeviceRates
@@ -40,7 +40,7 @@ class Costs:
     overlap: bool = True
 
     def seconds(self, item: Item) -> float:
-        """Seconds of an item by itself."""
+        """Return the seconds of an item alone."""
         if item.kind == "collective":
             return self.collective_s(item)
         if item.product is not None:
@@ -53,20 +53,20 @@ class Costs:
         return pass_s(item.moved_bytes, item.is_plain, self.rates)
 
     def play(self, items: Sequence[Item]) -> Played:
-        """Items on a device's streams, without the host."""
+        """Simulate items on a device's streams, without the host."""
         return play([self._task(item) for item in items], overlap=self.overlap)
 
     def place(self, items: Sequence[Item]) -> list[Placed]:
-        """When each item runs on a device's streams."""
+        """Return when each item runs on a device's streams."""
         return place([self._task(item) for item in items], overlap=self.overlap)
 
     def play_sections(self, sections: Iterable[Section]) -> Played:
-        """Sections one after the other, each by a host that may be behind."""
+        """Simulate sections in sequence, each launched by a host that may be slower than the device."""
         played = (self.play(section.items).with_host(self.call_s) * section.times for section in sections)
         return reduce(Played.__add__, played, Played())
 
     def _task(self, item: Item) -> Task:
-        """The host makes one call for it, as of a kernel."""
+        """Return the task of an item; the host makes one call for it, as for a kernel."""
         axes = tuple(axis.name for axis in item.axes)
         kind = OPTIMIZER if item.phase == OPTIMIZER else item.kind
         return Task(kind, self.seconds(item), item.needs, axes, min(1, item.calls))

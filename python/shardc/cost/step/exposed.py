@@ -1,4 +1,4 @@
-"""Which collectives of a step are hidden, and for which of them kernels wait."""
+"""Exposed time of collectives: how long kernels wait for each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from shardc.cost.step.spans import ItemSpan, RankSpans
 
 
 def exposed_s(rank: RankSpans) -> list[float]:
-    """Of each item of a rank the seconds in which its kernels wait for it; 0 of kernels, and of collectives
-    that are hidden. They add up to what the step's time has for mesh axes.
+    """Return for each item of a rank the seconds in which its kernels wait for it.
+
+    Kernels and hidden collectives have 0. The sum is the time that the step's report gives to mesh axes.
     """
     waits = [0.0] * len(rank.items)
     for _, members in groupby(range(len(rank.items)), key=lambda n: rank.items[n].part):
@@ -19,7 +20,7 @@ def exposed_s(rank: RankSpans) -> list[float]:
 
 
 def _add_part(items: Sequence[ItemSpan], members: Sequence[int], waits: list[float]) -> None:
-    """A part begins when the last one has ended on all streams."""
+    """Add the waits of a part, which begins when the previous one has ended on all streams."""
     free_s = items[members[0]].start_s
     for number in members:
         span = items[number]

@@ -1,4 +1,4 @@
-"""What work costs on the devices and links of a cluster."""
+"""Costs of work on the devices and links of a cluster."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def step_time_on(
     pipe: str = "",
     schedule: Schedule | None = None,
 ) -> StepTime:
-    """The time of a step on the first devices of a cluster.
+    """Return the time of a step on the first devices of a cluster.
 
-    Of unequal shares along an axis each place is timed on its own kind of device: the step takes as long as
-    the one that is done last. Raises MeshDoesNotFit.
+    With unequal shares along an axis, each place is timed on its own kind of device, and the slowest place
+    determines the step. Raises MeshDoesNotFit.
     """
     if not work.shared:
         return step_time_of(work, costs_on(cluster, mesh, pipe), schedule)
@@ -46,10 +46,10 @@ def step_time_on(
 def costs_on(
     cluster: Cluster, mesh: Mapping[str, int], pipe: str = "", device: Device | None = None
 ) -> Costs:
-    """Costs on the first devices of a cluster, numbered by ``mesh``, the last axis the innermost.
+    """Return the costs on the first devices of a cluster; the last axis of ``mesh`` is the innermost.
 
-    ``pipe``: the axis along which stages send to the next. Of several kinds of devices the slowest counts,
-    unless ``device`` is the one that is meant. Raises MeshDoesNotFit.
+    ``pipe``: axis along which stages send to the next. ``device``: the device to take; by default the slowest
+    of the kinds. Raises MeshDoesNotFit.
     """
     placement = Placement.of(cluster, mesh)
     used = cluster.used(max(1, prod(mesh.values())))
@@ -69,7 +69,7 @@ def costs_on(
 
 
 def rates_of(device: Device) -> DeviceRates:
-    """Rates of a device; f32 products without tf32, as PyTorch does by default."""
+    """Return the rates of a device; f32 products run without tf32, as PyTorch's default is."""
     gpu = device.gpu
     return DeviceRates(
         half_flop_s=device.peak_flop_s("bf16"),

@@ -1,4 +1,4 @@
-"""When each rank of a step runs what: the timeline that the time of a step is summed from."""
+"""Timeline of each rank's step, from which the step's time is summed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from shardc.dialects.pipe.schedule import Schedule
 
 @dataclass(frozen=True)
 class ItemSpan:
-    """An item of a rank. ``stream``: mesh axes, none for the stream of kernels. ``part``: the run of items
-    that it belongs to, such as a pipeline's action; ``needs``: numbers of the rank's items that it reads.
+    """An item of a rank, in time.
+
+    ``stream``: mesh axes of its stream; empty for the stream of kernels. ``part``: the run of items that it
+    belongs to, such as a pipeline's action. ``needs``: numbers of the rank's items that it reads.
     """
 
     item: Item
@@ -29,8 +31,10 @@ class ItemSpan:
 
 @dataclass(frozen=True)
 class Message:
-    """What a rank of a pipeline sends to the rank ``other`` after its part ``part``, or, if ``is_received``,
-    gets from there before it. ``tag``: of the step's messages, its number.
+    """Message between ranks of a pipeline.
+
+    The rank sends it to ``other`` after its part ``part``. If ``is_received``, it gets the message from
+    ``other`` before that part. ``tag``: number of the message in the step.
     """
 
     tag: int
@@ -44,8 +48,10 @@ class Message:
 
 @dataclass
 class RankSpans:
-    """What one distinct rank does. ``actions``: a pipeline's, each the part of its number. ``host``: starts
-    and ends of waiting for the host. ``end_s``: when the rank is done.
+    """Timeline of one distinct rank.
+
+    ``actions``: a pipeline's actions; action number n is part n. ``host``: starts and ends of waits for the
+    host. ``end_s``: when the rank is done.
     """
 
     rank: int
@@ -57,7 +63,7 @@ class RankSpans:
     _parts: int = 0
 
     def play(self, items: Sequence[Item], costs: Costs, *, slices: int = 1) -> None:
-        """Items from ``end_s`` on, as a part of their own; of a slice of a micro-batch their share."""
+        """Add items from ``end_s`` on as a new part; a slice of a micro-batch takes its share of the time."""
         base, start_s = len(self.items), self.end_s
         for item, placed in zip(items, costs.place(items), strict=True):
             begin_s, end_s = start_s + placed.start_s / slices, start_s + placed.end_s / slices
@@ -73,10 +79,10 @@ class RankSpans:
 
 
 def spans_of_step(work: StepWork, costs: Costs, schedule: Schedule | None = None) -> list[RankSpans]:
-    """The spans of each distinct rank: of a pipeline those with other stages, else one.
+    """Return the spans of each distinct rank: one per group of stages in a pipeline, else one.
 
-    The last ``end_s`` is the ``seconds`` of the step's :class:`~shardc.cost.step.step_time.StepTime`. What a
-    pipeline's rank runs once a step stands behind its last action, as it is costed.
+    The last ``end_s`` equals ``seconds`` of the step's :class:`~shardc.cost.step.step_time.StepTime`. Work
+    that a pipeline's rank does once per step follows its last action, as in the estimate.
     """
     if not work.stages or schedule is None:
         found = RankSpans(0)

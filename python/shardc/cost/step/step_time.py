@@ -1,6 +1,6 @@
-"""The time of a step: kernels, collectives that nothing hides, the pipeline's bubble, the host, the update.
+"""Time of a step: kernels, exposed collectives, the pipeline's bubble, the host, and the update.
 
-Devices of one stage do the same; of several stages the rank counts that is done last.
+Devices of one stage do the same. With several stages, the rank that finishes last determines the time.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ from shardc.diagnostics.text import table
 from shardc.dialects.pipe.schedule import Schedule
 
 BUBBLE = "bubble"
-"""The cause of waiting for other ranks of a pipeline."""
+"""Cause of waiting for other ranks of a pipeline."""
 RECOMPUTE = "recompute"
-"""The phase of what is computed again."""
+"""Phase of recomputation."""
 ONCE = ("UNSHARD", "REDUCE_GRAD")
-"""Actions of a stage that run once a step."""
+"""Actions of a stage that run once per step."""
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of a step, and what they are of on the rank that is done last.
+    """Seconds of a step, split by cause on the rank that finishes last.
 
-    ``causes``: seconds by kind of kernel (``matmul``, ``attention``, ``memory``, ``optimizer``) and by what
-    is waited for: a mesh axis, ``host``, ``bubble``. They add up to ``seconds``. ``flops``: of a device of
-    that rank; of them ``again_flops`` are of recomputation. ``is_measured``: whether calls that were measured
-    on this machine were added up. ``places``: along an axis of unequal shares the seconds of each place; all
-    wait for the last.
+    Attributes:
+        causes: Seconds by kind of kernel (``matmul``, ``attention``, ``memory``, ``optimizer``) and by cause
+            of waiting: a mesh axis, ``host``, ``bubble``. They add up to ``seconds``.
+        flops: FLOP of a device of that rank.
+        again_flops: Share of ``flops`` that recomputation takes.
+        is_measured: Whether calls that were measured on this machine were added up.
+        places: With unequal shares of an axis, the seconds of each place; all wait for the last.
     """
 
     seconds: float
@@ -46,11 +48,11 @@ class StepTime:
     places: Mapping[str, float] = field(default_factory=dict)
 
     def model_flop_utilization(self, rates: DeviceRates) -> float:
-        """Part of the peak that goes into the model, recomputation aside (MFU; PaLM, 2022, appendix B)."""
+        """Return the share of the peak that the model itself reaches (MFU; PaLM, 2022, appendix B)."""
         return (self.flops - self.again_flops) / (self.seconds * rates.half_flop_s)
 
     def render(self) -> list[str]:
-        """A line for each cause, the largest first."""
+        """Return a line for each cause, the largest first."""
         rows = [("", "ms", "of the step")]
         for cause, seconds in sorted(self.causes.items(), key=lambda pair: -pair[1]):
             rows.append((cause, f"{1e3 * seconds:.1f}", f"{seconds / self.seconds:.1%}"))
@@ -61,7 +63,7 @@ class StepTime:
 
 
 def step_time_of(work: StepWork, costs: Costs, schedule: Schedule | None = None) -> StepTime:
-    """The time of a step; of a pipeline by playing ``schedule`` through."""
+    """Return the time of a step; of a pipeline by simulating ``schedule``."""
     if work.stages and schedule is not None:
         return _pipelined(work, costs, schedule)
     items = [(item, section.times) for section in work.ranks[0] for item in section.items]
@@ -69,13 +71,13 @@ def step_time_of(work: StepWork, costs: Costs, schedule: Schedule | None = None)
 
 
 def timeline_of_step(work: StepWork, costs: Costs, schedule: Schedule) -> Timeline:
-    """When each rank of a pipeline does what; what runs once a step is not in it."""
+    """Return the timeline of a pipeline's ranks, without work that runs once per step."""
     actions = [_played_actions(stage, costs, schedule.slices) for stage in work.stages]
     return _timeline(actions, work, costs, schedule)
 
 
 def stage_cost(stage: StageWork, costs: Costs) -> StageCost:
-    """The seconds of a stage that has bodies for whole backwards, and for split ones."""
+    """Return the seconds of a stage that has bodies for whole backwards and for split ones."""
     split, whole = (
         replace(stage, actions={k: items for k, items in stage.actions.items() if k in kinds})
         for kinds in ("FIW", "FB")
@@ -85,7 +87,7 @@ def stage_cost(stage: StageWork, costs: Costs) -> StageCost:
 
 
 def stage_places(schedule: Schedule) -> list[int]:
-    """The place of each stage in its route: copies of a stage, in several routes, have the same."""
+    """Return the place of each stage in its route; copies of a stage in several routes have the same."""
     place = {stage: place for route in schedule.routes for place, stage in enumerate(route)}
     return [place[stage] for stage in range(schedule.stages)]
 
@@ -119,20 +121,21 @@ def _pipelined(work: StepWork, costs: Costs, schedule: Schedule) -> StepTime:
 
 
 def _places(spans: Sequence[Span], at: Sequence[int]) -> list[int]:
-    """The stages of a rank, by their places in their routes, each copy of one by itself."""
+    """Return the stages of a rank by their places in their routes, each copy separately."""
     return [at[stage] for stage in sorted({span.action.stage for span in spans})]
 
 
 def _summed(played: Played, items: Iterable[tuple[Item, float]]) -> StepTime:
-    """The time of what was played; ``items`` with how often each ran."""
+    """Return the time of a simulation. ``items``: items with the number of their runs."""
     flops = [(times * item.flops, item.phase == RECOMPUTE) for item, times in items]
     again = sum(count for count, is_again in flops if is_again)
     return StepTime(played.seconds, add(played.busy_s, played.waits_s), sum(c for c, _ in flops), again)
 
 
 def _played_actions(stage: StageWork, costs: Costs, slices: int) -> dict[str, Played]:
-    """Each kind of action of a micro-batch, or of a slice of one; each waits for its part of what the host is
-    behind over all.
+    """Simulate each kind of action of a micro-batch, or of a slice of one.
+
+    The time for which the device waits for the host overall is distributed over the actions.
     """
     played = {k: costs.play(stage.actions[k]) * (1 / slices) for k in "FBIW" if k in stage.actions}
     device_s = sum(p.seconds for p in played.values())
@@ -142,7 +145,7 @@ def _played_actions(stage: StageWork, costs: Costs, slices: int) -> dict[str, Pl
 
 
 def _cost(played: Mapping[str, Played], stage: StageWork, costs: Costs) -> StageCost:
-    """A backward that is run whole is all input gradient."""
+    """Return the cost of a stage; a backward that runs whole counts as input gradient."""
     seconds = {kind: p.seconds for kind, p in played.items()}
     inputs_s = seconds.get("I", seconds.get("B", 0.0))
     transfer_s = costs.transfer_s(stage.sent_bytes) if stage.sent_bytes else 0.0

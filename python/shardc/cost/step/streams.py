@@ -1,7 +1,8 @@
-"""A device's streams: kernels one after the other, collectives beside them, and the host that starts both.
+"""Simulation of a device's streams: kernels in sequence, concurrent collectives, and the launching host.
 
-Collectives start in program order, each on the stream of its mesh axes, and are waited for at their first
-use, as the programs that shardc writes do. The host waits for no kernel: it is behind or it is not.
+Collectives start in program order, each on the stream of its mesh axes. The device waits for them at their
+first use, as in the programs that shardc writes. The host does not wait for kernels; it is either ahead of
+the device or behind it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Annotated, NamedTuple
 from shardc.cost.origin import Assumed
 
 HOST_NORM: Annotated[float, Assumed("host and device take turns in being behind within a micro-batch")] = 4.0
-"""What norm of the host's and the device's seconds is that of both."""
+"""Norm that combines the host's and the device's seconds."""
 HOST = "host"
-"""The cause of waiting for the host, beside the names of mesh axes."""
+"""Cause of waiting for the host, beside the names of mesh axes."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A kernel, or where ``axes`` are given a collective over them. ``calls``: that the host makes for it."""
+    """A kernel, or, if ``axes`` are given, a collective over them. ``calls``: the host's calls for it."""
 
     kind: str
     seconds: float
@@ -30,8 +31,10 @@ class Task:
 
 
 class Placed(NamedTuple):
-    """When a task runs. ``stream``: the axes of its stream, none for that of kernels, which had been free for
-    ``waited_s`` then. ``latest``: what it needs that is done last.
+    """When a task runs.
+
+    ``stream``: axes of its stream; empty for that of kernels. ``waited_s``: how long that stream was idle
+    before. ``latest``: the task among its needs that ends last.
     """
 
     start_s: float
@@ -43,8 +46,10 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Played:
-    """What tasks took: ``seconds`` in all. Of them ``busy_s`` by kind of kernel, and ``waits_s`` in which no
-    kernel ran by what was waited for, an axis (several joined by ``*``) or the host. ``calls`` of the host.
+    """Result of a simulation.
+
+    ``seconds``: total time. ``busy_s``: time by kind of kernel. ``waits_s``: time without a kernel by cause,
+    an axis (several are joined by ``*``) or the host. ``calls``: calls of the host.
     """
 
     seconds: float = 0.0
@@ -53,28 +58,29 @@ class Played:
     calls: float = 0.0
 
     def __add__(self, other: Played) -> Played:
-        """One after the other."""
+        """Return the result of running one after the other."""
         busy_s, waits_s = add(self.busy_s, other.busy_s), add(self.waits_s, other.waits_s)
         return Played(self.seconds + other.seconds, busy_s, waits_s, self.calls + other.calls)
 
     def __mul__(self, times: float) -> Played:
-        """The same ``times`` times."""
+        """Return the result of ``times`` runs in sequence."""
         busy_s, waits_s = ({k: times * s for k, s in of.items()} for of in (self.busy_s, self.waits_s))
         return Played(times * self.seconds, busy_s, waits_s, times * self.calls)
 
     def with_host(self, call_s: float) -> Played:
-        """The same, started by a host that takes ``call_s`` for a call."""
+        """Return the result if a host that takes ``call_s`` per call launches the tasks."""
         return self.waiting(HOST, behind_s(self.seconds, self.calls * call_s))
 
     def waiting(self, cause: str, seconds: float) -> Played:
-        """The same with a wait more."""
+        """Return the result with an additional wait."""
         waits_s = add(self.waits_s, {cause: seconds}) if seconds else self.waits_s
         return replace(self, seconds=self.seconds + seconds, waits_s=waits_s)
 
 
 def behind_s(device_s: float, host_s: float) -> float:
-    """Seconds that a device waits for its host: hardly any where the host has far less to do, and the whole
-    difference where it has far more.
+    """Return the seconds that a device waits for its host.
+
+    This is almost 0 if the host has far less to do, and the whole difference if it has far more.
     """
     longer_s = max(device_s, host_s)
     if not longer_s:
@@ -84,9 +90,10 @@ def behind_s(device_s: float, host_s: float) -> float:
 
 
 def place(tasks: Sequence[Task], *, overlap: bool = True) -> list[Placed]:
-    """When each task runs on a device that has nothing to do before.
+    """Return when each task runs on a device that is idle before.
 
-    ``overlap``: whether kernels go on beside a collective until its result is read; else each waits for it.
+    ``overlap``: whether kernels run during a collective until its result is read; otherwise each waits for
+    it.
     """
     placed: list[Placed] = []
     free_s: dict[tuple[str, ...], float] = {}
@@ -101,7 +108,7 @@ def place(tasks: Sequence[Task], *, overlap: bool = True) -> list[Placed]:
 
 
 def play(tasks: Sequence[Task], *, overlap: bool = True) -> Played:
-    """Play tasks from a device that has nothing to do, as :func:`place` places them."""
+    """Simulate tasks on a device that is idle before, placed by :func:`place`."""
     busy_s: dict[str, float] = {}
     waits_s: dict[str, float] = {}
     ends_s: dict[tuple[str, ...], float] = {(): 0.0}
@@ -122,7 +129,7 @@ def play(tasks: Sequence[Task], *, overlap: bool = True) -> Played:
 
 
 def add(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by cause, of both."""
+    """Add seconds by cause."""
     keys = dict.fromkeys([*first, *second])
     return {key: first.get(key, 0.0) + second.get(key, 0.0) for key in keys}
 

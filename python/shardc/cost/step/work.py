@@ -1,7 +1,7 @@
-"""What a step consists of, as data that any cluster can be asked the time of.
+"""Work of a step as data, from which its time on any cluster is estimated.
 
-A step is read from a program once (:mod:`shardc.report.step.read_step`); costing it for another cluster,
-another number of micro-batches or of layers takes no compile.
+A step is read from a program once (:mod:`shardc.report.step.read_step`). Estimates for another cluster,
+number of micro-batches or number of layers need no compile.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ class Item:
     """One kernel of a device, or one collective.
 
     Args:
-        kind: What it is. ``memory``: a group of ops that passes over memory once.
+        kind: ``matmul``, ``attention``, ``collective``, or ``memory``: a group of ops that passes over memory
+            once.
         phase: ``forward``, ``backward``, ``optimizer``, ...
         needs: Numbers of the items, in the same section, whose results it reads.
-        moved_bytes: Of the tensors that it reads and writes, each once; of a collective its operand.
-        flops: Of its products.
-        product: The sizes of a product of matrices.
-        collective: Of a collective its name, such as ``all_reduce``.
-        axes: The mesh axes, or parts of them, that it spans.
-        is_plain: Whether a pass over memory is pointwise and draws no random numbers; others compute more for
-            each byte.
-        calls: ATen calls that a program without kernels makes for it.
-        name: Its first ATen call, such as ``aten.mm``; of a collective its name.
-        where: The user's source line of that call, empty if it has none.
+        moved_bytes: Size of the tensors that it reads and writes, each once; of a collective's operand.
+        flops: FLOP of its products.
+        product: Sizes of a matmul.
+        collective: Name of a collective, such as ``all_reduce``.
+        axes: Mesh axes, or parts of them, that a collective spans.
+        is_plain: Whether a pass over memory is pointwise and draws no random numbers; others compute more per
+            byte.
+        calls: ATen calls for it in a program without kernels.
+        name: Its first ATen call, such as ``aten.mm``, or the collective's name.
+        where: The user's source line of that call; empty if it has none.
     """
 
     kind: Kind
@@ -53,7 +54,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Section:
-    """Items in program order, run ``times`` times one after the other."""
+    """Items in program order, run ``times`` times in sequence."""
 
     items: tuple[Item, ...]
     times: int = 1
@@ -61,21 +62,21 @@ class Section:
 
 @dataclass(frozen=True)
 class StageWork:
-    """What one stage of a pipeline does for a micro-batch, and once a step.
+    """Work of one pipeline stage for a micro-batch, and once per step.
 
-    ``actions``: the items of each kind of action: ``F``, ``B``, ``I``, ``W``; ``REDUCE_GRAD`` once a step.
-    ``sent_bytes``: what it sends on to the next stage for each micro-batch; the gradient back is as large.
+    ``actions``: the items of each kind of action: ``F``, ``B``, ``I``, ``W``; ``REDUCE_GRAD`` once per step.
+    ``sent_bytes``: size of what it sends to the next stage per micro-batch; the gradient back is as large.
     """
 
     actions: dict[str, tuple[Item, ...]]
     sent_bytes: float = 0.0
 
     def times(self, count: int) -> StageWork:
-        """The same work, ``count`` times one after the other, as of equal layers."""
+        """Return the work of ``count`` equal layers in sequence."""
         return replace(self, actions={kind: repeat(items, count) for kind, items in self.actions.items()})
 
     def then(self, other: StageWork) -> StageWork:
-        """Both, one after the other; ``other`` comes behind in forward and in front in backward."""
+        """Return the work of both; ``other`` runs after this in forward and before it in backward."""
         kinds = dict.fromkeys([*self.actions, *other.actions])
         joined: dict[str, tuple[Item, ...]] = {}
         for kind in kinds:
@@ -86,11 +87,12 @@ class StageWork:
 
 @dataclass(frozen=True)
 class StepWork:
-    """A whole step: the ``stages`` of a pipeline in the order of their route, none without one, and what each
-    of its ``ranks``, or the one program, runs once a step.
+    """Work of a whole step.
 
-    ``shared``: the mesh axis of unequal shares, empty without them; ``ranks`` are then those at each place
-    along it, by the number of turns that their loops take.
+    ``stages``: the stages of a pipeline in the order of their route; empty without one. ``ranks``: what each
+    of the pipeline's ranks, or the one program, runs once per step. ``shared``: the mesh axis of unequal
+    shares, empty without them; ``ranks`` are then those at each place along it, by the number of iterations
+    of their loops.
     """
 
     stages: tuple[StageWork, ...]
@@ -98,7 +100,7 @@ class StepWork:
     shared: str = ""
 
     def resized(self, axis: str, size: int) -> StepWork:
-        """The same work of each device on a mesh of which an axis has another size."""
+        """Return the same work per device on a mesh with another size of one axis."""
         stages = tuple(
             replace(s, actions={k: _resized(items, axis, size) for k, items in s.actions.items()})
             for s in self.stages
@@ -111,12 +113,12 @@ class StepWork:
 
 
 def repeat(items: Sequence[Item], times: int) -> tuple[Item, ...]:
-    """The items ``times`` times, each time behind the last."""
+    """Return the items ``times`` times, each time after the last."""
     return chain([items] * times)
 
 
 def chain(parts: Sequence[Sequence[Item]]) -> tuple[Item, ...]:
-    """Sequences of items as one: what waits for nothing in a part waits for the last item before the part."""
+    """Concatenate sequences; an item without needs waits for the last item of the previous part."""
     made: list[Item] = []
     for part in parts:
         base = len(made)

@@ -1,10 +1,10 @@
-"""Errors in the contracts between passes."""
+"""Errors in the contracts of levels."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class LevelBroken(ShardcError):
-    """A module does not keep the contract of the level it should be at."""
+    """A module violates the contract of its level."""
 
     template = "the module is not at level {level}: {problem}"
     hint = (
@@ -14,7 +14,7 @@ class LevelBroken(ShardcError):
 
 
 class RankProgramBroken(ShardcError):
-    """The program of a pipeline's rank does not do what the schedule says, or sends what nobody expects.
+    """The program of a pipeline's rank deviates from the schedule, or sends a message that no rank expects.
 
     Fails: two ``pipe.send`` to one rank that have changed places. Works: both in the order of the receives.
     """
@@ -28,21 +28,21 @@ class RankProgramBroken(ShardcError):
 
 
 class UnknownOperation(ShardcError):
-    """An op that is not an operator of PyTorch, in a program that passes are to read."""
+    """A program for passes contains an op that is not an operator of PyTorch."""
 
     template = "{op} is no operator that PyTorch knows in this process"
     hint = "import the library that registers it, or decompose it before this pass"
 
 
 class UnreadableOperation(ShardcError):
-    """An op whose operands or results are no value tensors with a shape, or that cannot be such a call."""
+    """An op has operands or results that are not value tensors with a shape, or is not a valid call."""
 
     template = "{op} can't be sharded: {problem}"
     hint = "passes of level 1 and 2 take ATen calls on !torch.vtensor with static shapes"
 
 
 class ManualRegionNotYet(ShardcError):
-    """``dist.manual`` in a program that is to be partitioned."""
+    """A program with ``dist.manual`` was to be partitioned."""
 
     template = "dist.manual can be parsed, verified and executed, but passes do not partition it yet"
     hint = "write what it does with ATen ops and dist.constraint"

@@ -1,20 +1,20 @@
-"""Errors of sharding rules: a rule that is missing, malformed or disproved by execution."""
+"""Errors of sharding rules: missing, malformed, or disproved by execution."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class NoRuleToProve(ShardcError):
-    """A rule was to be proved of a call for which none is registered, or which its rule declines."""
+    """The op of the call to prove has no registered rule, or its rule declines this call."""
 
     template = "{op} has no sharding rule for these arguments: {args}"
     hint = "register one with @rule_for({op!r}) in its family's module under dialects/rules/"
 
 
 class UnsoundRule(ShardcError):
-    """A rule says something false of its operator. Bad: ``([i],[i])->([])`` for ``dot`` (no ``reduce``).
+    """A rule makes a false claim about its operator. Bad: ``([i],[i])->([])`` for ``dot`` (no ``reduce``).
 
-    ``problem`` names the factor or result at fault and how far it is off; ``cut`` says how the factors were
-    cut, what that makes of the sample's operands, and the first element that differs.
+    ``problem`` names the factor or result at fault and the size of the error. ``cut`` says how the factors
+    were sharded, the resulting blocks of the sample's operands, and the first element that differs.
     """
 
     template = "the rule of {op} is wrong: {problem}\n  rule: {rule}\n  cut:  {cut}"

@@ -1,12 +1,13 @@
-"""Errors about how values lie on the mesh."""
+"""Errors in the shardings of values."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class IndivisibleDim(ShardcError):
-    """A dim is to be cut into more equal blocks than its size divides into.
+    """A dim is to be sharded into equal blocks, but the number of blocks does not divide its size.
 
-    ``x: [6, 8]`` with dim 0 on an axis of 4 ways fails; on one of 2 or 3 ways, or with dim 1 on it, it works.
+    ``x: [6, 8]`` with dim 0 on an axis of size 4 fails. With dim 0 on an axis of size 2 or 3, or dim 1 on the
+    axis of size 4, it works.
     """
 
     template = (
@@ -23,7 +24,7 @@ class NoSuchAxis(ShardcError):
 
 
 class ReplicasDiffer(ShardcError):
-    """Two ranks that must hold the same block do not: the program they ran is wrong, or not deterministic."""
+    """Two ranks hold different values of the same block: their program is wrong or not deterministic."""
 
     template = (
         "ranks {first} and {second} must hold the same block of a value laid out as {sharding}, but differ "

@@ -1,4 +1,4 @@
-"""Errors of steps that run each micro-batch as a program of its own."""
+"""Errors of steps that compute each micro-batch separately (``per_micro_batch=True``)."""
 
 from shardc.diagnostics.base import ShardcError
 
@@ -11,7 +11,7 @@ class OneMicroBatch(ShardcError):
 
 
 class OutputsOfMicroBatches(ShardcError):
-    """``outputs=`` with ``per_micro_batch=True``: an output of each micro-batch by itself has no one value.
+    """``outputs=`` was given with ``per_micro_batch=True``, where each micro-batch has an output of its own.
 
     Works: ``outputs=["logits"]`` with ``micro_batches=4`` alone.
     """
@@ -21,7 +21,7 @@ class OutputsOfMicroBatches(ShardcError):
 
 
 class UnevenMicroBatches(ShardcError):
-    """A batch does not divide into micro-batches that are programs of their own, or these over devices.
+    """The number of micro-batches does not divide a batch, or that of devices does not divide a micro-batch.
 
     Fails: a batch of 6 with ``micro_batches=4, per_micro_batch=True``.
     """
@@ -31,7 +31,7 @@ class UnevenMicroBatches(ShardcError):
 
 
 class NoBatchDim(ShardcError):
-    """The tensors of a batch have several sizes in dim 0: it is not known which are cut.
+    """The tensors of a batch have several sizes in dim 0, so it is unknown which to split.
 
     Fails: ``{"x": [8, 4], "classes": [5]}``. Works: ``{"x": [8, 4], "classes": [1, 5]}``.
     """
@@ -46,7 +46,7 @@ class NoBatchDim(ShardcError):
 class BufferFeedsLoss(ShardcError):
     """The loss reads a buffer that the forward writes from the batch, such as MoCo's queue.
 
-    What a micro-batch reads then depends on what all before it have written.
+    A micro-batch would then read what earlier micro-batches wrote.
     """
 
     template = "the buffer {name!r} is written by the forward, and the loss depends on it"
@@ -57,14 +57,14 @@ class BufferFeedsLoss(ShardcError):
 
 
 class NoGradient(ShardcError):
-    """The optimizer reads something of a micro-batch that is not a gradient, so no mean can stand for it."""
+    """The optimizer reads a value of a micro-batch that is not a gradient, so it cannot be averaged."""
 
     template = "the optimizer's part of the step reads {op}, which is no gradient"
     hint = "leave per_micro_batch out"
 
 
 class NotMeanOfMicroBatches(ShardcError):
-    """A loss or gradient that is no floating-point number has no mean over micro-batches."""
+    """A loss or gradient is not a floating-point number, so it has no mean over micro-batches."""
 
     template = "{what} has no mean over micro-batches"
     hint = "leave per_micro_batch out"

@@ -1,4 +1,4 @@
-"""Errors in which experts are copied to all devices of their axis."""
+"""Errors in the option ``expert_copies``, which copies experts to all devices of their axis."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from shardc.diagnostics.base import ShardcError
 
 
 class BadCopies(ShardcError):
-    """``expert_copies`` that are no experts' numbers: ``expert_copies="hot"``.
+    """``expert_copies`` is not a list of experts' numbers: ``expert_copies="hot"``.
 
     Works: ``expert_copies=[3, 17]``, or ``expert_copies={"layers.0.*": [3, 17]}``.
     """
@@ -29,14 +29,14 @@ class NoSuchCopy(ShardcError):
 
 
 class AllExpertsCopied(ShardcError):
-    """``expert_copies`` names all experts of a layer: none is left to share out."""
+    """``expert_copies`` names all experts of a layer, so none is left to distribute."""
 
     template = "all {experts} experts of {name!r} are to have copies, and none is left to share out"
     hint = "copy the few that get most rows, or leave 'expert' out of the plan, and each device has all"
 
 
 class CopiesNothing(ShardcError):
-    """A pattern of ``expert_copies`` that no experts have whose rows are sent."""
+    """A pattern of ``expert_copies`` matches no experts whose rows are sent."""
 
     template = "expert_copies name {pattern!r}, and no experts that rows choose by an index match it"
     hint = "{instead}"

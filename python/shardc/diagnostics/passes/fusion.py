@@ -1,14 +1,14 @@
-"""Errors of constraints about fusion: an edge that is no edge, that names no ops, or that cannot be had."""
+"""Errors of fusion constraints: malformed edges, edges that match no ops, and impossible edges."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class FusionConstraintError(ShardcError):
-    """Base of errors in what a user forbids and forces."""
+    """Base of errors in fusion that a user forbids or forces."""
 
 
 class BadFusionEdge(FusionConstraintError):
-    """An edge is not written as two names of ops.
+    """An edge is not a pair of ops' names.
 
     Fails: ``forbid_fusion=["gelu"]``. Works: ``forbid_fusion=["aten.add.Tensor+gelu@model.py:12"]``.
     """
@@ -20,12 +20,12 @@ class BadFusionEdge(FusionConstraintError):
 class NoSuchFusionEdge(FusionConstraintError):
     """An edge names ops that the program does not have."""
 
-    template = "{edge!r} fits no two ops of the program"
+    template = "{edge!r} matches no two ops of the program"
     hint = "shardc explain --fusion prints the ops with their lines and numbers"
 
 
 class FusionRefused(FusionConstraintError):
-    """Two ops were to be forced into one kernel, and cannot be one."""
+    """Two ops cannot be forced into one kernel."""
 
     template = "{edge!r} cannot be one kernel: {why}"
     hint = "take the edge away, or rewrite the line so that the reason is gone"

@@ -1,10 +1,10 @@
-"""Errors of the plan of a program's memory."""
+"""Errors of memory planning."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class PeakUnknown(ShardcError):
-    """A program holds an op that cannot be run without data, so that nothing says how large its results are.
+    """A program has an op that cannot run without data, so the sizes of its results are unknown.
 
     Fails: a custom operator without ``register_fake``. Works: the same with ``torch.library.register_fake``.
     """

@@ -1,4 +1,4 @@
-"""Errors of pipelines: schedules that cannot run, and files of them."""
+"""Errors of pipelines: schedules that cannot run, and their files."""
 
 from shardc.diagnostics.base import ShardcError
 
@@ -18,16 +18,16 @@ class BadAction(PipelineError):
 
 
 class ScheduleStuck(PipelineError):
-    """Ranks wait for each other for good."""
+    """Ranks of a schedule wait for each other forever."""
 
-    template = "schedule {schedule} is stuck: nothing can run of {actions}, at which its ranks wait"
+    template = "schedule {schedule} is stuck: its ranks wait at {actions}, none of which can run"
     hint = (
         "an action must stand behind what it needs, and a cap on memory leave room for every stage of a rank"
     )
 
 
 class BadSchedule(PipelineError):
-    """A schedule lacks an action, has one twice, or in a place where it can never run."""
+    """A schedule lacks an action, repeats one, or has one where it can never run."""
 
     template = "schedule {schedule} cannot run: {action} {problem}"
     hint = (
@@ -37,7 +37,7 @@ class BadSchedule(PipelineError):
 
 
 class TooMuchMemory(PipelineError):
-    """A rank would hold more activations at a time than it may."""
+    """A rank would hold more activations at a time than its limit allows."""
 
     template = (
         "schedule {schedule} makes rank {rank} hold {held:,.0f} bytes of activations in {action}; it may "
@@ -68,7 +68,7 @@ class BadScheduleOption(PipelineError):
 
 
 class BadStages(PipelineError):
-    """A schedule cannot put so many stages on so many ranks.
+    """A schedule cannot place this number of stages on this number of ranks.
 
     Fails: ``schedule("zb-v", 6, 8, ranks=2)``. Works: ``schedule("zb-v", 4, 8, ranks=2)``, two stages a rank.
     """
@@ -78,7 +78,7 @@ class BadStages(PipelineError):
 
 
 class TooLargeToPlay(ShardcError):
-    """A schedule of so many actions that making and checking it would take minutes."""
+    """A schedule has so many actions that making and checking it would take minutes."""
 
     template = (
         "{stages} stages on {ranks} ranks with {micro_batches} micro-batches are too many to play through"
@@ -87,14 +87,14 @@ class TooLargeToPlay(ShardcError):
 
 
 class BadMicroBatches(PipelineError):
-    """A schedule cannot be made of so many micro-batches: too few, or not a multiple of what it needs."""
+    """A schedule does not allow this number of micro-batches: too few, or not a multiple that it needs."""
 
     template = "the schedule {schedule} on {ranks} ranks needs {needs}, and got {micro_batches}"
     hint = "take {nearest}, the nearest number that it can be made of"
 
 
 class NoScheduleFits(PipelineError):
-    """No schedule keeps every rank within a cap on memory."""
+    """No schedule keeps every rank within the memory limit."""
 
     template = (
         "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps each rank within {cap:,.0f} "
@@ -104,21 +104,21 @@ class NoScheduleFits(PipelineError):
 
 
 class ScheduleWithoutCluster(PipelineError):
-    """``schedule="auto"`` without a cluster whose devices and links its costs are of."""
+    """``schedule="auto"`` was given without a cluster that its costs depend on."""
 
     template = "schedule 'auto' needs to know the cluster that the step is for"
     hint = "name it, as in cluster='h100-8x8' (8 nodes of 8), or give its file; 'local' is this machine's CPU"
 
 
 class WrongStages(PipelineError):
-    """A schedule is for another number of stages, ranks or micro-batches than there are."""
+    """A schedule is for another number of stages, ranks or micro-batches than the step has."""
 
     template = "the schedule {schedule} is for {found} {what}, not for {wanted}"
     hint = "take a schedule for {wanted} {what}, or {found} {what}"
 
 
 class BadTransfers(PipelineError):
-    """Sends and receives of a schedule do not go with each other, or wait for each other for good."""
+    """Sends and receives of a schedule do not match, or wait for each other forever."""
 
     template = "schedule {schedule} cannot run with {mode} sends: {step} on rank {rank} {problem}"
     hint = (
@@ -128,7 +128,7 @@ class BadTransfers(PipelineError):
 
 
 class BadCollective(PipelineError):
-    """Collectives of a stage's parameters or gradients stand where they gather or reduce the wrong thing."""
+    """Collectives of a stage's parameters or gradients are misplaced and move wrong values."""
 
     template = "schedule {schedule} cannot run: {step} on rank {rank} {problem}"
     hint = (
@@ -139,7 +139,7 @@ class BadCollective(PipelineError):
 
 
 class TooManyBuffers(PipelineError):
-    """A rank would keep more values that it received, and did not use yet, than it has room for."""
+    """A rank would keep more received but unused values than it has buffers."""
 
     template = (
         "schedule {schedule} makes rank {rank} keep {kept} received values at {step}; it has room for {room}"
@@ -169,7 +169,7 @@ class BadOptionText(PipelineError):
 
 
 class NotMeasured(PipelineError):
-    """A measured run does not have the actions of a stage from which its times are taken."""
+    """A measured run lacks the actions of a stage from which its times are taken."""
 
     template = "the run has no {kind} of stage {stage}, nor a whole backward to take it from"
     hint = "give a run of as many stages, with every action in its trace"
@@ -208,28 +208,28 @@ class BadSpeeds(PipelineError):
 
 
 class TooManyStages(PipelineError):
-    """There are more stages than places to cut the forward at."""
+    """There are more stages than places at which the forward can be cut."""
 
     template = "{stages} stages need {stages} ops that depend on parameters; forward has {most}"
     hint = "take at most {most} stages"
 
 
 class UnknownCut(PipelineError):
-    """A stage is to start at a module that the model does not have, or that has no parameters."""
+    """A stage is to start at a module that does not exist or has no parameters."""
 
     template = "no module {name!r} with parameters runs in the forward; the nearest is {nearest!r}"
     hint = "name modules as in model.named_modules(), such as stages=[{nearest!r}]"
 
 
 class CutOrder(PipelineError):
-    """Stages are to start at modules in another order than these run in."""
+    """The modules at which stages start are not in the order in which they run."""
 
     template = "a stage cannot start at {name!r}: {problem}"
     hint = "name the first module of each stage but the first, in the order in which they run"
 
 
 class WrongRecompute(PipelineError):
-    """What is to be recomputed is not said for each stage.
+    """Policies of recomputation do not match the number of stages.
 
     Fails: ``recompute=["full"]`` for two stages. Works: ``recompute="full"``, ``recompute=["full", "none"]``.
     """
@@ -239,7 +239,7 @@ class WrongRecompute(PipelineError):
 
 
 class NoCutFits(PipelineError):
-    """However the step is cut into stages, a device would hold more than it may."""
+    """In every cut of the step into stages, a device would exceed its memory limit."""
 
     template = (
         "no cut into {stages} stages was found that keeps each device within {cap:,.0f} bytes; the nearest, "
@@ -263,7 +263,7 @@ class NotAPipeline(PipelineError):
 
 
 class ReshardOfStages(PipelineError):
-    """Parameters of a pipeline are to be kept after forward by the option for plans without one.
+    """``reshard_after_forward``, which is for plans without a pipeline, was given with a pipeline.
 
     Fails: ``plan="pipeline*zero3", reshard_after_forward=False``.
     Works: ``plan="pipeline*zero3", gather="step"``.
@@ -274,7 +274,7 @@ class ReshardOfStages(PipelineError):
 
 
 class RerunOfParts(PipelineError):
-    """A step of several programs is to be run again where rows have too little room at their experts.
+    """``on_overflow="rerun"`` was given for a step that consists of several programs.
 
     Fails: ``plan="pipeline*expert", expert_capacity=1.5, on_overflow="rerun"``.
     Works: the same with ``on_overflow="stop"``, or ``plan="data*expert"``.
@@ -292,7 +292,7 @@ class BadScheduleFile(PipelineError):
 
 
 class ChangesMathematics(PipelineError):
-    """A schedule trains another function than one device does, and nobody said that this is wanted.
+    """A schedule changes the mathematics of training, and the user did not allow that.
 
     Fails: ``schedule="pipedream-2bw"``. Works: ``schedule="pipedream-2bw", stale_weights=True``.
     """
@@ -308,7 +308,7 @@ class ChangesMathematics(PipelineError):
 
 
 class OneUpdateForAll(PipelineError):
-    """Stages are to update their weights by themselves, and the update needs several stages at once.
+    """A schedule lets stages update their weights separately, but the update needs several stages at once.
 
     Fails: clipping by the norm of all gradients, or tied embeddings, with ``schedule="pipedream"``.
     """
@@ -324,14 +324,14 @@ class OneUpdateForAll(PipelineError):
 
 
 class OneRouteOnly(PipelineError):
-    """A schedule with several routes holds weights twice, so its stages cannot update them by themselves."""
+    """A schedule with several routes holds weights twice, so its stages cannot update them separately."""
 
     template = "the schedule {schedule} has {routes} routes, whose stages hold the same weights"
     hint = "updates while micro-batches are in flight need one route, as pipedream has"
 
 
 class NotCausal(PipelineError):
-    """A schedule cuts sequences into slices, and an op mixes tokens other than by causal attention.
+    """A schedule slices sequences, but an op mixes tokens other than by causal attention.
 
     Fails: an encoder's attention, a convolution or a mean over the sequence, with ``schedule="terapipe"``.
     """
@@ -344,14 +344,14 @@ class NotCausal(PipelineError):
 
 
 class TooFewTokens(PipelineError):
-    """A sequence has fewer tokens than a schedule cuts it into slices."""
+    """A sequence has fewer tokens than the schedule has slices."""
 
     template = "the schedule {schedule} cuts sequences into {slices} slices, and they have {tokens} tokens"
     hint = "take at most {tokens} slices; the sequence is dim 1 of the inputs"
 
 
 class ScheduleNotYet(PipelineError):
-    """A schedule can be made, checked and simulated, but steps cannot be cut for it yet."""
+    """A schedule can be made, checked and simulated, but steps cannot be compiled for it yet."""
 
     template = "a step cannot be cut for the schedule {schedule} yet: {why}"
     hint = "take a schedule of whole sequences with one update a step, such as 1f1b or zb-v"

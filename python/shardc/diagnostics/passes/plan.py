@@ -5,7 +5,7 @@ from shardc.diagnostics.text import did_you_mean
 
 
 class UnknownPreset(ShardcError):
-    """``plan="tensr"``: a word in a plan that is no preset."""
+    """A word in a plan is no preset: ``plan="tensr"``."""
 
     template = "{word!r} in plan {plan!r} is no preset{nearest}"
     hint = (
@@ -26,7 +26,7 @@ class UnknownAxis(ShardcError):
 
 
 class NoExperts(ShardcError):
-    """``plan="expert"`` for a step in which no parameter [experts, ...] multiplies rows all at once."""
+    """``plan="expert"`` was given for a step without expert parameters [experts, ...] in one product."""
 
     template = (
         "preset 'expert' finds no experts: no matrix of a parameter [experts, rows, columns] is chosen for "
@@ -39,7 +39,7 @@ class NoExperts(ShardcError):
 
 
 class ExpertsInALoop(ShardcError):
-    """``plan="expert"`` for experts that a loop calls one by one.
+    """``plan="expert"`` was given for experts that a loop calls one by one.
 
     Fails: ``for i in range(n): y = torch.where(ids == i, x @ w[i], y)``.
     Works: ``y = torch.bmm(w[ids], x[..., None])``.
@@ -56,14 +56,14 @@ class ExpertsInALoop(ShardcError):
 
 
 class ExpertsNotDivided(ShardcError):
-    """``plan="expert"`` over an axis that does not divide the experts: 8 experts on 3 devices."""
+    """The axis of ``plan="expert"`` does not divide the number of experts: 8 experts on 3 devices."""
 
     template = "{experts} experts of {name!r} can't be shared out over {axis}={ways}"
     hint = "give the axis a size that divides them, the nearest is {nearest}: mesh={{{axis!r}: {nearest}}}"
 
 
 class ExpertGroups(ShardcError):
-    """``expert_group`` does not divide the devices that share out experts: groups of 3 of 4 devices.
+    """``expert_group`` does not divide the devices that share the experts: groups of 3 of 4 devices.
 
     Fails: ``mesh={"expert": 4}, plan="expert", expert_group=3``.
     Works: the same with ``expert_group=2``.
@@ -74,7 +74,7 @@ class ExpertGroups(ShardcError):
 
 
 class AxisUsedTwice(ShardcError):
-    """One mesh axis stands twice in one sharding: ``["tensor", "tensor"]``."""
+    """A sharding uses a mesh axis twice: ``["tensor", "tensor"]``."""
 
     template = "the sharding of {name!r} uses axis {axis!r} twice: {sharding}"
     hint = "an axis can cut one dim of a value only; take it away from one of them"
@@ -104,7 +104,7 @@ class PatternMatchesNothing(ShardcError):
 
 
 class ConstrainsNothing(ShardcError):
-    """A pattern of ``constraints`` that no module has, or whose modules have no output to constrain."""
+    """A pattern of ``constraints`` matches no module, or modules without an output to constrain."""
 
     template = "constraints name {pattern!r}, {problem}"
     hint = (
@@ -114,7 +114,7 @@ class ConstrainsNothing(ShardcError):
 
 
 class TooManyWays(ShardcError):
-    """A dim is to be cut into more blocks than it has elements: 3 over 4 devices (5 over 4: 2, 2, 1, 0)."""
+    """A dim has fewer elements than blocks: 3 elements over 4 devices (5 over 4 works: 2, 2, 1, 0)."""
 
     template = "dim {dim} of {name!r} has {size} elements and can't be cut {ways} ways ({axes})"
     hint = (
@@ -124,7 +124,7 @@ class TooManyWays(ShardcError):
 
 
 class HeadsNotDivided(ShardcError):
-    """``plan="ulysses"`` over 8 devices for a model of 12 heads: a device can't have a part of one."""
+    """``plan="ulysses"`` does not divide the attention heads: 12 heads on 8 devices."""
 
     template = (
         "attention has {heads} heads, which axis {axis!r} of {ways} devices can't share out evenly{besides}"
@@ -148,7 +148,7 @@ class BadMeshSpec(ShardcError):
 
 
 class BadPlanFile(ShardcError):
-    """A saved plan that can't be read: cut off, of another version, or for another model."""
+    """A saved plan is truncated, of another version, or for another model."""
 
     template = "{path} is not a plan that fits: {problem}"
     hint = (
@@ -165,7 +165,7 @@ class BadShardingEntry(ShardcError):
 
 
 class OneTimeAxis(ShardcError):
-    """A mesh with two time axes in use: nested loops are not built yet."""
+    """A mesh has several time axes; nested loops are not supported yet."""
 
     template = "the mesh has several time axes ({axes}); a step can loop over one of them only"
     hint = "use one time axis with the product of their sizes"

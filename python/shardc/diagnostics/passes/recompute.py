@@ -1,4 +1,4 @@
-"""Errors about recomputation."""
+"""Errors of recomputation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from shardc.diagnostics.base import ShardcError
 
 
 class UnknownRecomputed(ShardcError):
-    """A module is to be recomputed that the model does not have.
+    """The model has no module of a name to recompute.
 
     Fails: ``recompute=["layer.*"]`` for a model with ``layers.0``. Works: ``recompute=["layers.*"]``.
     """
@@ -16,7 +16,7 @@ class UnknownRecomputed(ShardcError):
 
 
 class NoRepeatedLayers(ShardcError):
-    """Layers are to be recomputed, and the model has no list of modules that contain others.
+    """A policy recomputes repeated layers, but the model has no list of modules that contain others.
 
     Fails: ``recompute="full"`` for ``nn.Sequential(nn.Linear(8, 8), nn.ReLU())``. Works: ``recompute=["0"]``.
     """
@@ -28,14 +28,14 @@ class NoRepeatedLayers(ShardcError):
 
 
 class NeverCalled(ShardcError):
-    """Modules that are to be recomputed are not called in the forward."""
+    """The forward does not call the modules to recompute."""
 
     template = "no module that is to be recomputed is called in the forward"
     hint = "name modules whose calls the forward makes: in print(model), those around what takes the memory"
 
 
 class BudgetTooSmall(ShardcError):
-    """No choice of what backward computes again keeps the step within a memory budget.
+    """No choice of recomputation keeps the step within the memory budget.
 
     Fails: ``memory_budget="1MB"`` where parameters alone take more. Works: ``least_bytes`` of the error.
     """
@@ -48,7 +48,7 @@ class BudgetTooSmall(ShardcError):
 
 
 class BudgetAndRecompute(ShardcError):
-    """A memory budget was given, and what is recomputed too.
+    """Both a memory budget and a policy of recomputation were given.
 
     Fails: ``memory_budget="40GB", recompute="full"``. Works: either of them.
     """

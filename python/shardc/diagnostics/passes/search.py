@@ -1,17 +1,17 @@
-"""Errors of the search over plans."""
+"""Errors of the search for plans."""
 
 from shardc.diagnostics.base import ShardcError
 
 
 class NoPlanFound(ShardcError):
-    """However a step's calls are cut, a device holds more than it has, or no such cuts were found in time."""
+    """With every plan a device's memory is too small, or no plan that fits was found in time."""
 
     template = "the search found no plan with which {devices} devices of {memory} hold the step"
     hint = "use more devices, a smaller batch, or recompute='full'; shardc plan says what a named plan needs"
 
 
 class NoPlanYet(ShardcError):
-    """A search was ended, by its time limit or by Ctrl-C, before it had found a plan that fits.
+    """A search ended, by its time limit or by Ctrl-C, before it found a plan that fits.
 
     Fails: ``shardc plan config.json -c h100-8x8 --plan auto --search-seconds 0.1``.
     """
@@ -24,7 +24,7 @@ class NoPlanYet(ShardcError):
 
 
 class NothingSearched(ShardcError):
-    """An option of searches where no plan is searched.
+    """An option of searches was given without a search.
 
     Fails: ``plan="zero3", search_seconds=10``. Works: ``plan="auto", search_seconds=10``.
     """
@@ -34,7 +34,7 @@ class NothingSearched(ShardcError):
 
 
 class ConstraintNotSearched(ShardcError):
-    """``shardc.constrain`` asks for a layout that a search does not look at.
+    """``shardc.constrain`` requires a layout that the search does not consider.
 
     Fails: a dim that the axes ``tensor`` and ``data`` cut in this order, on a mesh that has ``data`` first.
     """
@@ -44,7 +44,7 @@ class ConstraintNotSearched(ShardcError):
 
 
 class NotSearched(ShardcError):
-    """``plan="auto"`` beside an option that the search does not know yet.
+    """``plan="auto"`` was given with an option that the search does not support yet.
 
     Fails: ``plan="auto", memory_budget="8GB"``. Works: ``plan="data*tensor", memory_budget="8GB"``.
     """
@@ -54,14 +54,14 @@ class NotSearched(ShardcError):
 
 
 class SearchWithoutCluster(ShardcError):
-    """``plan="auto"`` on a machine with GPUs, without a cluster to search for."""
+    """``plan="auto"`` was given on a machine with GPUs, but without a cluster."""
 
     template = "plan 'auto' needs to know the cluster that the step is for"
     hint = "name it, as in cluster='h100-8x8' (8 nodes of 8), or give its file; 'local' is this machine's CPU"
 
 
 class AutoInProduct(ShardcError):
-    """A product has ``auto`` beside another preset than ``pipeline``: the search decides about other axes.
+    """A product combines ``auto`` with another preset than ``pipeline``, but a search decides on all axes.
 
     Fails: ``plan="data*auto"``. Works: ``plan="auto"``, ``plan="pipeline*auto"``.
     """
@@ -71,7 +71,7 @@ class AutoInProduct(ShardcError):
 
 
 class NothingToSearchFor(ShardcError):
-    """``plan="auto"`` with neither a mesh nor a cluster, in a process that is not one of several.
+    """``plan="auto"`` was given with neither a mesh nor a cluster, in a process that runs alone.
 
     Fails: ``compile_step(model, optimizer, batch, plan="auto")`` in a script that ``python`` started.
     Works: the same with ``cluster="h100-8x8"``, or started by ``torchrun --nproc-per-node 4``.
@@ -82,7 +82,7 @@ class NothingToSearchFor(ShardcError):
 
 
 class ElasticNotSearched(ShardcError):
-    """``shardc plan --elastic`` beside a mesh or a named plan, which are for one number of devices.
+    """``shardc plan --elastic`` was given with a mesh or a named plan, which fix the number of devices.
 
     Works: ``shardc plan config.json -c h100-8x4 --plan auto --elastic 2``.
     """
@@ -92,9 +92,9 @@ class ElasticNotSearched(ShardcError):
 
 
 class CutsDoNotFit(ShardcError):
-    """A saved plan says how calls are cut, and these are others, or cannot be cut so.
+    """The cuts in a saved plan do not fit the calls of this step.
 
-    It was changed by hand, or saved by another version of shardc.
+    The plan was changed by hand, or saved by another version of shardc.
     """
 
     template = "the cuts of the saved plan do not fit this step: {problem}"

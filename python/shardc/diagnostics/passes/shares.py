@@ -1,4 +1,4 @@
-"""Errors about unequal shares of a mesh axis."""
+"""Errors of unequal shares of a mesh axis."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from shardc.diagnostics.base import ShardcError
 
 
 class BadShares(ShardcError):
-    """Shares of a mesh axis that cannot be.
+    """Shares of a mesh axis are invalid.
 
     Fails: ``mesh={"data": 2}, shares={"data": [3, 0]}``. Works: ``shares={"data": [3, 1]}``.
     """
@@ -16,7 +16,7 @@ class BadShares(ShardcError):
 
 
 class SharesUnsupported(ShardcError):
-    """Unequal shares together with what does not have them yet.
+    """Unequal shares were given with an option that does not support them yet.
 
     Fails: ``shares={"data": [3, 1]}, per_micro_batch=True``. Works: either of them.
     """
@@ -26,7 +26,7 @@ class SharesUnsupported(ShardcError):
 
 
 class SharesOfNoBatch(ShardcError):
-    """An axis has shares, and the plan cuts no batch along it.
+    """An axis has shares, but the plan shards no batch along it.
 
     Fails: ``plan="tensor", shares={"tensor": [3, 1]}``. Works: ``plan="data", shares={"data": [3, 1]}``.
     """
@@ -36,7 +36,7 @@ class SharesOfNoBatch(ShardcError):
 
 
 class ShareBesideOther(ShardcError):
-    """An axis with shares cuts a dim of an input that is no batch of its own.
+    """An axis with shares shards an input otherwise than by dim 0 alone.
 
     Fails: ``plan="data:x*data:y"`` with shares of ``x``. Works: one axis for the batch.
     """
@@ -46,7 +46,7 @@ class ShareBesideOther(ShardcError):
 
 
 class ShareWithoutRows(ShardcError):
-    """A batch has too few rows for a device to get one of its share.
+    """A batch has so few rows that a device's share is empty.
 
     Fails: a batch of 5 with ``shares={"data": [7, 1]}``. Works: a batch of 8, or shares 4:1.
     """

@@ -1,1 +1,1 @@
-"""Front end for the graphs of AOTAutograd."""
+"""Front end for AOTAutograd's graphs."""

@@ -1,8 +1,7 @@
-"""Imports one graph that AOTAutograd traced (a forward, a backward or an inference) as a level-1 module.
+"""Imports one graph of AOTAutograd (a forward, a backward or an inference) as a level-1 module.
 
-Nothing is cleaned up or decomposed: callers of such a graph rely on the strides that it was traced with, so
-the module says exactly the graph's calls. That it does is checked call by call, for the importer may rewrite
-what it takes.
+Nothing is simplified or decomposed, because callers of the graph rely on its strides. The importer may
+rewrite calls, so each call of the module is compared with the graph's.
 """
 
 from __future__ import annotations
@@ -48,16 +47,16 @@ from shardc.runtime.torch_private import LazyGraphModule, OpOverload, pytree, sc
 aten = torch.ops.aten
 _SAME: dict[object, OpOverload] = {
     aten.lift_fresh_copy.default: aten.clone.default,
-    aten._efficientzerotensor.default: aten.zeros.default,  # kernels read memory: it has none, and
-    aten._neg_view.default: aten.neg.default,  # this is the negative of its memory
-    aten._unsafe_index_put.default: aten.index_put.default,  # which also checks its indices
+    aten._efficientzerotensor.default: aten.zeros.default,  # it has no memory, which kernels would read
+    aten._neg_view.default: aten.neg.default,  # it is the negative of its memory
+    aten._unsafe_index_put.default: aten.index_put.default,  # this also checks its indices
 }
 _OF_THE_TENSORS_DTYPE = (
     aten.index_add.default,
     aten.index_fill.int_Scalar,
     aten._unsafe_masked_index.default,
 )
-"""Ops whose numbers take the dtype of a tensor: True is 1 to them, as the importer takes no bools there."""
+"""Ops whose scalars take a tensor's dtype. True is passed as 1, since the importer rejects bools there."""
 _ALIASES = (aten.detach.default, aten.alias.default)
 
 
@@ -68,10 +67,10 @@ class ImportedGraph:
     The function takes the graph's inputs and then its constants (:func:`constants_of`).
 
     Attributes:
-        outputs: For each output of the graph the number of a result of the function, or None for None.
-        strides: For each result how the graph lays it out in memory; None for contiguous, and for what is
-            written. An order without dims stands for symbolic strides that are no order of dims.
-        writes: (argument, result): the input whose memory takes the result when the graph is done.
+        outputs: For each output of the graph, the number of a result of the function; None for a None output.
+        strides: For each result, its memory layout in the graph; None for contiguous and for written inputs.
+            An order without dims stands for symbolic strides that are no order of dims.
+        writes: Pairs (argument, result): the input whose memory takes the result at the end of the graph.
     """
 
     module: ir.Module
@@ -81,15 +80,15 @@ class ImportedGraph:
 
 
 def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
-    """The module of a functional graph on fake tensors; ``phase`` is ``forward`` or ``backward``.
+    """Import a functional graph on fake tensors; ``phase`` is ``forward`` or ``backward``.
 
-    The graph is left as it is. Raises GraphNotCompiled.
+    The graph is not changed. Raises GraphNotCompiled.
     """
     return import_values(graph_module, phase)[0]
 
 
 def import_values(graph_module: GraphModule, phase: str) -> tuple[ImportedGraph, dict[Result, ir.Value]]:
-    """The imported graph, and the values of its nodes in the function, until a pass changes it."""
+    """Return the imported graph, and its nodes' values in the function, valid until a pass changes it."""
     check_graph(graph_module)
     graph = _copy(graph_module)
     _mark(graph, phase)
@@ -118,7 +117,7 @@ def import_values(graph_module: GraphModule, phase: str) -> tuple[ImportedGraph,
 
 
 def constants_of(module: GraphModule) -> list[torch.Tensor]:
-    """The tensors that the graph's module holds, in the order in which the graph names them."""
+    """Return the tensors that the graph's module holds, in the order in which the graph names them."""
     return [getattr(module, str(node.target)) for node in module.graph.find_nodes(op="get_attr")]
 
 
@@ -134,7 +133,7 @@ def _strides(node: Node) -> tuple[int, ...] | Order | None:
 
 
 def _is_dense(value: torch.Tensor, dims: tuple[int, ...]) -> bool:
-    """Whether a tensor is known to lie densely, ``dims`` from the most major on. Fixes no size."""
+    """Return whether a tensor is known to be dense with this order of dims, without fixing sizes."""
     expected: int | torch.SymInt = 1
     for d in reversed(dims):
         size, stride = value.shape[d], value.stride(d)
@@ -145,7 +144,7 @@ def _is_dense(value: torch.Tensor, dims: tuple[int, ...]) -> bool:
 
 
 def _refused(error: ir.MLIRError, expected: list[ExpectedCall]) -> GraphNotCompiled:
-    """The cause where the torch dialect's verifier does not accept an argument that PyTorch does."""
+    """Return the cause if the torch dialect's verifier rejects an argument that PyTorch accepts."""
     message = error.error_diagnostics[0].message
     op = message.partition("'torch.")[2].partition("'")[0]
     where = next((call.where for call in expected if call.target == op), None)
@@ -153,7 +152,7 @@ def _refused(error: ir.MLIRError, expected: list[ExpectedCall]) -> GraphNotCompi
 
 
 def _copy(module: GraphModule) -> Graph:
-    """A copy of the graph in which the tensors that the module holds are inputs, after all others."""
+    """Copy the graph and turn the tensors that its module holds into inputs, after all others."""
     graph = Graph()
     last: Node | None = None
     copies: dict[Node, Node] = {}
@@ -161,7 +160,7 @@ def _copy(module: GraphModule) -> Graph:
         if node.op == "placeholder":
             last = copies[node] = graph.node_copy(node)
             if not isinstance(node.meta["val"], torch.Tensor | torch.SymInt | torch.SymFloat):
-                last.meta["val"] = None  # whatever it is, it is only handed on
+                last.meta["val"] = None  # other inputs are only passed through
     for node in module.graph.nodes:
         if node.op == "get_attr":
             with graph.inserting_after(last) if last is not None else graph.inserting_before():
@@ -175,7 +174,7 @@ def _copy(module: GraphModule) -> Graph:
 
 
 def _mark(graph: Graph, phase: str) -> None:
-    """Notes phase and the user's lines on every call, and writes ops in the importer's own form."""
+    """Record phase and user lines on every call, and rewrite ops in the importer's form."""
     for node in list(graph.find_nodes(op="call_function", target=torch.sym_sum)):
         _write_sum(graph, node)
     for node in calls(graph):
@@ -186,12 +185,12 @@ def _mark(graph: Graph, phase: str) -> None:
         node.target = _SAME.get(node.target) or node.target
         if node.target in _OF_THE_TENSORS_DTYPE:
             node.args, node.kwargs = pytree.tree_map_only(bool, int, (node.args, node.kwargs))
-        if node.target is aten.full.default:  # the importer makes an int of True
+        if node.target is aten.full.default:  # without a dtype the importer turns True into an int
             node.kwargs = {**node.kwargs, "dtype": node.meta["val"].dtype}
 
 
 def _write_sum(graph: Graph, node: Node) -> None:
-    """A sum of many sizes as sums of two."""
+    """Rewrite a sum of many sizes as sums of two."""
     total, *rest = list_at(node, 0)
     for term in rest:
         value = _number(total) + _number(term)
@@ -209,7 +208,7 @@ def _number(arg: Argument) -> int | torch.SymInt:
 
 
 def _convert_numbers(graph: Graph, node: Node) -> None:
-    """Integers among the arguments of an operator of floats become floats."""
+    """Convert integer arguments to floats if the operator declares floats."""
     args = list(node.args)
     parameters = schema_of(operator_of(node)).arguments
     for position, (arg, parameter) in enumerate(zip(args, parameters, strict=True)):
@@ -226,7 +225,7 @@ def _convert_numbers(graph: Graph, node: Node) -> None:
 
 
 def _drop_aliases(graph: Graph) -> None:
-    """Drops ``detach`` and ``alias``: second tensors of memory, which only callers tell from the first."""
+    """Drop ``detach`` and ``alias`` unless the caller sees both tensors of the shared memory."""
     output = graph.output_node()
     for node in list(graph.nodes):
         if node.target in _ALIASES:
@@ -236,7 +235,7 @@ def _drop_aliases(graph: Graph) -> None:
 
 
 def _take_writes(graph: Graph) -> dict[int, Node]:
-    """The new value of each input that the graph ends by writing to, whose ``copy_`` leave the graph."""
+    """Remove the final ``copy_`` calls into inputs; return each written input's new value, by number."""
     inputs = placeholders(graph)
     found: dict[int, Node] = {}
     for node in final_writes(graph):
@@ -249,7 +248,7 @@ def _take_writes(graph: Graph) -> dict[int, Node]:
 
 
 def _number_outputs(graph: Graph) -> tuple[list[Node], list[int | None]]:
-    """The nodes that are returned, and for each output its number among them."""
+    """Return the returned nodes, and each output's number among them."""
     numbers = itertools.count()
     places = [next(numbers) if isinstance(value, Node) else None for value in outputs(graph)]
     return [value for value in outputs(graph) if isinstance(value, Node)], places
@@ -264,15 +263,15 @@ def _step_graph(graph: Graph, results: list[Node]) -> StepGraph:
 def _spec(node: Node) -> TensorSpec:
     value = node.meta["val"]
     role = "input" if node.op == "placeholder" else "output"
-    if not isinstance(value, torch.Tensor):  # a size, or a gradient that an op was asked not to compute
+    if not isinstance(value, torch.Tensor):  # a size, or a gradient that an op does not compute
         return TensorSpec(node.name, role, (), torch.int64)
     return TensorSpec(node.name, role, tuple(value.shape), value.dtype)
 
 
 def _sharing_memory_with(results: list[Node]) -> set[str]:
-    """Names of the calls whose results share memory with an output.
+    """Return names of calls whose results share memory with an output.
 
-    No two of them may become one: the caller may write to one output and must not find it in the other.
+    No two of them may be merged: a caller that writes to one output must not change the other.
     """
     storages = {ref for node in results for ref in _storages(node)}
     return {node.name for node in (results[0].graph.nodes if results else ()) if storages & _storages(node)}

@@ -1,6 +1,6 @@
-"""``aten._foreach_*`` as one op for each tensor of its lists: what ATen's own CPU kernels for them do.
+"""Decomposes ``aten._foreach_*`` into one op per tensor, as ATen's own CPU kernels do.
 
-The IR has no lists of tensors, and kernels are made of what the ops say, not of how they came in.
+The IR has no lists of tensors. Fusion into kernels does not depend on how ops were grouped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OTHERS: dict[str, Callable[..., object]] = {
 
 @cache
 def foreach_table() -> Table:
-    """A decomposition of each functional ``_foreach`` overload whose op for one tensor torch has."""
+    """Return decompositions of functional ``_foreach`` overloads with a single-tensor op in torch."""
     names = [name for name in dir(torch) if name.startswith(_PREFIX) and not name.endswith("_")]
     packets = [getattr(aten, name) for name in [*names, "_foreach_copy", "_foreach_zero"]]
     overloads = [getattr(packet, overload) for packet in packets for overload in packet.overloads()]
@@ -43,7 +43,7 @@ def _for_one_tensor(op: OpOverload) -> Callable[..., object] | None:
 
 
 def _gives_one_each(op: OpOverload) -> bool:
-    """``addcmul.Tensor`` and its like do not count: they take the scalars of all tensors as one tensor."""
+    """Return whether an op gives one result per tensor, with a scalar each (not ``addcmul.Tensor``)."""
     declared = schema_of(op)
     scalars = declared.overload_name == "Tensor" and any(a.name == "scalars" for a in declared.arguments)
     returned = [str(r.type) for r in declared.returns]
@@ -69,6 +69,6 @@ def _decomposition(op: OpOverload, one: Callable[..., object]) -> Callable[..., 
 
 
 def fma_table() -> Table:
-    """``prims.fma``, with which Dynamo writes ``addcmul_``, in two steps: eager rounds twice, it once."""
+    """Decompose ``prims.fma``, which Dynamo makes from ``addcmul_``, because eager mode rounds twice."""
     fma = getattr(torch.ops.prims, "fma", None)
     return {} if fma is None else {fma.default: lambda a, b, c: c + a * b}

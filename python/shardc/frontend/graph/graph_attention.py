@@ -1,8 +1,8 @@
-"""Attention of graphs that Dynamo hands over, on GPUs: ``shardc::attention`` and its backward, whichever of
-PyTorch's implementations its dispatch would choose there.
+"""Traces attention of Dynamo's graphs on GPUs as ``shardc::attention`` with its backward.
 
-A mode replaces ``F.scaled_dot_product_attention`` while AOTAutograd traces. What shardc has no kernel for
-stays PyTorch's, which has implementations that drop out, and that give a learned mask its gradient.
+A mode replaces ``F.scaled_dot_product_attention`` while AOTAutograd traces, whichever implementation PyTorch
+would dispatch to. Attention without a shardc kernel stays PyTorch's, which supports dropout and gradients of
+learned masks.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from shardc.frontend.operators.attention_layout import laid_out
 from shardc.runtime.torch_private import FakeTensor, FunctionalTensor, functorch_level
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-"""Dtypes that there are kernels for."""
+"""Dtypes that kernels support."""
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor, FunctionalTensor)
-"""Types of tensors without a meaning of their own."""
+"""Types of tensors without behaviour of their own."""
 
 
 class GraphAttention(TorchFunctionMode):
-    """Active while a graph is traced; takes attention of tensors on devices of which ``has_kernels`` says so.
+    """Mode during a trace that takes attention on devices for which ``has_kernels`` is true.
 
-    ``note_left`` takes the user's line of an attention of these that is left, and why, at each trace of it.
+    ``note_left`` receives the user's line and the reason for each such attention that stays PyTorch's.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ def _why_left(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> str:
-    """Why a call stays PyTorch's; empty if it does not."""
+    """Say why a call stays PyTorch's; empty if it is taken."""
     tensors = [t for t in (query, key, value, attn_mask) if t is not None]
     others = [type(t).__name__ for t in tensors if type(t) not in _PLAIN]
     if dropout_p > 0:
@@ -89,14 +89,14 @@ def _why_left(
 
 
 def _order(expected: object) -> tuple[int, ...]:
-    """The dims of the result of eager PyTorch in memory, the most major first."""
+    """Return the dims of eager PyTorch's result in memory order, the most major first."""
     if isinstance(expected, Tensor) and expected.dim() == 4:
         return stride_order(expected)
     return 0, 1, 2, 3
 
 
 class _Attention(torch.autograd.Function):
-    """``shardc::attention``, whose result lies as eager's does, and is what the backward keeps."""
+    """``shardc::attention`` with eager's result layout; the backward saves that result."""
 
     @staticmethod
     def forward(
@@ -108,7 +108,7 @@ class _Attention(torch.autograd.Function):
         mask: Tensor | None,
         *settings: float,
     ) -> Tensor:
-        """``settings``: causal, and the scale."""
+        """Compute the attention; ``settings`` are causal and the scale."""
         out, lse = torch.ops.shardc.attention(q, k, v, mask, *settings)
         out = laid_out(out, order)
         ctx.settings = settings

@@ -1,4 +1,4 @@
-"""What a graph of AOTAutograd may hold to be imported. All else has a cause that is worded for the user."""
+"""Checks that an AOTAutograd graph can be imported, and names the cause for the user if not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ASSERTS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.m
 
 
 def check_graph(module: GraphModule) -> torch.device:
-    """The one device that the graph works on; beside a GPU's, its tensors may be 0-d ones of the CPU.
+    """Return the one device of the graph; a GPU graph may also have 0-d CPU tensors.
 
     Raises GraphNotCompiled.
     """
@@ -55,17 +55,17 @@ def check_graph(module: GraphModule) -> torch.device:
         first, second = list(devices)[:2]
         raise _cause(
             devices[second],
-            f"it is on {second}, other tensors are on {first}; a compiled graph has one device, beside "
-            "which only 0-d tensors may be on the CPU",
+            f"it is on {second}, other tensors are on {first}; a compiled graph has one device, and "
+            "only 0-d tensors may be on the CPU",
         )
     return next(iter(devices), torch.device("cpu"))
 
 
 def lift_asserts(module: GraphModule) -> tuple[str, ...]:
-    """Makes assertions, such as one of ``F.one_hot``, truth values among a graph's results, the last ones.
+    """Turn assertions, such as that of ``F.one_hot``, into truth values at the end of a graph's results.
 
-    Returns what to say where each is false. A program of calls and kernels has no effects; who runs it looks
-    at these results.
+    Returns the message for each false value. A program of calls and kernels has no effects; its runner checks
+    these results.
     """
     messages = []
     output = module.graph.output_node()
@@ -85,7 +85,7 @@ def _check_target(node: Node) -> None:
         raise _cause(node, "it is a higher-order operator")
     if not isinstance(target, OpOverload):
         maker = next((n for n in node.graph.nodes if _has_unbacked_size(n)), None)
-        if maker is not None:  # what Dynamo asserts of such sizes is Python
+        if maker is not None:  # Dynamo asserts about such sizes in Python
             raise _cause(maker, "it makes a size that depends on values, which is not imported")
         raise _cause(node, "it computes with Python numbers, not tensors")
     if any(isinstance(leaf, complex) for leaf in pytree.tree_leaves((node.args, node.kwargs))):
@@ -106,7 +106,7 @@ def _has_unbacked_size(node: Node) -> bool:
 
 def _check_constant(node: Node, value: object) -> None:
     if isinstance(value, GraphModule):
-        return  # the operator that calls it is refused
+        return  # the operator that calls it is rejected
     if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
         raise _cause(node, f"the graph holds a {type(value).__name__}")
 
@@ -126,7 +126,7 @@ def _checked_values(node: Node) -> Iterator[torch.Tensor]:
 
 
 def _is_passed_through(node: Node) -> bool:
-    """Whether an input (a device mesh, say) is at most returned as it is."""
+    """Return whether an input (for example a device mesh) is at most returned unchanged."""
     return node.op == "placeholder" and all(user.op == "output" for user in node.users)
 
 

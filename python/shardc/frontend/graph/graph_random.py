@@ -1,10 +1,9 @@
-"""Random ops of a graph that Dynamo hands over: counter-based, as those of a traced step, from a seed of each
-call.
+"""Counter-based random ops of Dynamo's graphs, drawn like those of a traced step, with a seed per call.
 
-The seed is drawn from PyTorch's own generator where the graph begins, in its forward; whatever saves and
-restores that generator's state brings the same numbers back, and a part of the forward that is computed again
-has them anyway. Draws are numbered from 0 in the order of the trace, forward before backward, as
-``capture_step`` numbers those of a step: with one seed, a graph draws what a step of the same program does.
+The seed is drawn from PyTorch's generator at the start of the graph's forward. Saving and restoring the
+generator's state therefore reproduces the numbers, and recomputed parts of the forward repeat them in any
+case. Draws are numbered from 0 in trace order, forward before backward, as ``capture_step`` numbers a step's
+draws: with equal seeds, a graph draws the same numbers as a step of the same program.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SEEDS = (-(1 << 63), (1 << 63) - 1)
 
 
 def draw_seed(device: torch.device | str = "cpu") -> torch.Tensor:
-    """The seed that a call of a compiled graph draws next from ``device``'s generator: 0-d int64."""
+    """Draw the seed of a compiled graph's next call from ``device``'s generator: 0-d int64."""
     return torch.ops.aten.randint.low(*_SEEDS, [], dtype=torch.int64, device=device)
 
 
@@ -39,11 +38,11 @@ torch.library.register_fake("shardc::graph_seed", draw_seed)
 
 
 class GraphStream(RandomStream):
-    """The draws of one graph, from the seed that stands at its beginning."""
+    """Draws of one graph, from the seed at its beginning."""
 
     def begin(self, *, device: torch.device) -> torch.Tensor:
-        """What ``shardc::graph_seed`` is traced as. A graph that is traced again has the same draws."""
-        self.seed = None  # until it is drawn, by PyTorch
+        """Trace ``shardc::graph_seed`` and reset the numbering, so that another trace draws the same."""
+        self.seed = None  # while PyTorch draws it
         self.seed, self._drawn = draw_seed(device), 0
         return self.seed
 
@@ -52,14 +51,15 @@ class GraphStream(RandomStream):
         return self._drawn - 1
 
     def table(self) -> Table:
-        """Decompositions for AOTAutograd: of the seed, and of the random ops that are to draw from it."""
+        """Return AOTAutograd decompositions of the seed, and of the random ops that draw from it."""
         drawn: Table = {op: partial(self._drawn_here, draw) for op, draw in random_table(self).items()}
         return {torch.ops.shardc.graph_seed.default: self.begin, **drawn}
 
     def _drawn_here(self, function: Callable[..., object], *args: object, **kwargs: object) -> object:
-        """Leaves the op to PyTorch (NotImplemented) where the seed is not.
+        """Trace a draw; NotImplemented, which leaves the op to PyTorch, where the seed is not available.
 
-        That is in the body of a higher-order operator, on another device, or with a generator of its own.
+        This is the case in the body of a higher-order operator, on another device, or with a generator
+        argument.
         """
         leaves, mode = pytree.tree_leaves((args, kwargs)), get_proxy_mode()
         if self.seed is None or mode is None or not has_proxy_slot(self.seed, mode.tracer):
@@ -70,7 +70,7 @@ class GraphStream(RandomStream):
 
 
 def _device(leaves: list[object]) -> torch.device:
-    """Where a call with these arguments makes its result."""
+    """Return the device on which a call with these arguments makes its result."""
     named = [leaf for leaf in leaves if isinstance(leaf, torch.device)]
     return torch.empty(0, device=[*named, *_devices(leaves), torch.get_default_device()][0]).device
 
@@ -81,7 +81,7 @@ def _devices(leaves: Iterable[object]) -> list[torch.device]:
 
 @contextmanager
 def seeded(graph: GraphModule) -> Iterator[None]:
-    """``graph`` with ``shardc::graph_seed`` at its beginning, while AOTAutograd traces it."""
+    """Insert ``shardc::graph_seed`` at the beginning of ``graph`` while AOTAutograd traces it."""
     nodes = list(graph.graph.nodes)
     first = next(node for node in nodes if node.op != "placeholder")
     place: dict[str, Argument] = {"device": _device_of(nodes)}
@@ -96,13 +96,13 @@ def seeded(graph: GraphModule) -> Iterator[None]:
 
 
 def _device_of(nodes: list[Node]) -> torch.device:
-    """The device of a graph's tensors; the accelerator, if some of them are on the CPU."""
+    """Return the device of a graph's tensors: the accelerator, even if some are on the CPU."""
     devices = _devices(pytree.tree_leaves([node.meta.get("example_value") for node in nodes]))
     return next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
 
 
 def drop_unread_seed(graph: GraphModule) -> None:
-    """A graph without a random op draws no seed: PyTorch's generator stays as it is."""
+    """Remove the seed of a graph without random ops, so that PyTorch's generator stays unchanged."""
     for node in graph.graph.nodes:
         if node.meta.get("original_aten") is torch.ops.shardc.graph_seed.default and not node.users:
             graph.graph.erase_node(node)

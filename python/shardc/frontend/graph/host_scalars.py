@@ -1,8 +1,6 @@
-"""0-d tensors of the CPU in a graph of a GPU, which ATen takes beside tensors of the GPU:
-``x * torch.tensor(2.0)``.
+"""0-d CPU tensors in a GPU graph, which ATen accepts, as in ``x * torch.tensor(2.0)``.
 
-A program has one device. So such inputs are copied to it when it is called, and results that the graph makes
-on the CPU are copied back.
+A program has one device, so such inputs are copied to it at a call, and CPU results are copied back.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from shardc.frontend.nodes import outputs, placeholders, values_of, written_inpu
 
 @dataclass(frozen=True)
 class HostScalars:
-    """Numbers of inputs on the CPU, of those among them that the graph writes to, and of results there."""
+    """Numbers of CPU inputs, of those that the graph writes to, and of CPU results."""
 
     inputs: tuple[int, ...] = ()
     written: tuple[int, ...] = ()
@@ -27,7 +25,7 @@ class HostScalars:
 
 
 def host_scalars(module: GraphModule, device: torch.device) -> HostScalars:
-    """The host scalars of a graph that ``check_graph`` says is one of ``device``."""
+    """Return the host scalars of a graph for which ``check_graph`` returned ``device``."""
 
     def on_host(nodes: Sequence[Argument]) -> tuple[int, ...]:
         values = [values_of(node) if isinstance(node, Node) else () for node in nodes]

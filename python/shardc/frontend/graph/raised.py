@@ -1,4 +1,4 @@
-"""Graphs that are rewritten by way of their import: what changed in an imported copy is made of nodes."""
+"""Rewrites a graph through its import: changes in the imported copy become new nodes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from shardc.runtime.torch_private import FakeTensor
 
 
 class RewrittenGraph:
-    """A graph of fake tensors, and its import, in which ``table`` decomposes operators of fixed sizes.
+    """A graph of fake tensors with its import, in which ``table`` decomposes operators of fixed sizes.
 
-    ``block`` is that of the import's function; :meth:`take` brings back what is written there. Raises
+    ``block`` is the body of the imported function; :meth:`take` brings changes of it back. Raises
     GraphNotCompiled.
     """
 
@@ -59,7 +59,7 @@ class RewrittenGraph:
         return copy
 
     def _decomposed(self, copy: Graph, node: Node, decomposition: Callable[..., object]) -> Argument:
-        """The results of a call, of nodes in ``copy``."""
+        """Return a decomposed call's results as nodes of ``copy``."""
         args = [a.meta["val"] if isinstance(a, Node) else a for a in node.args]
         with next(a.fake_mode for a in args if isinstance(a, FakeTensor)):
             traced = make_fx(lambda *given: _plain(decomposition(*given)))(*args).graph
@@ -76,7 +76,7 @@ class RewrittenGraph:
         raise AssertionError("a graph ends with its output")
 
     def take(self, taken: Mapping[ir.Value, ir.Value]) -> None:
-        """Gives new values to the nodes that read old ones, and drops what nobody reads any more."""
+        """Replace old values by new ones in the graph's nodes and remove dead nodes."""
         calls = {self._calls[old] for old in taken if old in self._calls}
         for node, value in self._results.items():
             if _call_of(node) in calls and node.users:
@@ -88,7 +88,7 @@ class RewrittenGraph:
         self._graph.eliminate_dead_code()
 
     def _node(self, value: ir.Value, like: Node) -> Node:
-        """A value of the block in the graph, with the lines of ``like`` where it is new."""
+        """Return the node of a value of the block; a new node gets the source lines of ``like``."""
         if value not in self._nodes:
             call = self._reader.read(value.owner.operation)
             made = self._call(call, [self._node(operand, like) for operand in call.operands], like)
@@ -114,7 +114,7 @@ class RewrittenGraph:
     def _after(
         self, operands: list[Node], target: Target, args: tuple, named: dict[str, Argument], like: Node
     ) -> Node:
-        """A new node behind the last of ``operands``."""
+        """Insert a node after the last of ``operands``."""
         last = max((*operands, *placeholders(self._graph)))
         return insert_before(last.next, target, args, named, self._mode, like)
 
@@ -125,10 +125,10 @@ def _is_static(node: Node) -> bool:
 
 
 def _plain(results: object) -> object:
-    """Without the type that a tuple of results may have, which would be a call in a trace."""
+    """Convert a named tuple of results to a plain one, since its type would become a call in the trace."""
     return tuple(results) if isinstance(results, tuple) else results
 
 
 def _call_of(node: Node) -> Node:
-    """The call that a node is, or is a result of."""
+    """Return the call that a node is, or is a result of."""
     return node_at(node) if node.target is operator.getitem else node

@@ -1,1 +1,1 @@
-"""From a traced FX graph to a level-1 module."""
+"""Import of a traced FX graph as a level-1 module."""

@@ -1,8 +1,7 @@
-"""Turns the raw trace into a graph of functional ops only: no noise, no aliases, no constants but arguments.
+"""Cleans a raw trace: removes checks, aliases and identities, and leaves functional ops only.
 
-Value semantics make `detach`, `alias` and most `clone` identities. All factories become ``aten.full``, and
-sizes, dims and slice bounds are written out in full, so that what comes after has one form of each to deal
-with.
+With value semantics, `detach`, `alias` and most `clone` calls are identities. All factories become
+``aten.full``, and sizes, dims and slice bounds are written out, so that later passes meet one form of each.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ aten = torch.ops.aten
 
 _REPLACEMENT = "shardc_replacement"
 
-# Anything under these that still has effects is about checks and profiles, not values.
+# Ops with these prefixes are checks or profiling; they do not affect values.
 _EFFECT_ONLY = ("profiler::", "aten::_assert", "aten::sym_constrain", "aten::record_stream")
 _FACTORIES: dict[object, float] = {
     aten.zeros.default: 0,
@@ -35,7 +34,7 @@ _FACTORIES: dict[object, float] = {
     aten.ones.default: 1,
     aten.ones_like.default: 1,
     aten.new_ones.default: 1,
-    # What is read of them is written first, or is padding: any number will do.
+    # Elements of these are overwritten before they are read, or are padding: any number is valid.
     aten.empty.memory_format: 0,
     aten.empty_like.default: 0,
     aten.new_empty.default: 0,
@@ -46,13 +45,13 @@ _FACTORIES: dict[object, float] = {
 
 
 def clean(module: GraphModule) -> None:
-    """Cleans the graph of ``module`` in place.
+    """Clean the graph of ``module`` in place.
 
-    Raises UnsupportedOp or UnsupportedRandomOp on what must not stay.
+    Raises UnsupportedOp or UnsupportedRandomOp for ops that cannot be imported.
     """
     graph = module.graph
     drop_effects(graph)
-    # Apart meanwhile: each node that is replaced would have all the results written anew.
+    # Detach the results meanwhile; otherwise each replaced node would rewrite the whole list.
     output, results = graph.output_node(), graph.output_node().args
     output.args = ()
     for node in calls(graph):
@@ -64,7 +63,7 @@ def clean(module: GraphModule) -> None:
 
 
 def drop_effects(graph: Graph) -> None:
-    """Erases checks and profiling."""
+    """Erase checks and profiling."""
     for node in calls(graph):
         if isinstance(node.target, OpOverload) and schema_of(node.target).name.startswith(_EFFECT_ONLY):
             node.replace_all_uses_with(None)  # type: ignore[arg-type]
@@ -72,9 +71,9 @@ def drop_effects(graph: Graph) -> None:
 
 
 def remove_dead_nodes(graph: Graph) -> None:
-    """Erases every node without users but placeholders.
+    """Erase all nodes without users, except placeholders.
 
-    All ops are functional, so none is kept for its effect.
+    All ops are functional, so none must be kept for its effect.
     """
     for node in reversed(list(graph.nodes)):
         if node.op not in ("placeholder", "output") and not node.users:
@@ -82,21 +81,21 @@ def remove_dead_nodes(graph: Graph) -> None:
 
 
 def replace_by(node: Node, value: Node) -> None:
-    """Lets all users of ``node`` use ``value``, which is the same tensor."""
+    """Replace all uses of ``node`` by ``value``, which is the same tensor."""
     node.meta[_REPLACEMENT] = value
     node.replace_all_uses_with(value)
     node.graph.erase_node(node)
 
 
 def _replacement(node: Node) -> Node:
-    """The node that stands for one, which may have been replaced."""
+    """Return the node that finally replaces ``node``."""
     while _REPLACEMENT in node.meta:
         node = node.meta[_REPLACEMENT]
     return node
 
 
 def where_of(node: Node) -> str | None:
-    """``file:line`` of the user's code that made the node."""
+    """Return ``file:line`` of the user's code that made the node."""
     frames = node.meta.get(FRAMES)
     return f"{frames[0][0]}:{frames[0][1]}" if frames else None
 
@@ -129,7 +128,7 @@ def _make_full(node: Node, fill: Argument) -> None:
 
 
 def _clone(node: Node) -> None:
-    """A clone matters only where it lays elements out anew for a view that follows."""
+    """Drop a clone unless it changes the memory layout for a later view."""
     source = node_at(node)
     if source.meta["val"].stride() == node.meta["val"].stride():
         replace_by(node, source)
@@ -144,7 +143,7 @@ def _to_copy(node: Node) -> None:
         node.kwargs = {"memory_format": node.kwargs.get("memory_format")}
         _clone(node)
     else:
-        # Without the device: the program does not stay on the one that it was traced on.
+        # Drop the device: the program may run on another device than the trace.
         node.kwargs = {"dtype": value.dtype}
 
 
@@ -166,7 +165,7 @@ def _transpose_twice(node: Node) -> None:
 
 
 def _copy(node: Node) -> None:
-    """``copy(target, source)``: the source in the target's shape and dtype."""
+    """Replace ``copy(target, source)`` by the source in the target's shape and dtype."""
     source, value = node_at(node, 1), node.meta["val"]
     if source.meta["val"].dtype != value.dtype:
         source = insert_before(node, aten._to_copy.default, (source,), {"dtype": value.dtype})
@@ -176,7 +175,7 @@ def _copy(node: Node) -> None:
 
 
 def _as_strided(node: Node) -> None:
-    """``out=`` of a factory views all of a tensor, and writes to all of it. Others stay and are refused."""
+    """Drop a strided view of a whole tensor, as ``out=`` of a factory makes; others are rejected later."""
     source = 0 if node.target is aten.as_strided.default else 1
     value, (size, stride, *offset) = node_at(node).meta["val"], node.args[source + 1 :]
     assert isinstance(size, list | tuple) and isinstance(stride, list | tuple)
@@ -198,7 +197,7 @@ def _slice(node: Node) -> None:
 
 
 def _strided_slice_backward(node: Node) -> None:
-    """The gradient of a slice with a step; those of others are pads."""
+    """Normalize the gradient of a slice with a step; other slices have pads as gradients."""
     sizes = list_at(node, 1)
     dim = dim_at(node, 2, len(sizes))
     size = sizes[dim]

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a cleaned graph: constants become arguments, unused ones go, results get names."""
+"""Inputs and outputs of a cleaned graph: lifts constants to arguments, drops unused ones, names results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GRADIENT, PARAMETER = "shardc_gradient", "shardc_parameter"
 
 @dataclass
 class StepGraph:
-    """The step as it is imported: placeholders are ``arguments``, outputs ``results``, in order."""
+    """A step ready to import: placeholders are ``arguments`` and outputs are ``results``, in order."""
 
     module: GraphModule
     arguments: list[TensorSpec]
@@ -35,7 +35,7 @@ class StepGraph:
 
 
 def finish(trace: Trace) -> StepGraph:
-    """Gives a cleaned trace its final arguments and results; marks gradients and the optimizer's nodes."""
+    """Give a cleaned trace its final arguments and results; mark gradients and the optimizer's nodes."""
     module = trace.graph
     arguments = dict(zip(placeholders(module.graph), trace.arguments, strict=True))
     results, gradients = _split_outputs(trace)
@@ -70,7 +70,7 @@ def _spec(role: str, name: str, node: Node) -> TensorSpec:
 def _with_copies(
     results: list[tuple[TensorSpec, Node]], arguments: dict[Node, TensorSpec]
 ) -> list[tuple[TensorSpec, Node]]:
-    """Outputs that are state, or views of it, as copies: the step writes into that memory."""
+    """Copy outputs that are state or views of it, because the step writes into that memory."""
 
     end, like = results[0][1].graph.output_node(), next(n for _, n in results if n.op == "call_function")
 
@@ -85,9 +85,10 @@ def _with_copies(
 
 
 def _of_same_shape(spec: TensorSpec, node: Node, own: dict[TensorSpec, Node]) -> Node:
-    """The node of a result: the buffer as it came where the forward made it one of another shape.
+    """Return the node of a result; the original buffer if the forward gave it another shape.
 
-    It must be made of numbers alone (a table of positions made longer): each step makes it again.
+    That is allowed only for values made from numbers alone (such as a longer table of positions), since each
+    step makes them again.
     """
     if spec.role != "buffer" or tuple(node.meta["val"].shape) == spec.shape:
         return node
@@ -102,7 +103,7 @@ def _drop_state_without_gradient(
     results: list[tuple[TensorSpec, Node]],
     gradients: dict[str, Node | None],
 ) -> None:
-    """Optimizers make no state for parameters that get no gradient; neither do we."""
+    """Drop optimizer state of parameters without a gradient, as optimizers do."""
 
     def is_kept(spec: TensorSpec) -> bool:
         return spec.role != "opt_state" or gradients.get(spec.name.rpartition("/")[0]) is not None
@@ -113,7 +114,7 @@ def _drop_state_without_gradient(
 
 
 def _lift_constants(trace: Trace, arguments: dict[Node, TensorSpec]) -> dict[str, torch.Tensor]:
-    """Makes tensors that the model held outside its parameters and buffers arguments; numbers stay."""
+    """Turn tensors that the model holds outside parameters and buffers into arguments; numbers stay."""
     lifted: dict[int, Node] = {}
     constants: dict[str, torch.Tensor] = {}
     module, last = trace.graph, next(reversed(arguments))
@@ -157,7 +158,7 @@ def _mark_gradients(gradients: dict[str, Node | None]) -> dict[str, str]:
 
 
 def _mark_parameters(results: list[tuple[TensorSpec, Node]]) -> None:
-    """Notes on the optimizer's nodes which parameter they update, on those that serve one only."""
+    """Mark optimizer nodes that serve a single parameter with its name."""
     owner: dict[Node, str | None] = {}
     for spec, node in results:
         if spec.role in ("param", "opt_state"):
@@ -179,12 +180,12 @@ def _claim(node: Node, name: str, owner: dict[Node, str | None]) -> None:
 
 
 def _drop_arguments(module: GraphModule, arguments: dict[Node, TensorSpec]) -> None:
-    """Erases placeholders that are no arguments any more, and hyperparameters that the step does not read."""
+    """Erase placeholders that are no longer arguments, and hyperparameters that the step does not read."""
     for node in placeholders(module.graph):
         if not node.users and (node not in arguments or arguments[node].role == "hyper"):
             arguments.pop(node, None)
             module.graph.erase_node(node)
-    # The tracer's code generator still packs and unpacks the lists that the step was traced with.
+    # The tracer's code generator still packs and unpacks the lists of the traced step.
     module.graph.set_codegen(CodeGen())
     module.graph.lint()
     module.recompile()

@@ -1,4 +1,4 @@
-"""New nodes in a traced graph, with the meta data that the import needs."""
+"""Inserts nodes into a traced graph, with the metadata that the import needs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def insert_before(
     mode: FakeTensorMode | None = None,
     like: Node | None = None,
 ) -> Node:
-    """A new node in front of ``node``, with its value, and the phase and lines of ``like`` or ``node``.
+    """Insert a node before ``node``, with its value, and the phase and lines of ``like`` or ``node``.
 
-    ``mode`` is that of the graph's tensors; it is needed where ``node`` is no tensor.
+    ``mode`` is the fake mode of the graph's tensors; it is needed if ``node`` is no tensor.
     """
     assert callable(target)
     with node.graph.inserting_before(node):
@@ -37,9 +37,9 @@ def insert_before(
 
 
 def tensors_for_numbers(node: Node) -> None:
-    """Makes numbers in the place of tensors, as in ``torch.add(0.5, x)``, 0-d tensors of their dtype there.
+    """Turn numbers in place of tensors, as in ``torch.add(0.5, x)``, into 0-d tensors of the right dtype.
 
-    The importer would make them tensors of f64 or i64, and say otherwise in their types.
+    The importer would make them f64 or i64 tensors, with wrong result types.
     """
     if not isinstance(node.target, OpOverload):
         return

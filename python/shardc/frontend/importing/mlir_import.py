@@ -1,4 +1,4 @@
-"""Imports a finished step graph into the torch dialect: one function ``@step`` at level 1 of the design."""
+"""Imports a finished step graph into the torch dialect: one function ``@step`` at level 1."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ from shardc.runtime.torch_private import OpOverload
 
 FUNCTION = "step"
 
-# c10::ScalarType's numbers; the importer's own are one too high, so that complex64 would be read as
-# complex128.
+# Numbers of c10::ScalarType. The importer's own are one too high: complex64 would become complex128.
 TORCH_DTYPE_TO_INT.update({torch.complex32: 8, torch.complex64: 9, torch.complex128: 10})
 
 
 def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module:
-    """The module with ``func.func @step``, verified. Raises UnsupportedDtype and UnsupportedOp."""
+    """Import a step as a verified module with ``func.func @step``.
+
+    Raises UnsupportedDtype and UnsupportedOp.
+    """
     context = context or ir.Context()
     torch_dialect.register_dialect(context)
     _check_dtypes(step)
@@ -50,7 +52,7 @@ def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module
         function.attributes["res_attrs"] = _attributes(step.results, [None] * len(step.results))
         if sizes.hints:
             function.attributes[SYMBOLS] = ir.DenseI64ArrayAttr.get(sizes.hints)
-        # Each call brings constants of its own; shared, they are a third of the ops fewer.
+        # Each call has its own constants; sharing them removes a third of the ops.
         PassManager.parse("builtin.module(cse)").run(importer.module.operation)
     importer.module.operation.verify()
     return importer.module
@@ -68,7 +70,7 @@ def _check_dtypes(step: StepGraph) -> None:
 
 
 class _StepImporter(FxImporter):
-    """An importer whose module and function stand at the line that asked for the trace."""
+    """Importer whose module and function have the location that requested the trace."""
 
     __slots__ = ["sizes", "where"]
 
@@ -84,7 +86,7 @@ class _StepImporter(FxImporter):
 
 
 class _NodeImporter(GraphNodeImporter):
-    """Sets ``dist.phase``, ``dist.name`` and the user's location on the ops of each node."""
+    """Importer of nodes that sets ``dist.phase``, ``dist.name`` and the user's location on ops."""
 
     __slots__ = ["_locations"]
 
@@ -126,7 +128,7 @@ class _NodeImporter(GraphNodeImporter):
             op.attributes["dist.name"] = ir.StringAttr.get(",".join(gradients), self._c)
 
     def _location(self, node: Node) -> ir.Location:
-        """The user's lines as a call site chain; for the optimizer, under the name of the parameter."""
+        """Return the user's lines as a chain of call sites; in the optimizer, named by the parameter."""
         frames, parameter = node.meta[FRAMES], node.meta.get(PARAMETER)
         known = self._locations.get((frames, parameter))
         if known is None:

@@ -1,4 +1,4 @@
-"""Which calls of a model's modules the nodes of a trace are of, where a later pass has to know."""
+"""Records which module call each traced node belongs to, for later passes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import cache
 import torch
 
 MODULE = "shardc_module"
-"""In the meta data of a node: the call that it is part of, ``layers.3``, or ``layers.3#1`` for the second."""
+"""Metadata key of a node's module call: ``layers.3``, or ``layers.3#1`` for its second call."""
 
 
 class ModuleCalls:
-    """The calls of the modules ``names`` of a model in one trace; ``current``: the one that runs, or empty.
+    """Calls of the modules ``names`` in one trace. ``current`` is the running one, or empty.
 
-    A module that is called inside of another's call is part of that.
+    A module call inside another recorded call belongs to the outer one.
     """
 
     def __init__(self, model: torch.nn.Module, names: Collection[str] = ()) -> None:
@@ -27,7 +27,7 @@ class ModuleCalls:
 
     @contextmanager
     def call(self, module: torch.nn.Module) -> Iterator[None]:
-        """Nodes that are made meanwhile are of a call of ``module``."""
+        """Assign nodes made inside the block to a call of ``module``."""
         outer = self.current
         self.current = outer or self._next(self._paths[id(module)])
         try:
@@ -36,7 +36,7 @@ class ModuleCalls:
             self.current = outer
 
     def of_copy(self, source: torch.nn.Module, copy: torch.nn.Module) -> Callable[[str | None], str]:
-        """Calls inside of a copied call of ``source`` -> those inside of its copy, a call of ``copy``."""
+        """Return a map from calls inside a copied call of ``source`` to calls inside its copy ``copy``."""
         old, new = (f"{self._paths[id(module)]}." for module in (source, copy))
 
         @cache

@@ -1,4 +1,4 @@
-"""Arguments of ATen calls in one form: dims and indices count from the front, and no device is named."""
+"""Normalizes arguments of ATen calls: dims and indices count from the front, and devices are dropped."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ aten = torch.ops.aten
 
 _DIM_NAMES = {"dim", "dims", "dim0", "dim1", "dim2", "start_dim", "end_dim"}
 _PLACEMENT = {"device", "layout", "pin_memory", "non_blocking"}
-# Their dims count in the result, which has one dim more.
+# Their dims refer to the result, which has one dim more.
 _ADDS_DIM = {aten.unsqueeze.default, aten.stack.default}
 
 
 def normalize_arguments(node: Node) -> None:
-    """Rewrites the arguments of one op call in place; the op stays the same."""
+    """Rewrite the arguments of one call in place; the op stays the same."""
     if not isinstance(node.target, OpOverload):
         return
     if _PLACEMENT & node.kwargs.keys():
@@ -48,7 +48,7 @@ def _dim_positions(target: OpOverload) -> tuple[int, ...]:
 
 
 def _rank(node: Node) -> int:
-    """Rank of the tensor that the dims of this call count in; 1 for a 0-d tensor, as torch has it."""
+    """Return the rank of the tensor that the call's dims refer to; 1 for a 0-d tensor, as in torch."""
     names = _names(operator_of(node))
     if "input_sizes" in names:
         return len(list_at(node, names.index("input_sizes")))

@@ -1,8 +1,8 @@
-"""Stamps every node of a trace, as it is made, with its phase and the user's source lines.
+"""Stamps every node of a trace, when it is made, with its phase and the user's source lines.
 
-Walking Python frames costs a tenth of what formatted stack traces cost. Nodes of the backward take the lines
-of the forward op whose gradient they are: autograd numbers its nodes, and a traced node notes the number
-current then.
+Walking Python frames costs a tenth of formatting stack traces. Nodes of the backward get the lines of the
+forward op that they differentiate: autograd numbers its nodes, and each traced node records the current
+number.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from shardc.runtime.torch_private import current_autograd_node, sequence_number,
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 RECOMPUTE = "recompute"
-"""The phase of what a backward makes again of the forward: activation checkpointing does."""
+"""Phase of forward ops that backward runs again, as in activation checkpointing."""
 PHASE, FRAMES = "shardc_phase", "shardc_frames"
 
-# File, line; the innermost first.
+# File and line, the innermost first.
 Frames = tuple[tuple[str, int], ...]
 
 TOLD_EVERY = 64
-"""Nodes between two counts of the progress."""
+"""Nodes between two updates of the progress display."""
 
 UNKNOWN: Frames = (("<unknown>", 0),)
 
@@ -52,7 +52,7 @@ _INTERNAL = (
     "<string>",
     "<eval_with_key>",
 )
-# Decorators and dispatch inside transformers: no line of the model.
+# Decorators and dispatch inside transformers, which are no lines of the model.
 _WRAPPERS = (
     os.path.join("transformers", "utils", ""),
     os.path.join("transformers", "modeling_layers.py"),
@@ -61,10 +61,10 @@ _WRAPPERS = (
 
 
 class NodeRecorder:
-    """Current phase and source of the nodes being made; ``label`` stands for lines in the optimizer phase.
+    """Phase and source lines of the nodes being made. ``label`` replaces lines in the optimizer phase.
 
-    With ``watch``, the newest node stays the first at which ``watch()`` was true. ``calls``: of modules that
-    are noted on nodes.
+    With ``watch``, the newest node stays the first one at which ``watch()`` was true. ``calls``: module calls
+    to record on nodes.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class NodeRecorder:
         self._made = 0
 
     def attach(self, tracer: PythonKeyTracer) -> None:
-        """Takes over the tracer's node creation."""
+        """Wrap the tracer's node creation."""
         create = tracer.create_node
 
         def create_node(*args: Any, **kwargs: Any) -> torch.fx.Node:
@@ -103,21 +103,24 @@ class NodeRecorder:
         tracer.create_node = create_node  # type: ignore[method-assign]
 
     def user_lines(self) -> Frames:
-        """Lines of user code that are being run, from the innermost outwards."""
+        """Return the running lines of user code, the innermost first."""
         return user_frames(sys._getframe(1), self._stop_file)
 
     def follow(self, lines: Frames) -> None:
-        """Goes on as if the newest node had these lines."""
+        """Continue as if the newest node had these lines."""
         self._last = lines
 
     @property
     def line(self) -> str:
-        """``file:line`` of the op that has made the newest node."""
+        """Return ``file:line`` of the op that made the newest node."""
         file, line = (self._watched or self._last)[0]
         return f"{file}:{line}"
 
     def _phase(self) -> str:
-        """A backward makes gradients without recording; what it makes again of the forward it records."""
+        """Return the phase.
+
+        A backward makes gradients without recording them, but records recomputed forward ops.
+        """
         again = self.phase == BACKWARD and torch.is_grad_enabled() and current_autograd_node() is not None
         return RECOMPUTE if again else self.phase
 
@@ -127,7 +130,7 @@ class NodeRecorder:
             return found or self.label or self._last
         if self.phase == FORWARD or found:
             self._last = found or self._last
-            # The node that autograd made for the op that is being traced has the last number given out.
+            # Autograd's node for the op that is being traced has the last number given out.
             self._by_sequence.setdefault(sequence_number() - 1, self._last)
         elif (node := current_autograd_node()) is not None:
             self._last = self._by_sequence.get(sequence_number_of(node), self._last)
@@ -135,7 +138,7 @@ class NodeRecorder:
 
 
 def user_frames(frame: FrameType | None, stop_file: str) -> Frames:
-    """Lines of user code from ``frame`` outwards, up to the first frame of ``stop_file``."""
+    """Return lines of user code from ``frame`` outwards, up to the first frame of ``stop_file``."""
     found = []
     while frame is not None and frame.f_code.co_filename != stop_file:
         if _is_user(frame.f_code.co_filename):
@@ -149,7 +152,7 @@ _caller: ContextVar[Frames | None] = ContextVar("shardc_caller", default=None)
 
 @contextmanager
 def called_from(file: str, line: int) -> Iterator[None]:
-    """Traces inside count as asked for by this line: a script that the command line reads calls nothing."""
+    """Attribute traces inside the block to this line; a script for the command line calls nothing."""
     token = _caller.set(((file, line),))
     try:
         yield
@@ -158,7 +161,7 @@ def called_from(file: str, line: int) -> Iterator[None]:
 
 
 def caller_line() -> Frames:
-    """The line outside shardc that asked for the trace."""
+    """Return the line outside shardc that requested the trace."""
     given = _caller.get()
     if given is not None:
         return given
@@ -170,7 +173,7 @@ def caller_line() -> Frames:
 
 
 def raising_line(traceback: TracebackType | None) -> str | None:
-    """``file:line`` of the innermost user frame in a traceback, None if it has none."""
+    """Return ``file:line`` of the innermost user frame in a traceback; None if it has none."""
     lines = ((frame.f_code.co_filename, line) for frame, line in walk_tb(traceback))
     found = [f"{name}:{line}" for name, line in lines if _is_user(name)]
     return found[-1] if found else None
@@ -181,16 +184,16 @@ def _is_user(filename: str) -> bool:
     return not filename.startswith(_INTERNAL) and not any(part in filename for part in _WRAPPERS)
 
 
-# Lines in the stack traces that PyTorch's tracers leave on FX nodes.
+# Lines from the stack traces that PyTorch's tracers leave on FX nodes.
 
 
 def frames_of(meta: Mapping[str, Any]) -> Frames:
-    """The user's lines that made a node, by its meta data, the innermost first; PyTorch's own if all are."""
+    """Return the user's lines in a node's metadata, the innermost first; PyTorch's if there are no others."""
     found = [(name, int(line)) for name, line in _FRAME.findall(meta.get("stack_trace") or "")][::-1]
     return tuple(f for f in found if not f[0].startswith(_TORCH)) or tuple(found) or UNKNOWN
 
 
 def line_of(meta: Mapping[str, Any]) -> str | None:
-    """``file:line`` of the innermost of the user's lines, by the meta data of a node."""
+    """Return ``file:line`` of the innermost user line in a node's metadata."""
     file, line = frames_of(meta)[0]
     return f"{file}:{line}" if line else None

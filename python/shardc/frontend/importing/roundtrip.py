@@ -1,9 +1,7 @@
-"""Proof that a module says the calls of the FX graph that it was imported from: same operators, same
-arguments.
+"""Proof that a module has the calls of its FX graph: the same operators with the same arguments.
 
-The importer makes up its own mind in places (scalars become tensors, ``empty`` becomes ``zeros``, its number
-for a dtype differs from PyTorch's). A graph where it did is not compiled, rather than compiled to other
-numbers.
+The importer deviates in places: scalars become tensors, ``empty`` becomes ``zeros``, and its number of a
+dtype differs from PyTorch's. A graph with such a deviation is not compiled, since its results would be wrong.
 """
 
 from __future__ import annotations
@@ -29,12 +27,12 @@ _DTYPE_KEPT = {
     *("aten.eq.Scalar", "aten.ne.Scalar", "aten.constant_pad_nd"),
     *("aten.fill.Scalar", "aten.full_like", "aten.masked_fill.Scalar", "aten.new_full"),
 }
-"""Operators whose results do not depend on whether a number is a bool or, as the importer has it, an int."""
+"""Operators that treat bools like the ints that the importer makes from them."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Stands in an argument list for a tensor or a size: a result of a call, or an input."""
+    """Placeholder in an argument list for a tensor or size: a result of a call, or an input."""
 
     node: str
     number: int
@@ -42,7 +40,7 @@ class Result:
 
 @dataclass(frozen=True)
 class ExpectedCall:
-    """One call of the graph: ``args`` in schema order with defaults, and a Result where a value goes."""
+    """One call of the graph. ``args`` are in schema order with defaults; a Result replaces each value."""
 
     name: str
     target: str
@@ -52,17 +50,17 @@ class ExpectedCall:
 
 
 def expected_calls(graph: Graph) -> list[ExpectedCall]:
-    """What the graph calls, in order. To be asked before the import, which may rewrite the graph."""
+    """Return the graph's calls in order. To be called before the import, which may rewrite the graph."""
     return [_expected(node) for node in calls(graph) if node.target is not operator.getitem]
 
 
 def check_calls(
     module: ir.Module, inputs: Sequence[str], wanted: Sequence[ExpectedCall], keep: Collection[str]
 ) -> dict[Result, ir.Value]:
-    """The values of the module's function by what they are in the graph.
+    """Return the values of the module's function by their place in the graph.
 
-    Calls named in ``keep`` get their name as ``dist.name``, which no two ops share: none of them is merged.
-    Raises GraphNotCompiled where it differs from ``wanted`` on ``inputs``.
+    Calls named in ``keep`` get their name as ``dist.name``, which prevents merging them. Raises
+    GraphNotCompiled if the function differs from ``wanted`` on ``inputs``.
     """
     reader = CallReader()
     block = module.body.operations[0].regions[0].blocks[0]
@@ -87,7 +85,7 @@ def _expected(node: Node) -> ExpectedCall:
 
 
 def _imported_target(node: Node) -> str:
-    """Operators on a tensor and a number are imported as the overload for numbers: the same function."""
+    """Return the imported target: an operator on a tensor and a number becomes the overload for numbers."""
     name = f"torch.{target_of(operator_of(node))}"
     if name in TENSOR_SCALAR_OP_CONVERTER and _is_number(node.args[1]):
         name = TENSOR_SCALAR_OP_CONVERTER[name]
@@ -107,19 +105,19 @@ def _type(value: torch.Tensor | torch.SymInt | None) -> TensorType | None:
 
 
 def _torch_value(parameter: torch.Argument, value: Argument) -> Argument:
-    """An argument as PyTorch has it; a schema's default gives a dtype by its number."""
+    """Return an argument as PyTorch has it; a schema's default gives a dtype by its number."""
     return dtype_of(value) if isinstance(value, int) and "ScalarType" in str(parameter.real_type) else value
 
 
 def reference(arg: object) -> object:
-    """An argument with each node as the Result that it is."""
+    """Return an argument with each node replaced by its Result."""
     if isinstance(arg, list | tuple):
         return tuple(reference(a) for a in arg)
     return result_of(arg) if isinstance(arg, Node) else arg
 
 
 def result_of(node: Node) -> Result:
-    """A node as the result of a call that it is."""
+    """Return a node as a result of a call."""
     if node.target is not operator.getitem:
         return Result(node.name, 0)
     number = node.args[1]
@@ -157,7 +155,7 @@ class _Comparison:
     values: dict[Result, ir.Value]
 
     def same(self, actual: object, wanted: object, kind: str) -> bool:
-        """Whether an argument of the schema's type ``kind`` was imported as what the graph says."""
+        """Return whether an argument of the schema's type ``kind`` was imported correctly."""
         if isinstance(wanted, Result):
             is_value = isinstance(actual, TensorType | IntValue)
             return is_value and next(self.operands) == self.values.get(wanted)

@@ -1,8 +1,8 @@
-"""Symbolic sizes of a traced graph as attributes of its module, whose types have ``?`` for all of them alike.
+"""Symbolic sizes of a traced graph as attributes of its module, whose types show each of them as ``?``.
 
-An op of such a graph gets ``dist.shapes``: for each result an affine map over the graph's symbols,
-``()[s0, s1] -> (s0, 64)`` for a tensor and ``()[s0, s1] -> (s0 * s1)`` for an integer. Arguments get
-``dist.shape``, the function ``dist.symbols``: what each symbol was in the call that is compiled. What is no
+An op of such a graph has ``dist.shapes``: for each result an affine map over the graph's symbols, such as
+``()[s0, s1] -> (s0, 64)`` for a tensor and ``()[s0, s1] -> (s0 * s1)`` for an integer. Arguments have
+``dist.shape``. The function has ``dist.symbols``: each symbol's value in the compiled call. A size that is no
 product of symbols, such as ``s0 + 1``, is a symbol of its own.
 """
 
@@ -18,11 +18,11 @@ from shardc.dialects.kern.size import AnySize, Size, Symbol, shape_map
 from shardc.frontend.nodes import listed
 
 UNBACKED_HINT = 64
-"""What a size is taken for that the traced call has not shown, such as the number of true elements."""
+"""Assumed value of a size that the traced call does not show, such as the number of true elements."""
 
 
 class SizeTable:
-    """The symbols of ``graph``, numbered in order of first use."""
+    """Symbols of ``graph``, numbered in order of first use."""
 
     def __init__(self, graph: Graph) -> None:
         self._symbols: dict[sympy.Expr, Symbol] = {}
@@ -36,12 +36,12 @@ class SizeTable:
         return [symbol.hint for symbol in self._symbols.values()]
 
     def shape(self, value: object, context: ir.Context) -> ir.Attribute | None:
-        """The attribute of one traced tensor or integer; None for what is neither."""
+        """Return the attribute of a traced tensor or integer; None for other values."""
         sizes = self._shape(value)
         return None if sizes is None else shape_map(sizes, list(self._symbols.values()), context)
 
     def shapes(self, value: object, context: ir.Context) -> ir.Attribute | None:
-        """The attribute of an op that makes ``value``; None where no size is symbolic."""
+        """Return the attribute of an op that makes ``value``; None if no size is symbolic."""
         values = listed(value)
         if not any(_is_symbolic(v) for v in values):
             return None

@@ -1,4 +1,4 @@
-"""``F.scaled_dot_product_attention`` as one op, ``shardc::attention``, or as plain ops where it must be."""
+"""Traces ``F.scaled_dot_product_attention`` as ``shardc::attention``, or as plain ops if necessary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None
 def attend(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, causal: bool, scale: float
 ) -> torch.Tensor:
-    """The result of ``shardc::attention``."""
+    """Return the result of ``shardc::attention``."""
     return torch.ops.shardc.attention(q, k, v, mask, causal, scale)[0]
 
 
@@ -30,10 +30,10 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
     attend: Attend = attend,
 ) -> torch.Tensor:
-    """Attention as torch's; query [..., H, Sq, D], key [..., Hkv, Sk, D], value [..., Hkv, Sk, Dv].
+    """Trace attention like torch's; query [..., H, Sq, D], key [..., Hkv, Sk, D], value [..., Hkv, Sk, Dv].
 
-    Dropout on the probabilities and masks that need a gradient (a learned position bias) take plain ops,
-    everything else ``attend``, of 4 dims each. Autocast holds.
+    Dropout of the probabilities and masks that need a gradient (a learned position bias) use plain ops; all
+    other calls use ``attend`` on 4-D tensors. Autocast applies.
     """
     query, key, value = (_autocast(t) for t in (query, key, value))
     attn_mask = None if attn_mask is None else _autocast(attn_mask)
@@ -50,7 +50,7 @@ def scaled_dot_product_attention(
 
 
 def _autocast(tensor: torch.Tensor) -> torch.Tensor:
-    """In the dtype that autocast has attention computed in, where it is on."""
+    """Cast to autocast's dtype for attention, if autocast is on."""
     device = tensor.device.type
     is_narrow = tensor.is_floating_point() and tensor.dtype != torch.float64
     is_cast = is_narrow and torch.is_autocast_enabled(device)
@@ -58,7 +58,7 @@ def _autocast(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _four_dims(tensor: torch.Tensor) -> torch.Tensor:
-    """[..., S, D] as [B, H, S, D]; the heads of a 3-D tensor are its batch, each with one head."""
+    """Reshape [..., S, D] to [B, H, S, D]; the heads of a 3-D tensor become its batch, with one head each."""
     if tensor.dim() == 4:
         return tensor
     if tensor.dim() > 4:
@@ -92,9 +92,9 @@ def _plain_attention(
     is_causal: bool,
     scale: float,
 ) -> torch.Tensor:
-    """softmax(q k^T scale + mask) v in f32 or wider, as torch's math kernel computes it.
+    """Compute softmax(q k^T scale + mask) v in f32 or wider, as torch's math kernel does.
 
-    Masked-out rows give 0.
+    Fully masked rows give 0.
     """
     wide = torch.promote_types(q.dtype, torch.float32)
     groups = q.shape[1] // k.shape[1]

@@ -1,4 +1,4 @@
-"""How results of attention lie in traced graphs: said by a copy, which programs do without."""
+"""Layout of attention results in traced graphs, expressed by a copy that programs do not execute."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from shardc.frontend.nodes import node_at
 
 aten = torch.ops.aten
 _ATTENTION = "shardc.attention.default"
-"""By name: the op is defined where it is first called."""
+"""Name of the op, which is defined only when it is first called."""
 
 
 def laid_out(out: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """``out`` as it would be with its dims in this order in memory, the most major first."""
+    """Return ``out`` with its dims in this memory order, the most major first."""
     if order == tuple(range(out.dim())):
         return out
     return out.permute(order).contiguous().permute([order.index(d) for d in range(out.dim())])
 
 
 def layouts(graph: Graph) -> Iterator[Node]:
-    """The copies of :func:`laid_out`, of results of ``shardc::attention`` that nobody else reads."""
+    """Yield the copies of :func:`laid_out` on results of ``shardc::attention`` without other readers."""
     for node in graph.find_nodes(op="call_function", target=aten.clone.default):
         turned = node_at(node)
         out = node_at(turned) if turned.target is aten.permute.default else turned
@@ -35,7 +35,7 @@ def layouts(graph: Graph) -> Iterator[Node]:
 
 
 def drop_layouts(graph: Graph) -> None:
-    """Drops the copies: tensors of the IR have no strides, results lie as the values of nodes say."""
+    """Drop the copies: IR tensors have no strides, and results take the layout of their nodes' values."""
     for copy in list(layouts(graph)):
         turned = node_at(copy)
         turned.meta["val"] = copy.meta["val"]

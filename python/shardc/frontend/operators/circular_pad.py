@@ -1,4 +1,4 @@
-"""``F.pad`` of images that go on at the other end, as one op, ``shardc::circular_pad``."""
+"""Traces circular ``F.pad`` of images as one op, ``shardc::circular_pad``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import shardc.runtime.operators.circular_pad  # noqa: F401  (registers shardc::c
 def circular_pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor | None:
-    """``F.pad``; None, which leaves it to torch, of other modes, of cuts, and of pads that torch refuses."""
+    """Replace ``F.pad``; None, which leaves it to torch, for other modes, cropping and invalid pads."""
     if mode != "circular" or len(pad) % 2 or len(pad) != 2 * (input.dim() - 2):
         return None
     sizes = [size for size in reversed(input.shape[2:]) for _ in range(2)]

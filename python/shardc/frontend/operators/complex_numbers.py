@@ -1,6 +1,6 @@
-"""Complex numbers among a call's arguments, which the IR has no constants for, as tensors of no dims.
+"""Complex scalars in calls, for which the IR has no constants, as 0-d tensors.
 
-Autograd writes them: the gradient of ``abs``, ``polar`` or a complex convolution multiplies by ``1j``.
+Autograd creates them: gradients of ``abs``, ``polar`` or a complex convolution multiply by ``1j``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _PRODUCTS: dict[OpOverload, Callable[..., Tensor]] = {
     aten.baddbmm.default: aten.bmm.default,
     aten.addbmm.default: lambda x, y: aten.bmm.default(x, y).sum(0),
 }
-"""What ``beta * x + alpha * product`` multiplies."""
+"""The product in each op that computes ``beta * x + alpha * product``."""
 
 
 def complex_table() -> Table:
-    """Decompositions of calls with such a number; calls without one stay as they are."""
+    """Return decompositions of calls with a complex scalar; calls without one stay unchanged."""
     ours: Table = {
         aten.full.default: _full,
         aten.full_like.default: _full_like,
@@ -106,7 +106,7 @@ def _masked_index(x: Tensor, mask: Tensor, indices: Sequence[object], fill: obje
 def _scaled_sum(
     product: Callable[..., Tensor], x: Tensor, *factors: Tensor, beta: complex = 1, alpha: complex = 1
 ) -> object:
-    """``x`` is not read where ``beta`` is 0."""
+    """Compute ``beta * x + alpha * product``; ``x`` is not read if ``beta`` is 0."""
     if not isinstance(beta, complex) and not isinstance(alpha, complex):
         return NotImplemented
     made = aten.mul.Tensor(product(*factors), alpha)
@@ -114,6 +114,6 @@ def _scaled_sum(
 
 
 def complex_tensor(value: complex, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
-    """A tensor of no dims with this value, made of its two parts."""
+    """Return a 0-d tensor with this value, made from its two parts."""
     parts = (value.real, value.imag)
     return torch.complex(*(torch.full((), part, dtype=dtype.to_real(), device=device) for part in parts))

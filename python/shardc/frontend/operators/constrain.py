@@ -1,4 +1,4 @@
-"""Says in a model's code how a tensor lies on the mesh."""
+"""``shardc.constrain``: sharding of a tensor, given in a model's code."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Layout = str | Sequence[object]
 
 
 def constrain(x: torch.Tensor, layout: Layout) -> torch.Tensor:
-    """Say in a model's code how an activation is sharded in a compiled step.
+    """Constrain the sharding of an activation in a compiled step, from a model's code.
 
-    The gradient of ``x`` is sharded so, too. Values never change; outside of shardc's capture ``x`` itself is
-    returned.
+    The gradient of ``x`` gets the same sharding. Values do not change. Outside of shardc's capture this
+    returns ``x`` itself.
 
     Args:
         x: A tensor of any shape.
-        layout: An entry for each dim of ``x``: the mesh axis, or list of axes, that shards it, None where
-            nothing may, ``"?"`` where propagation may. Dims without an entry are not sharded; ``"whole"``
-            shards none.
+        layout: An entry for each dim of ``x``: the mesh axis, or list of axes, that shards it; None to shard
+            it by no axis; ``"?"`` to let propagation choose. Dims without an entry are not sharded;
+            ``"whole"`` shards none.
 
     Returns:
         A tensor with the values of ``x``.

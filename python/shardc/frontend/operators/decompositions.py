@@ -1,10 +1,8 @@
-"""ATen ops that are traced as simpler ones, so that fewer sharding rules are needed and sums can stay
-partial.
+"""Decompositions of ATen ops into simpler ones, which need fewer sharding rules and keep sums partial.
 
 Means, variances, norms and losses become sums and pointwise ops: a sum over a sharded dim is a partial value,
-a mean is not. Splits become slices, and the gradients of slices become pads. Fused ops that a kernel is
-written for are kept: softmax, layer and group norm, convolution, pooling, embedding, activations and their
-gradients.
+a mean is not. Splits become slices, and gradients of slices become pads. Fused ops with kernels stay:
+softmax, layer and group norm, convolution, pooling, embedding, activations and their gradients.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ aten = torch.ops.aten
 Tensor = torch.Tensor
 Dims = Sequence[int] | int | None
 
-# PyTorch's own decompositions, which end in ops of this table again.
+# PyTorch's own decompositions; their results contain ops of this table again.
 _FROM_TORCH = (
     *(aten.addmv, aten.addr, aten.baddbmm, aten.dot, aten.mv, aten.vdot),
     *(aten._fused_rms_norm, aten._fused_rms_norm_backward, aten.norm, aten.rrelu_with_noise_backward),
@@ -44,12 +42,12 @@ _FROM_TORCH = (
 
 @functools.cache
 def decomposition_table() -> Table:
-    """The table that a trace uses, by op overload."""
+    """Return the decompositions of a trace, by op overload."""
     return {**complex_table(), **get_decompositions(_FROM_TORCH), **_OURS, **refusal_table()}
 
 
 def _mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    """sum / n, summed in f32 at least: a sum over many f16 values overflows where their mean does not."""
+    """Compute sum / n with a sum in f32 at least, since a sum over many f16 values may overflow."""
     result = dtype or x.dtype
     wide = torch.promote_types(result, torch.float32)
     dims = _dims(x, dim)
@@ -60,7 +58,7 @@ def _mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dt
 def _var_mean(
     x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Two sums: of x, and of the squared distance to its mean (E[x^2] - E[x]^2 would cancel)."""
+    """Compute a variance from sums of x and of squared distances to its mean (E[x^2] - E[x]^2 cancels)."""
     dims = _dims(x, dim)
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     mean = wide.sum(dims, True) / _count(x, dims)
@@ -77,7 +75,7 @@ def _std_mean(x: Tensor, *dims: Dims, **options: float) -> tuple[Tensor, Tensor]
 
 
 def _first(function: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Tensor]:
-    """The first result of ``function``."""
+    """Return a function that gives the first result of ``function``."""
     return lambda *args, **options: function(*args, **options)[0]
 
 
@@ -108,7 +106,7 @@ def _split(x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
 def _split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
     total, ends = x.shape[dim], list(itertools.accumulate(split_sizes))
     pairs = list(zip(split_sizes, ends, strict=True))
-    for size, end in pairs:  # what is checked of symbolic sizes is known of them
+    for size, end in pairs:  # the checks tell the trace facts about symbolic sizes
         check(size >= 0)
         check(end <= total)
     check(sum(split_sizes) == total, lambda: f"split sizes {split_sizes} do not add up to {total}")
@@ -116,7 +114,7 @@ def _split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> li
 
 
 def _copies(views: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
-    """``views`` with memory of their own."""
+    """Wrap ``views`` to return copies."""
     return lambda *args, **options: [part.clone() for part in views(*args, **options)]
 
 
@@ -159,16 +157,16 @@ def _select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
 
 
 def _spliced(x: Tensor, source: Tensor, dim: int, start: int, end: int) -> Tensor:
-    """``x`` with [start, end) of ``dim`` taken from ``source``."""
+    """Return ``x`` with [start, end) of ``dim`` replaced by ``source``."""
     before, after = aten.slice(x, dim, 0, start), aten.slice(x, dim, end, x.shape[dim])
     parts = [part for part in (before, source.to(x.dtype), after) if part.shape[dim]]
     return torch.cat(parts, dim) if len(parts) > 1 else parts[0].clone()
 
 
 def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """Counts as a sum of comparisons, so that each shard can count its part."""
+    """Count by a sum of comparisons, so that each shard can count its part."""
     if min == max:
-        return NotImplemented  # the bounds are those of the data
+        return NotImplemented  # the bounds depend on the data
     x = x.flatten()
     place = ((x - min) * (bins / (max - min))).floor().clamp(max=bins - 1)
     place = torch.where((x >= min) & (x <= max), place, -1.0)
@@ -178,7 +176,7 @@ def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
 def _index_put(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """``x[mask] = row``, the same row everywhere, as a choice for each element, which needs no count."""
+    """Rewrite ``x[mask] = row``, with one row for all, as a choice for each element, which needs no count."""
     mask = indices[0]
     if len(indices) != 1 or mask is None or mask.dtype != torch.bool:
         return NotImplemented
@@ -196,19 +194,19 @@ def _fill(x: Tensor, value: Tensor) -> Tensor:
 
 
 def _magnitude(x: Tensor) -> Tensor:
-    """``x`` itself, or the magnitudes of complex numbers: what a variance or a norm squares."""
+    """Return ``x``, or the magnitudes of complex numbers, for variances and norms to square."""
     return x.abs() if x.is_complex() else x
 
 
 def _conj(x: Tensor | complex) -> Tensor:
-    """Of memory of its own; of a complex number as autograd writes one among a product's factors."""
+    """Return a conjugate in its own memory; autograd may pass a complex number as a factor."""
     return (
         torch.conj_physical(x) if isinstance(x, Tensor) else complex_tensor(x.conjugate(), torch.complex128)
     )
 
 
 def _padded(x: Tensor, dim: int, before: int, after: int) -> Tensor:
-    if any(isinstance(n, torch.SymInt) for n in (x.numel(), before, after)):  # pads have no symbolic sizes
+    if any(isinstance(n, torch.SymInt) for n in (x.numel(), before, after)):  # pads take no symbolic sizes
         zeros = (x.new_zeros([*x.shape[:dim], size, *x.shape[dim + 1 :]]) for size in (before, after))
         return torch.cat([next(zeros), x, next(zeros)], dim)
     if before == after == 0:
@@ -226,15 +224,15 @@ def _rsub(x: Tensor, other: Tensor, alpha: float = 1) -> Tensor:
 
 
 def _squeeze(x: Tensor, dim: Dims = None) -> Tensor:
-    """A view: whose rule follows from its shapes."""
+    """Squeeze as a view, whose sharding rule follows from its shapes."""
     chosen = _dims(x, dim)
     return x.view([n for d, n in enumerate(x.shape) if d not in chosen or n != 1])
 
 
 def _view(x: Tensor, size: Sequence[int]) -> Tensor:
-    """A copy first where strides allow no view.
+    """Copy before a view that the strides do not allow.
 
-    Functionalization replays views on what an in-place op has made of a tensor, maybe with other strides.
+    Functionalization replays views on the result of an in-place op, which may have other strides.
     """
     if isinstance(x.numel(), torch.SymInt) or x.is_contiguous():
         return NotImplemented
@@ -242,7 +240,7 @@ def _view(x: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def _has_view(x: Tensor, size: Sequence[int]) -> bool:
-    """Whether PyTorch makes a view of this size, asked with a tensor without data."""
+    """Return whether PyTorch allows a view of this size, tested on a tensor without data."""
     with disable_current_modes():
         try:
             torch.empty_strided(x.shape, x.stride(), device="meta").view(size)

@@ -1,7 +1,7 @@
-"""Attention of several heads as ``torch.nn.MultiheadAttention`` has it, with the batch before the positions.
+"""``torch.nn.MultiheadAttention`` with the batch dim before the positions.
 
-PyTorch puts positions first and makes rows of both: a row's number then has the batch as its inner part,
-which no sharding cuts, so that devices and micro-batches would wait for each other.
+PyTorch puts positions first and merges both into rows. The batch is then the inner part of a row's number,
+which cannot be sharded, so devices and micro-batches would wait for each other.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None] | None:
-    """:func:`torch.nn.functional.multi_head_attention_forward`: query [t, b, e] and key, value [s, b, *] to
-    [t, b, e], and weights [b, t, s], or [b, heads, t, s] if not averaged.
+    """Trace :func:`torch.nn.functional.multi_head_attention_forward` with the batch dim first.
 
-    None, which leaves it to torch, without a batch dim, for added or fixed keys, and for what torch refuses.
+    query [t, b, e] and key, value [s, b, *] give [t, b, e], and weights [b, t, s], or [b, heads, t, s] if not
+    averaged. None, which leaves the call to torch, without a batch dim, for added or fixed keys, and for
+    invalid arguments.
     """
     rare = (bias_k, bias_v, static_k, static_v)
     is_wrong = query.dim() != 3 or query.shape[-1] != embed_dim_to_check or (is_causal and attn_mask is None)
@@ -79,7 +80,7 @@ def multi_head_attention(
 
 
 def _projected(query: Tensor, key: Tensor, value: Tensor, packed: Weights) -> list[Tensor]:
-    """Queries, keys and values [b, t, e]; those of one tensor by one matmul."""
+    """Return queries, keys and values [b, t, e]; one matmul computes them if they share an input."""
     if query is key and key is value:
         return list(F.linear(query.transpose(0, 1), *packed).chunk(3, -1))
     weight, bias = packed
@@ -95,7 +96,7 @@ def _projected(query: Tensor, key: Tensor, value: Tensor, packed: Weights) -> li
 
 
 def _mask(q: Tensor, k: Tensor, attn_mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
-    """What is added to scores [b, heads, t, s]; True in a mask forbids."""
+    """Return the term added to scores [b, heads, t, s]; True in a mask means forbidden."""
     batch, heads, length, _ = q.shape
     found = None
     if attn_mask is not None:

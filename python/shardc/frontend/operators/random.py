@@ -1,17 +1,17 @@
-"""PyTorch's random ops from one counter-based op, so that their numbers depend on the seed alone.
+"""PyTorch's random ops based on one counter-based op, so that their numbers depend on the seed alone.
 
-Whatever draws numbers, from whichever function of torch, ends in one of the ops replaced here; autograd and
-in-place forms are dealt with by then. So draws of optimizers and of ``torch.distributions`` are covered too.
+Every random function of torch ends in one of the ops replaced here, after autograd and in-place forms are
+resolved. This covers draws of optimizers and of ``torch.distributions``.
 
-``shardc::uniform`` makes numbers in [0, 1); the rest is the textbook: inverse CDF, Box-Muller, exponential
-races for ``multinomial``, sorted keys for permutations. Samples of Poisson, binomial and gamma take as many
-numbers as they need, in ops of their own. The values differ from torch's own generators, the distributions do
+``shardc::uniform`` makes numbers in [0, 1). The others use textbook methods: inverse CDF, Box-Muller,
+exponential races for ``multinomial``, sorted keys for permutations. Samples of Poisson, binomial and gamma
+take a variable count of numbers, in ops of their own. Values differ from torch's generators; distributions do
 not.
 
-Each function takes the stream and the arguments of its ATen ops (``self`` lends shape, dtype and strides;
-options of place are ignored: the program does not stay on the device that it was traced on). Python numbers
-are checked as torch does, with RuntimeError; what torch checks on values (weights that are all 0) is not, as
-a traced program cannot raise.
+Each function takes the stream and the arguments of its ATen ops. ``self`` gives shape, dtype and strides.
+Placement options are ignored, since the program may run on another device than the trace. Python numbers are
+checked as in torch, with RuntimeError. Torch's checks of values (for example, that not all weights are 0) are
+left out, because a traced program cannot raise.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _DRAWS: Table = {}
 
 
 def random_table(stream: RandomStream) -> Table:
-    """Decompositions of the random ops; they draw from ``stream``."""
+    """Return decompositions of the random ops that draw from ``stream``."""
     return {op: partial(_drawn, op, function, stream) for op, function in _DRAWS.items()}
 
 
 def refuse_generators(function: object, values: Iterable[object]) -> None:
-    """Raises UnsupportedRandomOp if a call with these arguments draws from a generator of its own."""
+    """Raise UnsupportedRandomOp if a call with these arguments uses a generator of its own."""
     if any(isinstance(value, torch.Generator) for value in values):
         name = getattr(function, "__name__", str(function))
         raise UnsupportedRandomOp(op=name, detail=": it has a generator of its own")
@@ -120,7 +120,10 @@ def randint_like_low(stream: RandomStream, self: Tensor, low: int, high: int, **
 
 @_replaces(aten.randperm.default, aten.randperm.generator)
 def randperm(stream: RandomStream, n: int, *, dtype: Dtype = torch.int64, **place: object) -> Tensor:
-    """Places of sorted keys. Equal keys, of which 10**6 have one in 10**4 permutations, keep their order."""
+    """Return ranks of random keys.
+
+    Equal keys keep their order; with n = 10**6 one in 10**4 permutations has some.
+    """
     return torch.sort(stream.uniform([n], torch.float64), stable=True).indices.to(dtype)
 
 
@@ -143,7 +146,7 @@ def native_dropout(
     if train is False or p == 0:
         return input.clone(), torch.ones_like(input, dtype=torch.bool)
     check(0 <= p <= 1, lambda: f"dropout: p is {p}, not between 0 and 1")
-    kept = stream.uniform(input.shape) < 1 - p  # as where PyTorch writes dropout with bernoulli_
+    kept = stream.uniform(input.shape) < 1 - p  # equal to PyTorch's dropout with bernoulli_
     return input * kept * (0.0 if p == 1 else 1.0 / (1.0 - p)), kept
 
 
@@ -156,7 +159,7 @@ def rrelu(
     upper: float = 1 / 3,
     training: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The result, and its slope at each element."""
+    """Return the result, and the slope of each element."""
     if not training:
         return torch.nn.functional.leaky_relu(self, (lower + upper) / 2), noise.clone()
     drawn = stream.uniform(self.shape, wide_dtype(self.dtype)) * (upper - lower) + lower
@@ -205,11 +208,11 @@ def exponential(stream: RandomStream, self: Tensor, lambd: float = 1.0) -> Tenso
     check(lambd > 0, lambda: f"exponential_: lambda is {lambd}, not above 0")
     made = _waiting_times(stream, self.shape, wide_dtype(self.dtype)) * (1.0 / lambd)
     limits = torch.finfo(self.dtype)
-    return _as(self, made.clamp(min=limits.smallest_normal * limits.eps))  # in f16 it could round to 0
+    return _as(self, made.clamp(min=limits.smallest_normal * limits.eps))  # may round to 0 in f16
 
 
 def _waiting_times(stream: RandomStream, size: Size, dtype: Dtype) -> Tensor:
-    """Exponential numbers of rate 1, above 0 and finite."""
+    """Return exponential numbers of rate 1, above 0 and finite."""
     return torch.log1p(stream.open_uniform(size, dtype).neg()).neg()
 
 
@@ -229,7 +232,7 @@ def geometric(stream: RandomStream, self: Tensor, p: float) -> Tensor:
 
 @_replaces(aten.random.default, aten.random.to)
 def random(stream: RandomStream, self: Tensor, to: int | None = None) -> Tensor:
-    """Integers from 0 to below ``to``, or all from 0 that the dtype can hold exactly."""
+    """Return integers from 0 to below ``to``, or up to the largest that the dtype represents exactly."""
     return random_from(stream, self, 0, to)
 
 
@@ -246,7 +249,7 @@ def _most(dtype: Dtype) -> int:
 
 @_replaces(aten.multinomial.default)
 def multinomial(stream: RandomStream, self: Tensor, num_samples: int, replacement: bool = False) -> Tensor:
-    """Indices [..., num_samples] by weights [..., n]. A weight of 0 is never drawn while there are others."""
+    """Return indices [..., num_samples] drawn by weights [..., n]; weight 0 is drawn only if all are 0."""
     categories, weights = self.shape[-1], self.double()
     check(num_samples > 0, lambda: f"multinomial: cannot draw {num_samples} samples")
     lack = f"multinomial: cannot draw {num_samples} of {categories} categories without replacement"
@@ -256,7 +259,7 @@ def multinomial(stream: RandomStream, self: Tensor, num_samples: int, replacemen
         ends = torch.where(weights > 0, weights.cumsum(-1), 0.0).cummax(-1).values
         wanted = stream.uniform([*self.shape[:-1], num_samples], torch.float64) * ends[..., -1:]
         return torch.searchsorted(ends, wanted, right=True).clamp(max=categories - 1)
-    # The first of independent exponential clocks to ring is i with a chance of weight i.
+    # Of independent exponential clocks, clock i rings first with a probability proportional to weight i.
     rings = weights.log() - _waiting_times(stream, self.shape, torch.float64).log()
     return rings.argmax(-1, keepdim=True) if num_samples == 1 else rings.topk(num_samples).indices
 
@@ -299,11 +302,11 @@ def _like_options(
 
 
 def _as(self: Tensor, made: Tensor) -> Tensor:
-    """What an op that fills ``self`` gives."""
+    """Return ``made`` in the dtype and layout of ``self``, for an op that fills ``self``."""
     return _laid_out(made.to(self.dtype), self, torch.preserve_format)
 
 
 def _laid_out(made: Tensor, like: Tensor, memory_format: torch.memory_format) -> Tensor:
-    """Views that follow were checked against the strides that torch gives."""
+    """Return ``made`` in torch's layout, against which later views were checked."""
     wanted = torch.empty_like(like, dtype=made.dtype, memory_format=memory_format)
     return made if wanted.stride() == made.stride() else aten.copy(wanted, made)

@@ -1,4 +1,4 @@
-"""Operators that a step cannot hold and that have a way out of their own, refused where they are called."""
+"""Operators that a step cannot contain, rejected when called by an error that names a replacement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REFUSED: dict[OpOverload, type[ShardcError]] = {
 
 
 def refusal_table() -> Table:
-    """A decomposition for each of them, which raises its error without a place."""
+    """Return a decomposition for each such operator, which raises its error without a line."""
     return {op: partial(_refuse, kind, str(op)) for op, kind in _REFUSED.items()}
 
 

@@ -1,8 +1,7 @@
-"""Sizes that depend on values, made fixed: ``x[mask]`` keeps all rows of ``x`` and remembers which ones are
-meant.
+"""Fixes sizes that depend on values: ``x[mask]`` keeps all rows of ``x`` and records the selected ones.
 
-A trace names such a size by a symbol. Here each dim of such a size becomes a dim of a fixed size, at least as
-long, of which a ``Selection`` says what elements it has; all other places hold anything. What goes
-elementwise does not notice; sums, products and writes leave the others out. Elements stay where they were, so
-that selecting rows moves nothing and is cut over the mesh as the rows are (``docs/decisions/0012``).
+A trace represents such a size by a symbol. Here each such dim becomes a dim of a fixed size, at least as
+long, and a ``Selection`` says which places hold an element; the other places hold any value. Elementwise ops
+ignore this; sums, products and writes exclude the other places. Elements stay in place, so selecting rows
+moves no data and is sharded like the rows (``docs/decisions/0012``).
 """

@@ -1,4 +1,4 @@
-"""Ops that compute each element of their result by itself, or each row; and tensors of one number."""
+"""Ops that compute each element or each row of their result separately, and 0-d tensors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _elementwise(r: Rewriter, node: Node) -> Value:
 
 
 def _on_tensors(r: Rewriter, node: Node) -> tuple[OpOverload, list[Argument]]:
-    """The op and its arguments; the overload for tensors where a number depends on values."""
+    """Return the op and its arguments, with the overload for tensors if a number depends on values."""
     target, args = operator_of(node), [r.number(argument) for argument in node.args]
     for declared, before in zip(schema_of(target).arguments, node.args, strict=False):
         is_number = isinstance(before, Node) and isinstance(r.values.get(before), Number)
@@ -79,7 +79,7 @@ def _made_like(r: Rewriter, node: Node) -> Value:
 
 
 def _numbers(r: Rewriter, node: Node, first: int) -> tuple[Argument, ...]:
-    """Arguments from the first on, of which none may depend on values."""
+    """Return the arguments from number ``first`` on; none may depend on values."""
     if any(isinstance(argument, Node) for argument in node.args[first:]):
         raise r.refused(node)
     return node.args[first:]
@@ -87,7 +87,7 @@ def _numbers(r: Rewriter, node: Node, first: int) -> tuple[Argument, ...]:
 
 @handles(torch.ops.shardc.uniform.default)
 def _uniform(r: Rewriter, node: Node) -> Value:
-    """Numbers drawn by place: the same whichever other places hold an element."""
+    """Draw numbers by place, so that they do not depend on which other places hold an element."""
     shape, dims = shape_of(r, node.meta["val"].shape)
     return Value(r.call(node.target, *node.args[:2], shape, [0] * len(shape), shape, **node.kwargs), dims)
 
@@ -99,7 +99,7 @@ def _arange(r: Rewriter, node: Node) -> Value:
 
 
 def shape_of(r: Rewriter, sizes: Sequence[Size]) -> tuple[list[int], tuple[Selection | None, ...]]:
-    """The fixed shape and the selections of a shape in which some sizes depend on values."""
+    """Return the fixed shape and the selections of a shape with sizes that depend on values."""
     known = [fixed(size) for size in sizes]
     dims = [r.of_size(size) if n is None else None for n, size in zip(known, sizes, strict=True)]
     return [dim.size if dim else n or 0 for n, dim in zip(known, dims, strict=True)], tuple(dims)
@@ -141,12 +141,12 @@ def _layer_norm_backward(r: Rewriter, node: Node) -> tuple[Value, ...]:
 
 
 def _parts(r: Rewriter, made: Node, *dims: tuple[Selection | None, ...]) -> tuple[Value, ...]:
-    """The results of a call that makes several."""
+    """Return the results of a call with several results."""
     return tuple(Value(r.call(operator.getitem, made, i), own) for i, own in enumerate(dims))
 
 
 def _same_places(r: Rewriter, nodes: Sequence[Argument]) -> list[Value]:
-    """Values of one rank whose dims mean the same elements."""
+    """Return values of one rank with the same elements in each dim."""
     values = [r.value(node) for node in nodes]
     for dim in range(len(values[0].dims)):
         values, selection = r.agreed(values, [dim] * len(values))

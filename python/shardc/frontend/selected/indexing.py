@@ -1,4 +1,4 @@
-"""Reading and writing at places that depend on values."""
+"""Reads and writes at places that depend on values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 
 def _chosen(r: Rewriter, mask: Node) -> tuple[Selection, int]:
-    """The selection that a mask of any rank makes of its elements in a row, and its rank."""
+    """Return the selection of a mask's flattened elements, and the mask's rank."""
     mask, rank = r.representative(mask), mask.meta["val"].dim()
 
     def make() -> Selection:
@@ -29,7 +29,7 @@ def _chosen(r: Rewriter, mask: Node) -> tuple[Selection, int]:
 
 
 def _mask_of(r: Rewriter, value: Value, indices: Sequence[Argument]) -> tuple[int, Node] | None:
-    """Position and mask if the indices are one mask, or its elements' places in a tensor of its shape.
+    """Return position and mask if the indices are one mask, or the coordinates of its elements.
 
     Raises SizeDependsOnValues for a mask among other indices.
     """
@@ -51,7 +51,7 @@ def _mask_of(r: Rewriter, value: Value, indices: Sequence[Argument]) -> tuple[in
 
 @handles(aten.nonzero.default)
 def _nonzero(r: Rewriter, node: Node) -> Value:
-    """For each place its own coordinates."""
+    """Return each place's own coordinates."""
     mask = node_at(node)
     if mask in r.values:
         raise r.refused(node)
@@ -78,7 +78,7 @@ def _masked_select(r: Rewriter, node: Node) -> Value:
 
 @handles(aten.masked_scatter.default)
 def _masked_scatter(r: Rewriter, node: Node) -> Value:
-    """Element by element from the source, in order."""
+    """Take the selected elements from the source in order."""
     target, mask, source = (r.value(argument) for argument in node.args)
     if target.shape != mask.shape or any((*target.dims, *mask.dims)) or len(source.dims) != 1:
         raise r.refused(node)
@@ -104,7 +104,7 @@ def _scatter(r: Rewriter, node: Node) -> Value:
 
 
 def _rows(r: Rewriter, node: Node) -> tuple[Value, int, Value]:
-    """A tensor and indices along one of its dims, all others of which mean the same elements."""
+    """Return a tensor, a dim and indices along it; in all other dims both have the same elements."""
     value, index = r.value(node.args[0]), r.value(node.args[2])
     dim = dim_at(node, 1, len(value.dims))
     for other in range(len(value.dims)):
@@ -116,7 +116,7 @@ def _rows(r: Rewriter, node: Node) -> tuple[Value, int, Value]:
 
 
 def _numbers_of(r: Rewriter, index: Value) -> Node:
-    """Indices, 0 where there are none."""
+    """Return indices, with 0 at places without an element."""
     return r.filled(index, range(len(index.dims)), 0)
 
 
@@ -135,7 +135,7 @@ def _index(r: Rewriter, node: Node) -> Value:
 
 
 def _masked(r: Rewriter, value: Value, at: int, mask: Node) -> Value:
-    """``value[mask]``: all of it, with the mask's dims in one."""
+    """Return ``value[mask]``: all of ``value``, with the mask's dims merged."""
     selection, rank = _chosen(r, mask)
     if any(value.dims[at : at + rank]):
         raise r.refused(r.node)
@@ -147,7 +147,7 @@ def _masked(r: Rewriter, value: Value, at: int, mask: Node) -> Value:
 def _numbers(
     r: Rewriter, value: Value, indices: Sequence[Argument]
 ) -> tuple[list[Node | None], tuple[Selection | None, ...]]:
-    """Indices that mean the same places, and the selections of the dims that they make."""
+    """Return indices with the same places, and the selections of the dims that they make."""
     given = [i for i, index in enumerate(indices) if index is not None]
     if any(value.dims[i] for i in given):
         raise r.refused(r.node)
@@ -175,7 +175,7 @@ def _index_put(r: Rewriter, node: Node) -> Value:
         raise r.refused(node)
     if selection is None:
         return r.whole(r.call(node.target, target.node, numbers, values.node, accumulate))
-    # What no element writes goes to a row of its own, which is then dropped.
+    # Places without an element write to an additional row, which is dropped afterwards.
     size = target.shape[0]
     longer = r.call(aten.constant_pad_nd.default, target.node, [0, 0] * (len(target.dims) - 1) + [0, 1])
     dropped = r.amount(sympy.Integer(size))
@@ -185,7 +185,7 @@ def _index_put(r: Rewriter, node: Node) -> Value:
 
 
 def _masked_put(r: Rewriter, target: Value, at: int, mask: Node, values: Value, accumulate: bool) -> Value:
-    """``target[..., mask] = values``, or ``+=``, as a choice for each element."""
+    """Compute ``target[..., mask] = values``, or ``+=``, as a choice for each element."""
     selection, rank = _chosen(r, mask)
     before, chosen, after = target.shape[:at], target.shape[at : at + rank], target.shape[at + rank :]
     dim = len(values.dims) - len(after) - 1
@@ -228,7 +228,7 @@ def _index_add(r: Rewriter, node: Node) -> Value:
 
 
 def _own_row(r: Rewriter, value: Value, dim: int, index: Value) -> Node | None:
-    """The mask of one dim whose elements' places an index is, along a dim as long."""
+    """Return the 1-d mask whose coordinates ``index`` holds, if it is as long as ``dim``."""
     mask, column = r.own_places.get(index.node, (None, 0))
     if mask is None or column != 0 or mask.meta["val"].shape != (value.shape[dim],):
         return None

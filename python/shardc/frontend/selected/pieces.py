@@ -1,4 +1,4 @@
-"""Slices, concatenations and pads at bounds that depend on values: which places they are of one fixed dim."""
+"""Slices, concatenations and pads at bounds that depend on values, as places of a fixed dim."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _slice_backward(r: Rewriter, node: Node) -> Value:
 def _cut(
     r: Rewriter, own: Selection | None, places: int, size: Size, start: Argument, end: Argument
 ) -> Selection:
-    """The elements from ``start`` to before ``end`` of a dim with ``size`` of them at ``places`` places."""
+    """Select elements ``start`` to ``end`` - 1 of a dim with ``size`` elements at ``places`` places."""
     given = [0 if start is None else _size(start), size if end is None else _size(end)]
     bounds = [size if surely(n >= size) else n for n in given]
     inside = all(surely(n >= 0) and surely(n <= size) for n in bounds)
@@ -70,7 +70,7 @@ def _size(bound: Argument) -> Size:
 
 
 def _from_front(r: Rewriter, bound: Size, count: Node) -> Node:
-    """A bound as a number of elements; a negative one counts from the end."""
+    """Return a bound as a number of elements; a negative bound counts from the end."""
     number = r.amount(r.expr(bound))
     zero = r.amount(sympy.Integer(0))
     wrapped = r.call(aten.add.Tensor, number, count)
@@ -82,7 +82,7 @@ def _both(r: Rewriter, a: Node, b: Node) -> Node:
 
 
 def _between(r: Rewriter, places: int, start: sympy.Expr, end: sympy.Expr) -> Selection:
-    """The places from ``start`` to before ``end``."""
+    """Select the places from ``start`` to before ``end``."""
 
     def make() -> Selection:
         place = r.places(places)
@@ -114,7 +114,7 @@ def _mask(r: Rewriter, selection: Selection | None, size: int) -> Node:
 
 
 def _one_row(values: Sequence[Value], dim: int) -> list[Span]:
-    """Their places in one dim, if each begins where the one before it ends; else none."""
+    """Return the values' spans in one dim if each begins where the previous ends; else an empty list."""
     cuts = [cut for value in values if (cut := value.dims[dim]) is not None]
     spans = [cut.span for cut in cuts if cut.span is not None and cut.size == values[0].shape[dim]]
     is_row = len(spans) == len(values) and all(a[1] == b[0] for a, b in pairwise(spans))
@@ -122,7 +122,7 @@ def _one_row(values: Sequence[Value], dim: int) -> list[Span]:
 
 
 def _put_together(r: Rewriter, values: Sequence[Value], dim: int, spans: Sequence[Span]) -> Value:
-    """Each place from the value that has an element there."""
+    """Take each place from the value that has an element there."""
     node = values[-1].node
     for value in reversed(values[:-1]):
         cut = value.dims[dim]
@@ -133,7 +133,7 @@ def _put_together(r: Rewriter, values: Sequence[Value], dim: int, spans: Sequenc
 
 @handles(aten.constant_pad_nd.default)
 def _pad(r: Rewriter, node: Node) -> Value:
-    """A piece put back among the places it was cut from, or so many elements more on a side."""
+    """Put a piece back among the places that it was cut from, or pad by a fixed number of elements."""
     value, pads = r.value(node.args[0]), list_at(node, 1)
     fill = node.args[2] if len(node.args) > 2 else 0
     assert isinstance(fill, int | float)

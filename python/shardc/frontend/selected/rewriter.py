@@ -1,4 +1,4 @@
-"""The pass: every node whose size or value is symbolic is written anew on tensors of fixed shape."""
+"""The pass that rewrites every node with a symbolic size or value on tensors of fixed shape."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ T = TypeVar("T")
 Made: TypeAlias = Value | Number | tuple[Value, ...]
 Handler: TypeAlias = "Callable[[Rewriter, Node], Made | Node]"
 HANDLERS: dict[object, Handler] = {}
-"""By operator, or the tag of many. A node that a handler gives has a fixed shape."""
+"""Handlers by operator, or by a tag of many. A node that a handler returns has a fixed shape."""
 
 
 def handles(*targets: object) -> Callable[[Handler], Handler]:
-    """Registers a handler."""
+    """Register a handler for operators or tags."""
 
     def register(handler: Handler) -> Handler:
         HANDLERS.update(dict.fromkeys(targets, handler))
@@ -49,16 +49,16 @@ def handles(*targets: object) -> Callable[[Handler], Handler]:
 
 
 class Rewriter:
-    """Walks a graph in order; ``call`` adds a node in front of the one that is being rewritten."""
+    """Walks a graph in order. ``call`` adds a node before the one that is being rewritten."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.values: dict[Node, Made] = {}
         self.node = next(iter(graph.nodes))
         self.columns: dict[Node, list[Node]] = {}
-        """The columns [n] of the coordinates [n, dims] of a mask's elements."""
+        """Columns [n] of the coordinates [n, dims] of a mask's elements."""
         self.own_places: dict[Node, tuple[Node, int]] = {}
-        """A column of coordinates: of which mask and which of its dims."""
+        """For a column of coordinates, its mask and its dim."""
         self._known: dict[object, Any] = {}
         self._by_size: dict[object, Selection] = {}
         self._amounts: dict[object, Node] = {}
@@ -69,7 +69,7 @@ class Rewriter:
         self._equal = equal_symbols(self._mode.shape_env)
 
     def run(self) -> None:
-        """Raises SizeDependsOnValues."""
+        """Rewrite the graph. Raises SizeDependsOnValues."""
         for node in list(self.graph.nodes):
             if node.op == "output":
                 for source in node.all_input_nodes:
@@ -88,7 +88,7 @@ class Rewriter:
         return is_symbolic(node.meta.get("val")) or any(n in self.values for n in node.all_input_nodes)
 
     def _number(self, node: Node) -> None:
-        """Gives nodes that make the same call one representative: a mask computed twice is one mask."""
+        """Give nodes with equal calls one representative, so that a mask computed twice is one mask."""
         leaves, tree = pytree.tree_flatten((node.args, node.kwargs))
         known = [(type(x), self.representative(x) if isinstance(x, Node) else x) for x in leaves]
         if node.op == "call_function":
@@ -113,7 +113,7 @@ class Rewriter:
             self.graph.erase_node(node)
 
     def _settled(self, value: Value, meant: torch.Tensor) -> Value:
-        """In the meant dtype, and without a selection wherever its size is known."""
+        """Convert to the dtype of ``meant``, and drop the selection of each dim whose size is known."""
         if value.node.meta["val"].dtype != meant.dtype:
             value = Value(self.call(aten._to_copy.default, value.node, dtype=meant.dtype), value.dims)
         for dim, (selection, size) in enumerate(zip(value.dims, meant.shape, strict=True)):
@@ -129,14 +129,14 @@ class Rewriter:
                 self._by_size.setdefault(self.expr(size), selection)
         return value
 
-    # What handlers use.
+    # Methods for handlers.
 
     def representative(self, node: Node) -> Node:
-        """The first node of the same value, as far as is known."""
+        """Return the first node known to have the same value."""
         return self._representative.get(node, node)
 
     def expr(self, size: Size) -> sympy.Expr:
-        """A size in symbols of which no two are known to be equal."""
+        """Return a size as an expression in which symbols known to be equal are merged."""
         expr = expr_of(size).xreplace(self._equal)
         assert isinstance(expr, sympy.Expr)
         return expr
@@ -155,7 +155,7 @@ class Rewriter:
         return self.call(aten.view.default, node, list(shape))
 
     def once(self, key: object, make: Callable[[], T]) -> T:
-        """What ``make`` gave when this key was first asked for."""
+        """Return what ``make`` returned at the first request of this key."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
@@ -164,7 +164,7 @@ class Rewriter:
         return Value(node, (None,) * node.meta["val"].dim())
 
     def value(self, node: Argument) -> Value:
-        """A tensor argument. Raises SizeDependsOnValues for anything else."""
+        """Return a tensor argument. Raises SizeDependsOnValues for anything else."""
         if not isinstance(node, Node):
             raise self.refused(self.node)
         found = self.values.get(node)
@@ -175,16 +175,16 @@ class Rewriter:
         return found
 
     def number(self, argument: Argument) -> Argument:
-        """A number that depends on values as a 0-d tensor, any other as it is."""
+        """Return a number that depends on values as a 0-d tensor, any other unchanged."""
         found = self.values.get(argument) if isinstance(argument, Node) else None
         return found.node if isinstance(found, Number) else argument
 
     def count(self, selection: Selection) -> Node:
-        """How many elements there are; i64 []."""
+        """Return the number of elements; i64 []."""
         return self.once(("count", selection), lambda: self.call(aten.sum.default, selection.mask))
 
     def amount(self, expr: sympy.Expr) -> Node:
-        """A number in the trace's symbols; i64 []."""
+        """Return a number in the trace's symbols; i64 []."""
         if expr.is_Integer:
             return self.once(expr, lambda: self.call(aten.full.default, [], int(expr), dtype=torch.int64))
         if expr in self._amounts:
@@ -198,17 +198,17 @@ class Rewriter:
         return self.once(expr, lambda: functools.reduce(partial(self.call, op), map(self.amount, terms)))
 
     def places(self, size: int) -> Node:
-        """0, 1, ... size - 1."""
+        """Return the vector 0, 1, ... size - 1."""
         make = partial(self.call, aten.arange.start_step, 0, size, 1, dtype=torch.int64)
         return self.once(("places", size), make)
 
     def selected(self, mask: Node, span: Span | None = None) -> Selection:
-        """The one selection of a mask, bool [n]."""
+        """Return the one selection of a mask, bool [n]."""
         size = mask.meta["val"].shape[0]
         return self.once(("selection", mask), lambda: Selection(size, mask, span))
 
     def of_size(self, size: Size) -> Selection:
-        """The selection that has made this size, ``k`` times as long if that is what the size is."""
+        """Return the selection that made this size, repeated ``k`` times if the size is a multiple."""
         expr = self.expr(size)
         if expr in self._by_size:
             return self._by_size[expr]
@@ -218,7 +218,7 @@ class Rewriter:
         raise self.refused(self.node)
 
     def repeated(self, selection: Selection, before: int, after: int) -> Selection:
-        """The selection of a dim that merges ``before`` elements before each and ``after`` behind it."""
+        """Return the selection of a dim merged with ``before`` elements before and ``after`` after it."""
         root = selection.origin or selection
         before, after = before * selection.before, after * selection.after
         if before == after == 1:
@@ -233,7 +233,7 @@ class Rewriter:
         return self.once(("repeated", root, before, after), make)
 
     def rank(self, selection: Selection) -> Node:
-        """For each place how many elements come before it; i64 [size], -1 possible where there is none."""
+        """Return the number of elements before each place; i64 [size], -1 possible at a place without one."""
 
         def make() -> Node:
             count = self.call(aten._to_copy.default, selection.mask, dtype=torch.int64)
@@ -242,7 +242,7 @@ class Rewriter:
         return self.once(("rank", selection), make)
 
     def order(self, selection: Selection) -> Node:
-        """The places of the elements, then the other places; i64 [size]."""
+        """Return the places of the elements, then the other places; i64 [size]."""
 
         def make() -> Node:
             free = self.call(aten.logical_not.default, selection.mask)
@@ -253,12 +253,12 @@ class Rewriter:
         return self.once(("order", selection), make)
 
     def along(self, vector: Node, dim: int, rank: int) -> Node:
-        """A vector as a tensor of that rank, along ``dim``."""
+        """Reshape a vector to a tensor of that rank, along ``dim``."""
         size = vector.meta["val"].shape[0]
         return self.view(vector, [size if d == dim else 1 for d in range(rank)])
 
     def filled(self, value: Value, dims: Sequence[int], fill: float | bool) -> Node:
-        """The tensor with ``fill`` wherever one of ``dims`` has no element."""
+        """Return the tensor with ``fill`` wherever one of ``dims`` has no element."""
         node = value.node
         for dim in dims:
             selection = value.dims[dim]
@@ -269,14 +269,14 @@ class Rewriter:
         return node
 
     def compacted(self, value: Value, dim: int, count: int) -> Value:
-        """The first ``count`` elements of a dim, which are all it has."""
+        """Return the first ``count`` elements of a dim, which are all of its elements."""
         selection = value.dims[dim]
         assert selection is not None
         first = self.call(aten.slice.Tensor, self.order(selection), 0, 0, count)
         return with_dim(value, dim, None, self.call(aten.index_select.default, value.node, dim, first))
 
     def aligned(self, value: Value, dim: int, target: Selection) -> Value:
-        """The elements of a dim at the places of another selection of as many."""
+        """Move the elements of a dim to the places of another selection with as many."""
         own, size = value.dims[dim], value.shape[dim]
         if own is target:
             return value
@@ -288,7 +288,7 @@ class Rewriter:
     def agreed(
         self, values: Sequence[Value], dims: Sequence[int | None]
     ) -> tuple[list[Value], Selection | None]:
-        """Values whose given dims (None: no such dim) mean the same elements, at the same places."""
+        """Make values agree: their given dims (None: no dim) get the same elements at the same places."""
         present = [(v, d) for v, d in zip(values, dims, strict=True) if d is not None]
         selections = [own for v, d in present if (own := v.dims[d]) is not None]
         sizes = {v.shape[d] for v, d in present if v.dims[d] is None and v.shape[d] != 1}
@@ -302,18 +302,18 @@ class Rewriter:
             if count is None:
                 made[index] = self.aligned(value, dim, selections[0])
             elif value.shape[dim] == count:
-                made[index] = with_dim(value, dim, None)  # as many elements as places
+                made[index] = with_dim(value, dim, None)  # every place holds an element
             else:
                 made[index] = self.compacted(value, dim, count)
         return made, selections[0] if count is None else None
 
     def matched(self, values: Sequence[Value], dims: Sequence[int]) -> list[Value]:
-        """Values of which a dim each means the same elements, and says so."""
+        """Return values whose given dims have the same elements and the same selection."""
         made, selection = self.agreed(values, dims)
         return [with_dim(value, dim, selection) for value, dim in zip(made, dims, strict=True)]
 
     def broadcast(self, values: Sequence[Value]) -> tuple[list[Value], tuple[Selection | None, ...]]:
-        """Values whose dims mean the same elements where they meet, counted from the last, and which."""
+        """Make values agree in all dims where they meet, from the last on; return the selections, too."""
         made, rank = list(values), max(len(value.dims) for value in values)
         dims: list[Selection | None] = []
         for dim in range(rank):

@@ -1,4 +1,4 @@
-"""Numbers that Python code has read of tensors: sizes, ``item``, and arithmetic on them."""
+"""Numbers that Python code reads from tensors: sizes, ``item``, and arithmetic on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which places of a dim hold an element, and tensors with such dims."""
+"""Selections, which say which places of a dim hold an element, and tensors with such dims."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Span = tuple[sympy.Expr, sympy.Expr]
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The places, among ``size``, where ``mask`` (bool [size]) is true, in their order.
+    """The places, among ``size``, at which ``mask`` (bool [size]) is true, in order.
 
-    ``span``: they are known to be the places from its start to before its end. ``origin``: each of ``before``
-    repetitions holds every place of that selection ``after`` times in a row, as a dim does that others were
-    merged into.
+    ``span``: start and end, if the places are known to be consecutive. ``origin``: the selection of a dim
+    that others were merged into; each of ``before`` repetitions holds every place of it ``after`` times in a
+    row.
     """
 
     size: int
@@ -33,7 +33,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of fixed shape in place of one whose shape depends on values; ``dims``: its selections."""
+    """Tensor of fixed shape that replaces one whose shape depends on values. ``dims``: its selections."""
 
     node: Node
     dims: tuple[Selection | None, ...]
@@ -51,18 +51,18 @@ class Number:
 
 
 def expr_of(size: Size) -> sympy.Expr:
-    """A size as an expression in the trace's symbols."""
+    """Return a size as an expression in the trace's symbols."""
     return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
 
 
 def fixed(size: Size) -> int | None:
-    """A size that is the same in every step, or None."""
+    """Return a size that is equal in every step; None otherwise."""
     expr = expr_of(size)
     return int(expr) if expr.is_Integer else None
 
 
 def is_symbolic(value: object) -> bool:
-    """Whether a node's value is, or has, a size or number that depends on values."""
+    """Return whether a node's value is or has a size or number that depends on values."""
     if isinstance(value, torch.Tensor):
         return any(fixed(n) is None for n in value.shape)
     if isinstance(value, (tuple, list)):
@@ -71,12 +71,12 @@ def is_symbolic(value: object) -> bool:
 
 
 def surely(condition: bool | torch.SymBool) -> bool:
-    """Whether a condition on sizes holds in every step, by what the trace has checked."""
+    """Return whether a condition on sizes holds in every step, given the trace's checks."""
     return bool(statically_known_true(condition))
 
 
 def equal_symbols(environment: ShapeEnv) -> dict[sympy.Symbol, sympy.Symbol]:
-    """For each symbol that the trace has checked to equal another the first of them."""
+    """Map each symbol that the trace checked to equal others to the first of them."""
     found: dict[sympy.Symbol, sympy.Symbol] = {}
     for check in chain.from_iterable(environment.deferred_runtime_asserts.values()):
         sides = [side for side in check.expr.args if isinstance(side, sympy.Symbol)]

@@ -1,4 +1,4 @@
-"""Ops that combine the elements of a dim: what is no element takes no part."""
+"""Ops that combine the elements of a dim; places without an element are excluded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _reduce(r: Rewriter, node: Node) -> Value:
 
 
 def _neutral(name: str, dtype: torch.dtype) -> float:
-    """What changes no result of a reduction."""
+    """Return the neutral element of a reduction."""
     if name in ("all", "any", "prod", "sum"):
         return (name == "all" and dtype == torch.bool) or int(name in ("all", "prod"))
     is_largest = name == "amin"
@@ -53,7 +53,7 @@ def _cumsum(r: Rewriter, node: Node) -> Value:
 
 @handles(aten.mm.default, aten.bmm.default, aten.addmm.default)
 def _product(r: Rewriter, node: Node) -> Value:
-    """``[..., m, k] @ [..., k, n]``; both factors are 0 where ``k`` has no element: 0 * inf is NaN."""
+    """Multiply ``[..., m, k] @ [..., k, n]``; without an element in ``k`` both factors are 0."""
     *biases, a, b = (r.value(term) for term in node.args)
     if any(any(bias.dims) for bias in biases):
         raise r.refused(node)

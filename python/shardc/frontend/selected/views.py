@@ -1,4 +1,4 @@
-"""Views: the same elements under other dims."""
+"""Views: the same elements with other dims."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _expand(r: Rewriter, node: Node) -> Value:
 
 @handles(aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 def _view(r: Rewriter, node: Node) -> Value:
-    """Dims are merged and split group by group; in a group at most one depends on values."""
+    """Merge and split dims group by group; at most one dim of a group depends on values."""
     value = r.value(node.args[0])
     before, after = node_at(node).meta["val"].shape, node.meta["val"].shape
     shape: list[int] = []
@@ -76,7 +76,7 @@ def _view(r: Rewriter, node: Node) -> Value:
 
 
 def _groups(before: list[sympy.Expr], after: list[sympy.Expr]) -> list[tuple[list[int], list[int]]]:
-    """The dims of two shapes of as many elements, in the smallest runs that have as many elements each."""
+    """Pair the dims of two shapes with equal numbers of elements, in the smallest such groups."""
     found = []
     i = j = 0
     while i < len(before) or j < len(after):
@@ -93,7 +93,7 @@ def _groups(before: list[sympy.Expr], after: list[sympy.Expr]) -> list[tuple[lis
 
 
 def _is_shorter(have: sympy.Expr, want: sympy.Expr) -> bool:
-    """Whether ``want`` is a multiple of ``have`` and not the reverse; of numbers, whether it is larger."""
+    """Return whether ``want`` is a multiple of ``have``, not the reverse; for numbers, if it is larger."""
     if have.is_Integer and want.is_Integer:
         return bool(have < want)
     return sympy.fraction(sympy.cancel(want / have))[1] == 1
@@ -102,7 +102,7 @@ def _is_shorter(have: sympy.Expr, want: sympy.Expr) -> bool:
 def _regrouped(
     r: Rewriter, value: Value, old: list[int], sizes: Sequence[Size]
 ) -> tuple[list[int], list[Selection | None]]:
-    """Fixed shape and selections of the dims that a group becomes."""
+    """Return fixed shape and selections of the dims that a group becomes."""
     open_dims = [d for d, size in enumerate(sizes) if fixed(size) is None]
     shape = [fixed(size) or 0 for size in sizes]
     dims: list[Selection | None] = [None] * len(sizes)

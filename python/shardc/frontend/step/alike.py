@@ -1,8 +1,8 @@
-"""Updates of parameters that are alike are traced once; those of the others are copies of the same nodes.
+"""Traces equal parameter updates once; updates of the other parameters are copies of the same nodes.
 
-The optimizers of ``PER_PARAMETER`` run the same code for one parameter after the other. What that code does
-depends on nothing but the parameter, its gradient, its state and the numbers of its group; which ops it calls
-on their dtypes, shapes and strides. The update of a Llama's AdamW is half of the nodes of a step.
+The optimizers in ``PER_PARAMETER`` run the same code for each parameter. That code depends on the parameter,
+its gradient, its state and the numbers of its group alone. The ops that it calls depend on dtypes, shapes and
+strides alone. The update of AdamW makes half of the nodes of a Llama's step.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ _WRAPPED_BY_SCHEDULERS = {"step"}
 
 
 def updates_alone(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether each parameter's update is a function of its own tensors alone: that of PyTorch's own code,
-    without hooks, and with no method or function replaced.
+    """Return whether each parameter's update is a function of its own tensors alone.
+
+    That holds for PyTorch's own optimizers without hooks and without replaced methods or functions.
     """
     kind = type(optimizer)
     if kind not in PER_PARAMETER or any((*optimizer_hooks(optimizer), *global_optimizer_hooks())):
@@ -46,9 +47,9 @@ def updates_alone(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _changed(kind: type[torch.optim.Optimizer]) -> bool:
-    """Whether a name that the optimizer's code reads has become another thing.
+    """Return whether a name that the optimizer's code reads was replaced.
 
-    Dynamo, once it has compiled an optimizer, leaves names of its own in the modules: nothing reads them,
+    After Dynamo has compiled an optimizer, it leaves names of its own in the modules. Nothing reads them,
     unless they hide builtins.
     """
     known, now = _KNOWN[kind], _code_of(kind)
@@ -57,12 +58,13 @@ def _changed(kind: type[torch.optim.Optimizer]) -> bool:
 
 
 def _code_of(kind: type[torch.optim.Optimizer]) -> dict[str, object]:
-    """By name, the code of all functions that an optimizer's classes and their modules hold; other callables
-    as they are, and a function that has code of others around it as that function.
+    """Return the code of all functions in an optimizer's classes and their modules, by name.
+
+    Other callables are returned themselves, and so is a function that is wrapped by code from outside torch.
     """
     modules = {base.__module__ for base in kind.__mro__ if base.__module__.startswith("torch.")}
     held = {f"{where}.{n}": value for where in modules for n, value in vars(sys.modules[where]).items()}
-    # PyTorch wraps `step` of each class, once there is an optimizer of it, also where it is inherited.
+    # PyTorch wraps the `step` of each class once an optimizer of it exists, also where it is inherited.
     held |= {name: inspect.getattr_static(kind, name) for name in dir(kind)}
     found = {}
     for name, value in held.items():
@@ -73,7 +75,7 @@ def _code_of(kind: type[torch.optim.Optimizer]) -> dict[str, object]:
 
 
 def _codes(value: object) -> Iterator[CodeType]:
-    """Of a function and those that it wraps."""
+    """Yield the code of a function and of those that it wraps."""
     while isinstance(value, FunctionType):
         yield value.__code__
         value = getattr(value, "__wrapped__", None)
@@ -86,7 +88,7 @@ _KNOWN: dict[type[torch.optim.Optimizer], dict[str, object]] = {
 
 @dataclass(frozen=True)
 class _Sample:
-    """A traced update: its inputs, the nodes of its own, and its results."""
+    """A traced update: its inputs, its own nodes, and its results."""
 
     inputs: tuple[Node, ...]
     made: tuple[Node, ...]
@@ -94,10 +96,10 @@ class _Sample:
 
 
 class AlikeUpdates:
-    """The updates of one optimizer in one trace.
+    """Updates of one optimizer in one trace.
 
-    ``numbers`` gives what updates may read besides their own tensors: the numbers of groups, and those that
-    were computed from numbers alone and kept for the next parameter.
+    ``numbers`` returns what updates may read besides their own tensors: the numbers of groups, and numbers
+    computed from these alone and kept for the next parameter.
     """
 
     def __init__(self, numbers: Callable[[], Iterable[torch.Tensor]]) -> None:
@@ -113,8 +115,9 @@ class AlikeUpdates:
         tensors: Sequence[torch.Tensor | Node | None],
         update: Callable[[], Sequence[torch.Tensor]],
     ) -> Sequence[torch.Tensor | Proxy]:
-        """``update()`` of ``tensors``; a copy of an earlier update of the same ``kind`` if they are like
-        those that it had. A node stands for a tensor that no update has read yet.
+        """Run ``update()`` of ``tensors``, or copy an update of the same ``kind`` with similar tensors.
+
+        A node stands for a tensor that no update has read yet.
         """
         with without_torch_functions():
             known = [node for tensor in tensors if (node := self._node(tensor)) is not None]
@@ -133,7 +136,7 @@ class AlikeUpdates:
         return results
 
     def _sample(self, inputs: Sequence[Node], last: Node, results: Sequence[torch.Tensor]) -> _Sample | None:
-        """The update that made the nodes after ``last``; None if it read anything that is not its own."""
+        """Return the update that made the nodes after ``last``; None if it read other tensors."""
         ends = [self._node(tensor) for tensor in results]
         self._shared |= {node for tensor in self._numbers() if (node := self._node(tensor)) is not None}
         made = [node for node in _after(last, self._last()) if node not in self._shared]
@@ -157,7 +160,7 @@ class AlikeUpdates:
 
 
 def _has_symbols(tensor: torch.Tensor | Node | None) -> bool:
-    """Whether sizes depend on values, as those of a gradient may that comes from a cut at such a size."""
+    """Return whether sizes depend on values, as those of a gradient may after a slice at such a size."""
     if not isinstance(tensor, torch.Tensor):
         return False
     inner = inner_of(tensor)
@@ -169,7 +172,7 @@ def _layout(tensor: torch.Tensor | Node) -> Hashable:
 
 
 def _after(last: Node, end: Node) -> list[Node]:
-    """The nodes after one node up to another."""
+    """Return the nodes after one node up to another."""
     found = []
     while last is not end:
         last = last.next

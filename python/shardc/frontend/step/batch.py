@@ -1,4 +1,4 @@
-"""Batches as lists of named tensors, and the loss found in what a model returns."""
+"""Batches as lists of named tensors, and the loss in a model's output."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ STATIC_TYPES = (type(None), bool, int, float, str, bytes, torch.dtype, torch.dev
 
 
 def flatten_batch(batch: object) -> tuple[list[torch.Tensor], BatchTree]:
-    """Tensors of a batch by dotted names (``input_ids``, ``0``, ``1.x``); other leaves become constants.
+    """Return a batch's tensors by dotted names (``input_ids``, ``0``, ``1.x``), and its tree.
 
-    A dataclass has the names of its fields, whether pytree knows it or not.
+    Leaves that are not tensors become constants of the tree.
 
-    Raises BatchUnsupported on a leaf of another type, a tensor that is not dense, or no tensor at all.
+    A dataclass uses the names of its fields, whether it is registered with pytree or not.
+
+    Raises BatchUnsupported for a leaf of another type, a tensor that is not dense, or no tensor at all.
     """
     like = batch if isinstance(batch, Mapping) or _is_dataclass(batch) else listed(batch)
     leaves, spec = pytree.tree_flatten_with_path(_plain(like))
@@ -50,7 +52,7 @@ def flatten_batch(batch: object) -> tuple[list[torch.Tensor], BatchTree]:
 
 
 def unflatten_batch(tree: BatchTree, tensors: Sequence[torch.Tensor]) -> Any:
-    """The batch, in the containers of the example's, with these tensors in it."""
+    """Put tensors into a batch with the containers of the example."""
     remaining = iter(tensors)
     count = tree.spec.num_leaves
     leaves = [tree.constants[i] if i in tree.constants else next(remaining) for i in range(count)]
@@ -58,9 +60,9 @@ def unflatten_batch(tree: BatchTree, tensors: Sequence[torch.Tensor]) -> Any:
 
 
 def in_form_of(batch: object, like: object) -> object | None:
-    """The batch in the containers of ``like``; None if it has not the same parts, or tensors elsewhere.
+    """Convert a batch to the containers of ``like``; None if its parts or the places of its tensors differ.
 
-    Constants may be others.
+    Constants may differ.
     """
     if isinstance(like, tuple) and isinstance(batch, torch.Tensor):
         batch = (batch,)
@@ -68,7 +70,7 @@ def in_form_of(batch: object, like: object) -> object | None:
 
 
 def entries_of(batch: object) -> dict[str, Any]:
-    """The entries of a mapping, or the fields of a dataclass, by name."""
+    """Return the entries of a mapping, or the fields of a dataclass, by name."""
     if isinstance(batch, Mapping):
         return dict(batch)
     assert _is_dataclass(batch)
@@ -76,7 +78,7 @@ def entries_of(batch: object) -> dict[str, Any]:
 
 
 def find_loss(output: object, batch: object, loss: LossFunction | None) -> torch.Tensor:
-    """The 0-d loss: ``loss(output, batch)``, or ``output.loss``, or the output itself.
+    """Return the 0-d loss: ``loss(output, batch)``, or ``output.loss``, or the output itself.
 
     Raises LossNotFound if there is none, LossNotScalar if it is no differentiable floating-point number.
     """
@@ -98,7 +100,7 @@ def _is_dataclass(value: object) -> TypeGuard[DataclassInstance]:
 
 
 def _plain(part: object) -> object:
-    """``part`` with dicts for mappings and dataclasses, which pytree may not know or take in other ways."""
+    """Convert mappings and dataclasses to dicts, since pytree may treat them otherwise."""
     if isinstance(part, Mapping) or _is_dataclass(part):
         return {key: _plain(value) for key, value in entries_of(part).items()}
     if isinstance(part, tuple | list):
@@ -107,7 +109,7 @@ def _plain(part: object) -> object:
 
 
 def _dressed(part: Any, like: object) -> Any:
-    """What ``_plain`` made of something like ``like``, in its containers again."""
+    """Undo ``_plain``: restore the containers of ``like``."""
     if isinstance(like, tuple | list):
         return _same_kind(like, map(_dressed, part, like))
     if not (isinstance(like, Mapping) or _is_dataclass(like)):
@@ -120,12 +122,12 @@ def _dressed(part: Any, like: object) -> Any:
         if isinstance(made, MutableMapping):
             made[key] = value
         else:
-            object.__setattr__(made, key, value)  # of a frozen one, too
+            object.__setattr__(made, key, value)  # also works on a frozen dataclass
     return made
 
 
 def _is_like(part: object, like: object) -> bool:
-    """Whether two plain batches have tensors, constants and parts in the same places."""
+    """Return whether two plain batches have tensors, constants and parts in the same places."""
     if isinstance(like, dict):
         return (
             isinstance(part, dict)
@@ -138,7 +140,7 @@ def _is_like(part: object, like: object) -> bool:
 
 
 def _same_kind(like: Sequence[object], parts: Iterable[object]) -> Sequence[object]:
-    """A list, tuple or named tuple of ``parts``."""
+    """Return a list, tuple or named tuple of ``parts``."""
     make = getattr(like, "_make", None)
     if make is not None:
         return make(parts)
@@ -156,7 +158,7 @@ def _loss_in(output: object) -> object:
 
 
 def _first_of(output: object) -> torch.Tensor | None:
-    """The loss of a plain ``(loss, logits, ...)``: its first part, if that is a 0-d tensor."""
+    """Return the loss of a plain ``(loss, logits, ...)``: its first part, if that is a 0-d tensor."""
     if not isinstance(output, tuple | list) or type(output) not in (tuple, list):
         return None
     first = next(iter(output), None)

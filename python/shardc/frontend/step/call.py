@@ -1,8 +1,8 @@
-"""How a step calls the model and the loss with a batch, decided by signatures when it is compiled.
+"""How a step calls the model and the loss with a batch, decided from signatures at compile time.
 
-A mapping or a dataclass is passed by the names of its entries, a tuple or list by position, and the loss is
-``loss(output, batch)``. If the forward cannot take the last part of a tuple or list, or the loss is one of
-PyTorch's own, the last part is the target: ``model(*inputs)`` and ``loss(output, target)``.
+A mapping or dataclass is passed by the names of its entries, a tuple or list by position, and the loss is
+called as ``loss(output, batch)``. If the forward cannot take the last part of a tuple or list, or if the loss
+is one of PyTorch's own, the last part is the target: ``model(*inputs)`` and ``loss(output, target)``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from shardc.runtime.torch_private import module_tables
 
 Form = Literal["names", "positions", "inputs, target", "whole"]
 TARGETS = frozenset(("target", "targets", "y", "y_true", "label", "labels"))
-"""Names of a loss's second parameter that say that it takes no batch."""
+"""Names of a loss's second parameter that show that it takes a target, not a batch."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """What of a batch goes to the model, and what to the loss beside the output."""
+    """Which parts of a batch go to the model, and which to the loss besides the output."""
 
     form: Form
 
     def output(self, model: nn.Module, batch: object) -> object:
-        """What the model returns for a batch of this form."""
+        """Return the model's output for a batch of this form."""
         if self.form == "whole":
             return model(batch)
         if self.form == "names":
@@ -42,7 +42,7 @@ class Call:
         return model(*(batch[:-1] if self.form == "inputs, target" else batch))
 
     def of_loss(self, batch: object) -> object:
-        """The loss's second argument."""
+        """Return the loss's second argument."""
         if self.form != "inputs, target":
             return batch
         assert isinstance(batch, Sequence)
@@ -50,7 +50,7 @@ class Call:
 
 
 def call_of(model: nn.Module, loss: LossFunction | None, batch: object) -> Call:
-    """The call of a model and a loss with such a batch. Raises BatchNotTaken, BatchAmbiguous."""
+    """Return the call of a model and a loss for such a batch. Raises BatchNotTaken, BatchAmbiguous."""
     forward = _Forward(model)
     if isinstance(batch, Mapping) or is_dataclass(batch):
         return Call(_of_entries(forward, loss, batch))
@@ -59,7 +59,7 @@ def call_of(model: nn.Module, loss: LossFunction | None, batch: object) -> Call:
 
 
 class _Forward:
-    """What a model's call takes; anything where only running it can tell."""
+    """Parameters of a model's forward; any arguments are accepted if only running it can tell."""
 
     def __init__(self, model: nn.Module) -> None:
         self.name = f"the forward of {type(model).__name__}"
@@ -70,7 +70,7 @@ class _Forward:
         return f"{self.name}{self._signature or ''}"
 
     def problem(self, *parts: object, **entries: object) -> str:
-        """Why it cannot be called so, in Python's words; empty if it can."""
+        """Return Python's reason why it cannot be called so; empty if it can."""
         if self._signature is None:
             return ""
         try:
@@ -80,7 +80,7 @@ class _Forward:
         return ""
 
     def unknown(self, names: Sequence[str]) -> list[str]:
-        """Which of the names no parameter has."""
+        """Return the names that are no parameters."""
         if self._signature is None:
             return []
         parameters = self._signature.parameters.values()
@@ -141,7 +141,7 @@ def _of_parts(forward: _Forward, loss: LossFunction | None, batch: Sequence[obje
 
 
 def _target_parameter(loss: LossFunction) -> str:
-    """The name of a loss's second parameter if it says, by itself or its annotation, that it is no batch."""
+    """Return the name of a loss's second parameter if its name or annotation shows that it is no batch."""
     signature = _signature(loss.forward if isinstance(loss, nn.Module) else loss)
     parameters = [] if signature is None else list(signature.parameters.values())[1:2]
     for parameter in parameters:
@@ -151,7 +151,7 @@ def _target_parameter(loss: LossFunction) -> str:
 
 
 def _is_of_torch(loss: LossFunction) -> bool:
-    """Whether it is a function or module of PyTorch's, which takes tensors and no batch."""
+    """Return whether it is a function or module of PyTorch's, which takes tensors and no batch."""
     while isinstance(loss, partial):
         loss = loss.func
     owner = type(loss).forward if isinstance(loss, nn.Module) else loss
@@ -159,7 +159,7 @@ def _is_of_torch(loss: LossFunction) -> bool:
 
 
 def _calls_forward(model: nn.Module) -> bool:
-    """Whether a call of the model passes its arguments to ``forward`` as they are."""
+    """Return whether a call of the model passes its arguments to ``forward`` unchanged."""
     (hooks,) = (table.values() for table in module_tables([model], ("_forward_pre_hooks",)))
     of_users = [hook for hook in hooks if not (getattr(hook, "__module__", None) or "").startswith("shardc.")]
     return type(model).__call__ is nn.Module.__call__ and not of_users
@@ -168,7 +168,7 @@ def _calls_forward(model: nn.Module) -> bool:
 def _signature(function: Callable[..., object]) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
-    except (TypeError, ValueError):  # of C, or of TorchScript
+    except (TypeError, ValueError):  # a function of C or of TorchScript
         return None
 
 

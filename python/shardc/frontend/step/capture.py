@@ -1,4 +1,4 @@
-"""``capture_step``: from a module, a real optimizer and one batch to the level-1 program of the step."""
+"""``capture_step``: traces a module, an optimizer and one batch to the level-1 program of a step."""
 
 from __future__ import annotations
 
@@ -43,19 +43,31 @@ def capture_step(
     noted: Collection[str] = (),
     layouts: Layouts | None = None,
 ) -> Capture:
-    """Traces forward, loss, backward, clipping and ``optimizer.step()`` as one function; nothing is computed.
+    """Trace forward, loss, backward, clipping and ``optimizer.step()`` as one function, without computing.
 
-    ``model`` may be real, fake or on the meta device; model and optimizer are left as they were. How it and
-    the loss are called is what :mod:`shardc.frontend.step.call` says of the batch. Without a loss function
-    the loss is ``output.loss``, the first part of a tuple, or the output itself.
-    ``clip_grad_norm`` is the largest global 2-norm of the gradients of all the model's parameters, or, by
-    ``clip_parameters``, of the optimizer's. ``autocast`` runs forward and loss under
-    ``torch.autocast`` with that dtype. ``twice`` traces two steps in a row, to see what a trace would freeze
-    that is neither an attribute of a module nor a generator of random numbers: time, globals. ``outputs`` are
-    results besides the loss, of role ``output``. ``noted`` names modules: ops of their calls get the
-    attribute ``dist.module``. ``layouts``: of modules' outputs.
+    ``model`` may be real, fake or on the meta device. Model and optimizer stay unchanged.
 
-    Raises subclasses of ShardcError, from ``shardc.diagnostics.frontend``.
+    Args:
+        model: The module to train.
+        optimizer: An optimizer of its parameters.
+        example_batch: One batch; :mod:`shardc.frontend.step.call` decides how model and loss take it.
+        loss: Function of output and batch. Default: ``output.loss``, the first part of a tuple, or the output
+            itself.
+        clip_grad_norm: Maximum global 2-norm of the gradients. Default: no clipping.
+        clip_parameters: Whose gradients the norm covers: all of the model's parameters, or the optimizer's.
+        autocast: Dtype of ``torch.autocast`` in forward and loss. Default: no autocast.
+        context: MLIR context of the module. Default: a new one.
+        twice: Trace two steps in a row, to find state that a trace would freeze besides attributes of modules
+            and random generators: time, globals.
+        outputs: Results besides the loss, with role ``output``.
+        noted: Names of modules whose calls are recorded: their ops get the attribute ``dist.module``.
+        layouts: Layouts of modules' outputs.
+
+    Returns:
+        The captured step.
+
+    Raises:
+        ShardcError: Subclasses of ``shardc.diagnostics.frontend``.
     """
     started = time.perf_counter()
     model = uncompiled(model)
@@ -76,7 +88,7 @@ def capture_step(
         noted=noted,
         layouts=layouts,
     )
-    # Without collections, and without code for a graph that still changes, a trace takes a fifth less time.
+    # Without garbage collection, and without code for an unfinished graph, a trace takes a fifth less time.
     with collection_paused(), use_lazy_graph_module(True):
         trace = with_symbols(model, tracer)
         clean(trace.graph)
@@ -105,20 +117,20 @@ def capture_step(
 
 
 def with_symbols(model: torch.nn.Module, tracer: StepTracer) -> Trace:
-    """The trace; if sizes or numbers in it depend on values, one with symbols there, of fixed sizes again."""
+    """Trace with fixed sizes, or, if sizes or numbers depend on values, with symbols that are then fixed."""
     try:
         return prepared(model, tracer.trace)
     except DataDependent as error:
         try:
             trace = prepared(model, functools.partial(tracer.trace, symbols=True))
-        except TraceFailed:  # PyTorch itself has no symbolic sizes there
+        except TraceFailed:  # PyTorch itself does not support symbolic sizes there
             raise error from None
     fix_sizes(trace.graph)
     return trace
 
 
 def values_of(state: ModelState, slots: Sequence[StateSlot]) -> dict[tuple[str, str], torch.Tensor]:
-    """What the model and the optimizer hold, by role and name, of those that have values."""
+    """Return the values of model and optimizer by role and name, for those that have values."""
     values = {("param", name): param.detach() for name, param in state.params.items() if has_storage(param)}
     values |= {("buffer", name): buffer for name, buffer in state.buffers.items() if has_storage(buffer)}
     values |= {("opt_state", slot.name): slot.value for slot in slots if slot.value is not None}

@@ -1,6 +1,6 @@
 """Values of traced tensors that depend on no argument of the step, such as positions from ``arange``.
 
-Code that looks at such values (``if mask.all()``) can be traced, as the answer is the same in every step.
+Code that reads such values (``if mask.all()``) can be traced, because the answer is the same in every step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from shardc.frontend.nodes import history
 from shardc.runtime.torch_private import FunctionalTensor, disable_current_modes
 
-# Beyond this many traced ops a tensor is taken as unknown: constants have short histories.
+# A tensor behind more traced ops than this counts as unknown, since constants have short histories.
 MAX_OPS = 64
 
 Answer = TypeVar("Answer")
@@ -24,7 +24,7 @@ _answers: ContextVar[int] = ContextVar("shardc_answers", default=0)
 
 
 def ask(tensor: torch.Tensor, question: Callable[[torch.Tensor], Answer]) -> Answer | None:
-    """``question`` of the real value of a traced tensor; None if that depends on an argument or a draw."""
+    """Ask ``question`` of a traced tensor's value; None if that depends on an argument or a random draw."""
     mode = get_proxy_mode()
     if mode is None or not isinstance(tensor, FunctionalTensor):
         return None
@@ -37,12 +37,12 @@ def ask(tensor: torch.Tensor, question: Callable[[torch.Tensor], Answer]) -> Ans
 
 
 def answers() -> int:
-    """How many questions were answered so far: code that asks depends on more than layouts."""
+    """Return the number of questions answered so far; code that asks depends on more than layouts."""
     return _answers.get()
 
 
 def _ops_behind(node: Node) -> list[Node] | None:
-    """The ops that ``node`` is computed by, in order; None if an argument of the step is among them."""
+    """Return the ops that compute ``node``, in order; None if an argument of the step is among them."""
     found: list[Node] = []
     for current in history(node):
         if current.op == "placeholder" or len(found) > MAX_OPS:

@@ -1,4 +1,4 @@
-"""How a trace says where the outputs of modules lie, without a change to the modules' code."""
+"""Constrains layouts of modules' outputs in a trace, without changes to the modules' code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardc.runtime.torch_private import pytree
 
 @dataclass(frozen=True)
 class Wanted:
-    """How the output of the modules of a ``pattern`` lies: entries for ``dims`` dims, as ``text``."""
+    """Layout of the output of modules that match ``pattern``: entries for ``dims`` dims, as ``text``."""
 
     pattern: str
     text: str
@@ -24,15 +24,15 @@ class Wanted:
 
 
 Layouts = Mapping[str, Wanted]
-"""By the name of a module."""
+"""Layouts by the name of a module."""
 
 
 @contextmanager
 def constrained(model: torch.nn.Module, layouts: Layouts) -> Iterator[None]:
-    """The modules that are named have another class meanwhile, which applies ``shardc::constrain`` to what
-    they return: to a tensor, or to the first tensor of several.
+    """Apply ``shardc::constrain`` to the outputs of the named modules inside the block.
 
-    Layers whose layouts differ are of different classes, so that none is copied for another.
+    Their classes are replaced meanwhile. The constraint applies to a tensor, or to the first tensor of
+    several. Layers with different layouts get different classes, so that none is traced as a copy of another.
     """
     original = [(name, (module := model.get_submodule(name)), type(module)) for name in layouts]
     made: dict[tuple[type, Wanted], type] = {}
@@ -44,7 +44,7 @@ def constrained(model: torch.nn.Module, layouts: Layouts) -> Iterator[None]:
                 held = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
                 held |= {"_constrained": (layouts[name], applied)}
                 made[key] = type(kind.__name__, (_Constrained, kind), held)
-            object.__setattr__(module, "__class__", made[key])  # whatever its own __setattr__ does
+            object.__setattr__(module, "__class__", made[key])  # bypasses the module's own __setattr__
         yield
     finally:
         for _, module, kind in original:
@@ -55,7 +55,7 @@ def constrained(model: torch.nn.Module, layouts: Layouts) -> Iterator[None]:
 
 
 class _Constrained(Quiet):
-    """First among the bases of a constrained module's class."""
+    """First base class of a constrained module."""
 
     _constrained: tuple[Wanted, set[str]]
 

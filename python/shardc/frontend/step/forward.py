@@ -1,4 +1,4 @@
-"""``capture_forward``: a model's forward in eval mode as a level-1 program, without backward and update."""
+"""``capture_forward``: traces a model's forward in eval mode as a level-1 program."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from shardc.runtime.torch_private import pytree, uncompiled, use_lazy_graph_modu
 
 @dataclass(frozen=True)
 class OutputTree:
-    """A model's output: its containers, what in it is no tensor by place, and the names of its tensors."""
+    """A model's output: its containers, non-tensor values by place, and the names of its tensors."""
 
     spec: pytree.TreeSpec
     constants: Mapping[int, object]
     names: tuple[str, ...]
 
     def filled(self, tensors: Mapping[str, torch.Tensor]) -> object:
-        """The output with these tensors."""
+        """Return the output with these tensors."""
         names = iter(self.names)
         count = self.spec.num_leaves
         leaves = [self.constants[i] if i in self.constants else tensors[next(names)] for i in range(count)]
@@ -44,7 +44,7 @@ class OutputTree:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What a forward program returns: its ``loss`` and ``outputs``, or, if ``whole``, the model's output."""
+    """Results of a forward program: ``loss`` and ``outputs``, or, if ``whole``, the model's output."""
 
     loss: LossFunction | None = None
     outputs: Outputs = NOTHING
@@ -52,7 +52,7 @@ class Evaluated:
 
 
 class NoOptimizer:
-    """The optimizer of a program that has none."""
+    """Empty optimizer of a program without one."""
 
     names: Sequence[str] = ()
     slots: Sequence[StateSlot] = ()
@@ -63,8 +63,10 @@ class NoOptimizer:
 
 
 class ForwardTracer(StepTracer):
-    """Traces a forward. Buffers that it writes are its own copies; gradients are on, as in a step, so that
-    the ops are those of the step, and nothing reads what they would keep.
+    """Tracer of a forward without backward.
+
+    Buffers that the forward writes are copies. Gradients stay enabled as in a step, so that the ops are those
+    of the step; nothing reads what autograd saves.
     """
 
     tree: OutputTree | None = None
@@ -80,7 +82,7 @@ class ForwardTracer(StepTracer):
         super().__init__(
             model,
             state,
-            cast(TracedOptimizer, NoOptimizer()),  # the methods of an update are never called
+            cast(TracedOptimizer, NoOptimizer()),  # methods of an update are never called
             batch,
             loss=evaluated.loss,
             clip_grad_norm=None,
@@ -91,7 +93,7 @@ class ForwardTracer(StepTracer):
         self._whole = evaluated.whole
 
     def trace(self, symbols: bool = False) -> Trace:
-        """Runs the forward in eval mode on fake CPU tensors. Raises as :meth:`StepTracer.trace` does."""
+        """Run the forward in eval mode on fake CPU tensors. Raises as :meth:`StepTracer.trace` does."""
         with unchanged(self._modules.values()):
             for module in self._modules.values():
                 module.training = False
@@ -149,9 +151,9 @@ def capture_forward(
     autocast: torch.dtype | None = None,
     context: ir.Context | None = None,
 ) -> tuple[Capture, OutputTree | None]:
-    """Traces a model's forward in eval mode; the tree of its output, if that is what the program returns.
+    """Trace a model's forward in eval mode; also return its output's tree if the program returns the output.
 
-    The model is left as it was, its mode too. Raises subclasses of ShardcError, from
+    The model and its mode stay unchanged. Raises subclasses of ShardcError from
     ``shardc.diagnostics.frontend``.
     """
     started, model = time.perf_counter(), uncompiled(model)

@@ -1,7 +1,8 @@
-"""What a trace takes from Python and a compiled step would never look at again: attributes and draws.
+"""Python state that a trace reads and a compiled step would not read again: attributes and random draws.
 
 A forward that changes attributes of its modules is traced twice in a row. If the second run computes the
-same, the attributes are a cache; if not, or if a number goes on changing, a compiled step would be wrong.
+same, the attributes are a cache. If it differs, or if a number keeps changing, a compiled step would be
+wrong.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from shardc.frontend.step.hooks import line_of_code
 from shardc.runtime.torch_private import FakeTensor
 
 Values = dict[tuple[str, str], object]
-"""Of each module, by its path and the attribute, what Python holds there."""
+"""Python values of modules, by the module's path and the attribute's name."""
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 DEEPEST, LONGEST = 3, 1000
-"""How deep in an attribute, and at how many of its values, is looked."""
+"""Limits of the comparison: nesting depth of an attribute, and number of values."""
 SHOWN = 3
 _SAME = (torch.ops.aten.alias.default, torch.ops.aten.detach.default)
-"""Ops without a meaning for values: a layer that is traced has more of them than a copy."""
+"""Ops that do not change values; a traced layer has more of them than a copied one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Thing:
-    """An object that counts as changed where another takes its place."""
+    """Object that counts as changed if another object replaces it."""
 
     held: object
 
@@ -51,7 +52,7 @@ class Thing:
 
 @dataclass(frozen=True)
 class GeneratorState:
-    """Where a generator that a module holds is in its numbers."""
+    """State of a random generator that a module holds."""
 
     state: object
 
@@ -60,7 +61,7 @@ class GeneratorState:
 
 
 def python_values(modules: Mapping[str, torch.nn.Module]) -> Values:
-    """Attributes of all modules, and what lists and dicts among them hold; generators by their state."""
+    """Return attributes of all modules, with items of lists and dicts, and generators as states."""
     found: Values = {}
     for path, module in modules.items():
         for name, value in vars(module).items():
@@ -69,24 +70,24 @@ def python_values(modules: Mapping[str, torch.nn.Module]) -> Values:
 
 
 def modules_of(model: torch.nn.Module, loss: object) -> dict[str, torch.nn.Module]:
-    """All modules that a step runs, by path: ``layers.0``; the model itself is ``model``."""
+    """Return all modules of a step by path, such as ``layers.0``; the model itself is ``model``."""
     found = {name or "model": module for name, module in model.named_modules()}
     own = loss.named_modules(prefix="loss") if isinstance(loss, torch.nn.Module) else ()
     return found | dict(own)
 
 
 def generator_states() -> dict[str, object]:
-    """The states of the generators of random numbers that are not PyTorch's."""
+    """Return the states of random generators outside PyTorch."""
     return {"Python's random": random.getstate(), "numpy.random": repr(np.random.get_state(legacy=False))}
 
 
 def drawn(before: Mapping[str, object]) -> str | None:
-    """The first generator whose state is not that of ``before``."""
+    """Return the first generator whose state differs from ``before``."""
     return next((name for name, state in generator_states().items() if state != before[name]), None)
 
 
 def changes(before: Values, after: Values) -> list[tuple[str, str]]:
-    """Where values differ, in order; ``after`` may have more."""
+    """Return the keys of changed values, in order; ``after`` may have more."""
     absent = object()
     pairs = ((key, before.get(key, absent), after.get(key, absent)) for key in {**before, **after})
     return [key for key, old, new in pairs if old is not new and old != new]
@@ -98,9 +99,9 @@ def check_same(
     values: Sequence[Values],
     modules: Mapping[str, torch.nn.Module],
 ) -> None:
-    """Raises FrozenValue unless a step after another computes the same as the first, and no number changes.
+    """Raise FrozenValue unless a second step computes the same as the first and no number changes.
 
-    ``values``: before the first forward, between the two, and after the second.
+    ``values``: Python values before the first forward, between the two, and after the second.
     """
     before, between, after = values
     where = _difference(first, second)
@@ -113,7 +114,7 @@ def check_same(
 
 
 def told(before: Values, after: Values, when: str = "before a forward", then: str = "after it") -> str:
-    """In words what changed first."""
+    """Describe the first changes."""
     found = []
     for path, name in changes(before, after)[:SHOWN]:
         held = (
@@ -135,12 +136,12 @@ def _leaves(name: str, value: object, depth: int = 0) -> Iterator[tuple[str, obj
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in items:
             yield from _leaves(f"{name}[{key!r}]", item, depth + 1)
-    elif not isinstance(value, weakref.ref):  # such as those of LSTMs to their weights, made anew
+    elif not isinstance(value, weakref.ref):  # such as an LSTM's references to its weights, which are renewed
         yield name, value if isinstance(value, PLAIN) else Thing(value)
 
 
 def _difference(first: GraphModule, second: GraphModule) -> str | None:
-    """The line of the first node of ``second`` that ``first`` lacks, if their results differ."""
+    """Return the line of the first node of ``second`` that ``first`` lacks, if their results differ."""
     known: dict[str, int] = {}
     numbers = [_numbered(module, known) for module in (first, second)]
     results = [
@@ -156,7 +157,7 @@ def _difference(first: GraphModule, second: GraphModule) -> str | None:
 
 
 def _numbered(module: GraphModule, known: dict[str, int]) -> dict[Node, int]:
-    """A number for each node: the same for the same computation."""
+    """Number the nodes so that equal computations have equal numbers."""
     numbers: dict[Node, int] = {}
     inputs = 0
     for node in module.graph.nodes:
@@ -175,14 +176,14 @@ def _numbered(module: GraphModule, known: dict[str, int]) -> dict[Node, int]:
 
 
 class _Number(str):
-    """Stands for a node in what is printed of another."""
+    """Number that replaces a node in another node's text."""
 
     def __new__(cls, number: int) -> _Number:
         return super().__new__(cls, f"%{number}")
 
 
 def _constant(value: torch.Tensor) -> str:
-    """A constant's values, or which tensor it is."""
+    """Return a constant's values, or its identity."""
     if isinstance(value, FakeTensor) or value.is_meta or value.numel() > LONGEST:
         return f"constant {id(value)}"
     return f"constant {value.dtype} {list(value.shape)} {value.tolist()}"

@@ -10,10 +10,10 @@ Gradients = Mapping[str, torch.Tensor | None]
 
 
 def global_norm(grads: Gradients) -> torch.Tensor | None:
-    """The 2-norm of all gradients together, 0-d, in f32 or wider; None if there are none.
+    """Return the 2-norm of all gradients together, 0-d, in f32 or wider; None without gradients.
 
-    The scalars are added one to the next, not stacked, so that sums that are partial on the same mesh axes
-    stay partial until the one reduction at the end.
+    The scalars are added one by one instead of stacked, so that sums that are partial over the same mesh axes
+    stay partial until one final reduction.
     """
     total: torch.Tensor | None = None
     for grad in grads.values():
@@ -26,6 +26,6 @@ def global_norm(grads: Gradients) -> torch.Tensor | None:
 
 
 def clip(grads: Gradients, norm: torch.Tensor, max_norm: float) -> Gradients:
-    """Scales all gradients by min(1, max_norm / (norm + 1e-6)), as ``clip_grad_norm_`` does."""
+    """Scale all gradients by min(1, max_norm / (norm + 1e-6)), as ``clip_grad_norm_`` does."""
     scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     return {name: None if grad is None else (grad * scale).to(grad.dtype) for name, grad in grads.items()}

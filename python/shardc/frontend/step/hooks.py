@@ -1,6 +1,6 @@
-"""Gradient hooks of the user's parameters, run on the tensors that stand for them in a trace.
+"""Gradient hooks of the user's parameters, run on the tensors that represent them in a trace.
 
-Hooks of modules and of the optimizer need nothing: PyTorch calls them while the step is traced.
+Hooks of modules and of the optimizer need no handling: PyTorch calls them during the trace.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shardc.runtime.torch_private import gradient_hooks
 def carry_hooks(params: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.Tensor]) -> None:
     """Register each hook of ``params`` on the leaf of the same name, in the order of registration.
 
-    Raises HookUnsupported for a hook of several tensors at once: it knows the parameters, not the leaves.
+    Raises HookUnsupported for a hook of several tensors at once, which refers to the parameters themselves.
     """
     for name, leaf in leaves.items():
         if leaf.requires_grad:
@@ -31,7 +31,7 @@ def carry_hooks(params: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.T
 
 
 def check_hooks(params: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.Tensor]) -> None:
-    """Raises HookUnsupported if the forward left a hook on a parameter: eager would add one each step."""
+    """Raise HookUnsupported if the forward registered a hook on a parameter, as eager would each step."""
     for name, leaf in leaves.items():
         known, found = gradient_hooks(params[name]), gradient_hooks(leaf)
         for old, new in zip(known, found, strict=True):
@@ -41,6 +41,6 @@ def check_hooks(params: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.T
 
 
 def line_of_code(function: Callable[..., object]) -> str | None:
-    """``file:line`` where a function is defined, None for one that is not written in Python."""
+    """Return ``file:line`` of a function's definition; None if it is not written in Python."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"

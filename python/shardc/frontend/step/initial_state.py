@@ -1,4 +1,4 @@
-"""What optimizers of ``torch.optim`` fill their state with at the start."""
+"""Initial values of the state of ``torch.optim`` optimizers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 Fill = float | Callable[[Mapping[str, float]], float]
 _ADAM: dict[str, Fill] = {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0, "max_exp_avg_sq": 0.0}
 
-# What each optimizer of torch.optim fills its state with at the start (sources of torch 2.13).
+# Initial values of each optimizer's state (sources of torch 2.13).
 _INITIAL: dict[type[torch.optim.Optimizer], dict[str, Fill]] = {
     # With dampening, SGD's first step differs from a step on zeros: see Hyperparameter.first_step.
     torch.optim.SGD: {"momentum_buffer": 0.0},
@@ -28,7 +28,7 @@ _INITIAL: dict[type[torch.optim.Optimizer], dict[str, Fill]] = {
 
 
 def initial_fill(optimizer: torch.optim.Optimizer, group: int, key: str) -> float | None:
-    """The number that fills state ``key`` of this group's parameters at the start, or None if not known."""
+    """Return the initial value of state ``key`` for this group's parameters; None if it is unknown."""
     for kind in type(optimizer).__mro__:
         if key in _INITIAL.get(kind, {}):
             fill = _INITIAL[kind][key]

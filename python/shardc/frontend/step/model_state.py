@@ -1,4 +1,4 @@
-"""A module's parameters and buffers under their canonical names, and a guard that restores a module."""
+"""A module's parameters and buffers under canonical names, and a guard that restores a module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardc.runtime.torch_private import FakeTensor
 
 @dataclass(frozen=True)
 class ModelState:
-    """Parameters and buffers, each once, by first name; ``tied`` maps every further name to the first."""
+    """Parameters and buffers, each once, under the first name; ``tied`` maps other names to the first."""
 
     params: dict[str, torch.nn.Parameter]
     buffers: dict[str, torch.Tensor]
@@ -26,7 +26,7 @@ class ModelState:
 
 
 def model_state(model: torch.nn.Module) -> ModelState:
-    """Reads a module's state; tensors that stand under several names are listed under the first.
+    """Read a module's state; a tensor with several names is listed under the first.
 
     Raises UninitializedParameter for tensors of lazy modules that were never called.
     """
@@ -40,15 +40,15 @@ def model_state(model: torch.nn.Module) -> ModelState:
 
 
 def has_storage(tensor: torch.Tensor) -> bool:
-    """False for tensors that have a shape only (on the meta device, or fake), and for DTensors."""
+    """Return whether a tensor has data of its own: not on the meta device, not fake, and no DTensor."""
     return not tensor.is_meta and not isinstance(tensor, FakeTensor | DTensor)
 
 
 @contextmanager
 def unchanged(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
-    """Restores every attribute that is set on these modules meanwhile, and the lists and dicts in them."""
+    """Restore all attributes of these modules after the block, and the lists and dicts in them."""
     saved = [(vars(module), dict(vars(module))) for module in modules]
-    # parameters, buffers and submodules are in dicts among the attributes
+    # Parameters, buffers and submodules are in dicts among the attributes.
     values = [value for _, held in saved for value in held.values()]
     saved += [(value, dict(value)) for value in values if type(value) in (dict, OrderedDict)]
     lists = [(value, list(value)) for value in values if type(value) is list]

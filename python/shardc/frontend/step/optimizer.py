@@ -1,6 +1,6 @@
-"""A real ``torch.optim`` optimizer, run on traced tensors: its state's layout, its inputs, and its step.
+"""Runs a real ``torch.optim`` optimizer on traced tensors: its state's layout, its inputs, and its step.
 
-The optimizer object is lent other param groups and another state for the length of a step and then put back.
+During a step the optimizer object has other param groups and another state; afterwards its own are restored.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ Nodes = Mapping[str, Node]
 Made = dict[str, torch.Tensor | Proxy]
 Gradients = Mapping[str, torch.Tensor | None]
 
-# How the update is carried out, not what it computes: set for the trace, whatever the user chose.
+# Options of the execution, not of the mathematics: overridden for the trace.
 EXECUTION = {"foreach": False, "fused": False, "capturable": True}
 NEVER_BAKED = {"params", "differentiable", *EXECUTION}
-# Ints under these keys are numbers that just happen to be whole; other ints are counts, which Python loops
-# over.
+# Ints under these keys are numbers that happen to be whole. Other ints are counts, over which Python loops.
 NUMBERS = {"lr", "momentum", "weight_decay", "dampening"}
-# Read by ops that take Python numbers only, and no scheduler changes them.
+# Read by ops that take Python numbers only; no scheduler changes them.
 CONSTANTS = {"eps", "ns_coefficients"}
 
-# Adam as it is traced divides by the learning rate, and 0 / 0 is no number. Warm-ups start at 0. With this
-# rate a parameter stays what it is, but for a zero, which may become a number of this size.
+# Traced Adam divides by the learning rate, and 0 / 0 is NaN, while warm-ups start at 0. With this minimum
+# rate parameters do not change, except that a zero may become a number of this size.
 LEAST_RATE = 1e-36
 
 
 @dataclass(frozen=True)
 class StateSlot:
-    """One tensor of optimizer state; ``fill``: its initial value where the optimizer has no tensor yet."""
+    """One tensor of optimizer state. ``fill``: its initial value if the optimizer has no tensor yet."""
 
     param: str
     key: str
@@ -62,7 +61,7 @@ class StateSlot:
 
 
 class TracedOptimizer:
-    """An optimizer seen through the canonical names of the model's parameters."""
+    """An optimizer, accessed by the canonical names of the model's parameters."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, params: Mapping[str, torch.nn.Parameter]) -> None:
         self.optimizer = optimizer
@@ -79,15 +78,15 @@ class TracedOptimizer:
         self.hyperparameters = self._hyperparameters()
 
     def hyper_tensors(self) -> list[torch.Tensor]:
-        """A 0-d tensor for each hyperparameter: f64, but the learning rate f32 unless a parameter is f64."""
+        """Return a 0-d f64 tensor per hyperparameter; the learning rate is f32 unless a parameter is f64."""
         wide = any(self._params[name].dtype.to_real() == torch.float64 for name in self.names)
         dtypes = {"lr": torch.float64 if wide else torch.float32}
         return [torch.empty((), dtype=dtypes.get(h.key, torch.float64)) for h in self.hyperparameters]
 
     def step(self, params: Nodes, grads: Gradients, state: Nodes, hyper: Tensors) -> tuple[Made, Made]:
-        """New parameters and new state (by slot name) after one ``optimizer.step()`` on these tensors.
+        """Return new parameters and new state, by slot name, after one ``optimizer.step()`` on these tensors.
 
-        ``params`` and ``state`` are placeholders. Of what is copied, the results are proxies.
+        ``params`` and ``state`` are placeholders. Results of copied updates are proxies.
         """
         groups = self._traced_groups(hyper)
         if not updates_alone(self.optimizer):
@@ -114,7 +113,7 @@ class TracedOptimizer:
         grads: Gradients,
         state: Nodes,
     ) -> list[torch.Tensor]:
-        """One parameter and its state after a step of its group with nothing else in it."""
+        """Return one parameter and its state after a step of its group with this parameter alone."""
         new, stepped = self._stepped([group], [[name]], params, grads, state)
         return [new[name], *(stepped[slot.name] for slot in self._slots_of[name])]
 
@@ -126,7 +125,7 @@ class TracedOptimizer:
         grads: Gradients,
         state: Nodes,
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """A step of these groups with these parameters in them."""
+        """Run a step of these groups with these parameters."""
         names = [name for group in members for name in group]
         read = current_stand_ins([params[name] for name in names])
         new = {name: tensor.clone() for name, tensor in zip(names, read, strict=True)}
@@ -144,7 +143,7 @@ class TracedOptimizer:
             return new, {slot.name: stepped[new[slot.param]][slot.key] for slot in slots}
 
     def baked(self, used: set[str]) -> dict[tuple[int, str], object]:
-        """Settings of the groups that the traced step holds as constants; ``used``: the inputs it reads."""
+        """Return the group settings that are constants of the traced step; ``used``: inputs that it reads."""
         inputs = {(hyper.group, hyper.key) for hyper in self.hyperparameters if hyper.name in used}
         return {
             (index, key): value
@@ -163,7 +162,7 @@ class TracedOptimizer:
         return [[names[id(param)] for param in group["params"]] for group in self.optimizer.param_groups]
 
     def _layout(self) -> None:
-        """Finds the tensors and constants in the state of each parameter, by a step on fake tensors."""
+        """Find tensors and constants in each parameter's state, by a step on fake tensors."""
         fresh = [n for n in self.names if not self.optimizer.state.get(self._params[n])]
         stepped = self._fake_states(fresh) if fresh else {}
         for index, group in enumerate(self.groups):
@@ -178,14 +177,14 @@ class TracedOptimizer:
             return
         held = value if known and has_storage(value) else None
         fill = None if held is not None else initial_fill(self.optimizer, group, key)
-        if fill and value.is_complex():  # torch takes the number for both parts
+        if fill and value.is_complex():  # torch fills both parts with the number
             fill = None
         if held is None and fill is None:
             raise OptimizerStateUnknown(optimizer=self.kind, state=key, where=f"optimizer, {name}")
         self.slots.append(StateSlot(name, key, tuple(value.shape), value.dtype, fill, held))
 
     def _fake_states(self, names: list[str]) -> dict[str, dict[str, Any]]:
-        """The state of each parameter after a step on fake tensors; of parameters alike, one is stepped."""
+        """Return each parameter's state after a step on fake tensors; of equal parameters one is stepped."""
         numbers = [_numbers(group) for group in self.optimizer.param_groups]
         first = self._first_alike(names)
         with FakeTensorMode(allow_non_fake_inputs=True), compiling():
@@ -202,7 +201,7 @@ class TracedOptimizer:
         return {name: found[first[name]] for name in names}
 
     def _first_alike(self, names: Sequence[str]) -> dict[str, str]:
-        """For each parameter the first whose state is laid out as its own."""
+        """Map each parameter to the first with the same state layout."""
         first: dict[object, str] = {}
         alone, wanted, found = updates_alone(self.optimizer), set(names), {}
         for index, members in enumerate(self.groups):
@@ -227,12 +226,12 @@ class TracedOptimizer:
         return found
 
     def _starts_without_momentum(self, group: dict[str, Any]) -> bool:
-        """SGD takes the first gradient undamped into an empty momentum buffer."""
+        """Return whether SGD's momentum buffer is empty, so that the first gradient enters it undamped."""
         empty = not any("momentum_buffer" in self.optimizer.state.get(p, {}) for p in group["params"])
         return isinstance(self.optimizer, torch.optim.SGD) and empty
 
     def _traced_groups(self, hyper: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
-        """The groups without parameters; their numbers are inputs of the step."""
+        """Return the groups without parameters, with the step's inputs as numbers."""
         groups = [{**group, "params": [], **_execution(group)} for group in self.optimizer.param_groups]
         for item in self.hyperparameters:
             group, tensor = groups[item.group], hyper[item.name]
@@ -249,7 +248,7 @@ class TracedOptimizer:
         return groups
 
     def _run(self) -> None:
-        # The class's step, not the instance's: schedulers wrap the latter to count calls.
+        # Call the class's step: schedulers wrap the instance's to count calls.
         try:
             type(self.optimizer).step(self.optimizer)
         except ShardcError:
@@ -269,7 +268,7 @@ class TracedOptimizer:
 
 
 def _tensors(groups: Sequence[Mapping[str, object]]) -> list[torch.Tensor]:
-    """The tensors that stand for numbers of the groups."""
+    """Return the tensors that represent numbers of the groups."""
     held = [value for group in groups for key, value in group.items() if key != "params"]
     flat = [item for value in held for item in (value if isinstance(value, tuple) else (value,))]
     scheduled = [tensor for item in flat if isinstance(item, ScheduledFloat) for tensor in item.tensors()]
@@ -281,9 +280,9 @@ def _execution(group: Mapping[str, object]) -> dict[str, bool]:
 
 
 def _numbers(group: Mapping[str, Any]) -> dict[str, object]:
-    """The group for a step that only makes the state: numbers for tensors, which torch reads in places.
+    """Return the group for a step that only creates state, with numbers for tensors.
 
-    ``fused`` stays, as the dtype of the step count depends on it.
+    ``fused`` stays, since the dtype of the step count depends on it.
     """
     numbers = {k: float(v) if isinstance(v, torch.Tensor) and v.numel() == 1 else v for k, v in group.items()}
     return {**numbers, **{key: value for key, value in _execution(group).items() if key != "fused"}}

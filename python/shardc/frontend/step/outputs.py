@@ -1,4 +1,4 @@
-"""What a step returns besides its loss: parts of the model's output, functions of it, the gradients' norm."""
+"""Results of a step besides its loss: parts of the model's output, functions of it, the gradients' norm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardc.diagnostics.text import did_you_mean
 from shardc.frontend.step.hooks import line_of_code
 
 ALL, GRAD_NORM = "output", "grad_norm"
-"""What stands for the model's whole output, and for the norm of all gradients before they are clipped."""
+"""Names for the model's whole output, and for the norm of all gradients before clipping."""
 ABSENT = object()
 
 OutputFunction = Callable[[Any, Any], torch.Tensor]
@@ -21,21 +21,21 @@ OutputFunction = Callable[[Any, Any], torch.Tensor]
 
 @dataclass(frozen=True)
 class Outputs:
-    """The outputs that a user wants, by name: a part of the model's output as text, or a function."""
+    """Requested outputs by name: a part of the model's output as text, or a function."""
 
     wanted: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def norms(self) -> list[str]:
-        """The names under which the gradients' norm is wanted."""
+        """Return the names under which the gradients' norm is requested."""
         return [name for name, what in self.wanted.items() if what == GRAD_NORM]
 
     def without_norms(self) -> Outputs:
-        """Those that a step without gradients has."""
+        """Return the outputs that a step without gradients has."""
         return Outputs({name: what for name, what in self.wanted.items() if what != GRAD_NORM})
 
     def find(self, output: object, batch: object) -> dict[str, torch.Tensor]:
-        """All of them but norms. Raises OutputNotFound and OutputNotTensor."""
+        """Return all outputs except norms. Raises OutputNotFound and OutputNotTensor."""
         found = {}
         for name, what in self.without_norms().wanted.items():
             if callable(what):
@@ -49,9 +49,9 @@ class Outputs:
 
 
 def part_of(output: object, path: str) -> object:
-    """The part of a model's output at ``path``, such as ``logits``, ``0`` or ``hidden_states.1``.
+    """Return the part of a model's output at ``path``, such as ``logits``, ``0`` or ``hidden_states.1``.
 
-    Each word is a key, an attribute or a place. Raises OutputNotFound.
+    Each word is a key, an attribute or an index. Raises OutputNotFound.
     """
     if path == ALL and isinstance(output, torch.Tensor):
         return output

@@ -1,9 +1,8 @@
-"""The random numbers of one traced step: ``shardc::uniform``, keyed by the step's seed and counted by the
-element.
+"""Random numbers of one traced step: ``shardc::uniform``, keyed by the step's seed and the element's index.
 
-Each draw has a number. The next one is kept where PyTorch keeps the state of its own generator, so that
-whatever saves and restores that state replays the same draws: activation checkpointing does, around the
-forward that it runs again, whichever way it is asked to.
+Each draw has a number. The next number is stored in the state of PyTorch's generator, so that code which
+saves and restores that state replays the same draws. Activation checkpointing does so around a forward that
+it runs again, in all of its variants.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import torch
 from shardc.diagnostics.frontend import UnsupportedRandomOp
 from shardc.runtime.operators.random import BITS
 
-# The generator's seed while a step is traced is this plus the number of the next draw. No user seeds with it.
+# During a trace the generator's seed is this plus the number of the next draw. No user uses such a seed.
 _FIRST = 0x53484152_44430000
 
 
 class RandomStream:
-    """Draws for a trace. ``seed`` is the traced 0-d int64 argument; it is set once the trace has it."""
+    """Draws of a trace. ``seed`` is the traced 0-d int64 argument, set once the trace has it."""
 
     seed: torch.Tensor | None = None
 
@@ -31,7 +30,7 @@ class RandomStream:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Counts draws from 0. PyTorch's generator is afterwards as it was before."""
+        """Count draws from 0 inside the block, and restore PyTorch's generator afterwards."""
         state = torch.default_generator.get_state()
         self.restart()
         try:
@@ -40,23 +39,26 @@ class RandomStream:
             torch.default_generator.set_state(state)
 
     def restart(self) -> None:
-        """Count from 0 again: a step is traced once more."""
+        """Count from 0 again for another trace of the step."""
         self._drawn = 0
         torch.default_generator.manual_seed(_FIRST)
 
     @property
     def position(self) -> int:
-        """The number of the next draw."""
+        """Return the number of the next draw."""
         return torch.default_generator.initial_seed() - _FIRST
 
     def skip(self, draws: int) -> None:
-        """Leave out so many numbers, which copies of draws have."""
+        """Skip numbers that copies of draws use."""
         number = self.position + draws
         self._drawn = max(self._drawn, number)
         torch.default_generator.manual_seed(_FIRST + number)
 
     def next(self) -> int:
-        """The number of the next draw. Raises UnsupportedRandomOp if the user's code seeds the generator."""
+        """Return the number of the next draw.
+
+        Raises UnsupportedRandomOp if the user's code seeds the generator.
+        """
         number = self.position
         if not 0 <= number <= self._drawn:
             raise UnsupportedRandomOp(op="a random op", detail=": the step itself seeds PyTorch's generator")
@@ -65,7 +67,7 @@ class RandomStream:
         return number
 
     def uniform(self, size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Numbers in [0, 1), a complex one of two such."""
+        """Return numbers in [0, 1); complex numbers have two such parts."""
         if dtype.is_complex:
             real = dtype.to_real()
             return torch.complex(self.uniform(size, real), self.uniform(size, real))
@@ -73,11 +75,11 @@ class RandomStream:
         return torch.ops.shardc.uniform(self.seed, self.next(), size, [0] * len(size), size, dtype=dtype)
 
     def open_uniform(self, size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Numbers in (0, 1), whose logarithms are finite and not 0: half a step stands for 0."""
+        """Return numbers in (0, 1), with finite logarithms that are not 0; half a step replaces 0."""
         return self.uniform(size, dtype).clamp(min=2.0 ** -(BITS[dtype] + 1))
 
     def normal(self, size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Standard normal numbers by Box-Muller, drawn in f32 at least; complex ones have variance 1, too."""
+        """Return standard normal numbers by Box-Muller, in f32 or wider; complex ones have variance 1."""
         if dtype.is_complex:
             real = dtype.to_real()
             return torch.complex(self.normal(size, real), self.normal(size, real)) * math.sqrt(0.5)
@@ -86,7 +88,7 @@ class RandomStream:
         return (radius * torch.cos(2.0 * math.pi * self.uniform(size, wide))).to(dtype)
 
     def integers(self, low: int, high: int, size: Sequence[int]) -> torch.Tensor:
-        """From ``low`` to ``high`` - 1, int64. No number is more than 2**-21 likelier than its share."""
+        """Return int64 numbers from ``low`` to ``high`` - 1, each at most 2**-21 likelier than its share."""
         span = high - low
         if span <= 1 << 53:
             return (self.uniform(size, torch.float64) * span).floor().to(torch.int64) + low
@@ -103,6 +105,6 @@ class RandomStream:
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
-    """In which numbers of ``dtype`` are made: f64 for f64 and integers, f32 for narrower floats."""
+    """Return the dtype in which to make numbers: f64 for f64 and integers, f32 for narrower floats."""
     exact = dtype == torch.float64 or not dtype.is_floating_point
     return torch.float64 if exact else torch.float32

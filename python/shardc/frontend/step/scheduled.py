@@ -1,8 +1,7 @@
 """Numbers of a param group that stay inputs of the step while ``optimizer.step()`` is traced.
 
-A ``ScheduledFloat`` compares like the number that it holds now, so ``if momentum != 0`` takes the branch that
-it takes today, and computes like the 0-d tensor that it carries, so whatever is computed from it follows a
-scheduler.
+A ``ScheduledFloat`` compares like its present number, so ``if momentum != 0`` takes its present branch. It
+computes like its 0-d tensor, so that everything computed from it follows a scheduler.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ T = TypeVar("T")
 
 
 class ScheduledFloat(float):
-    """A float with a 0-d tensor of the same value; arithmetic gives the same kind, or a tensor with one."""
+    """A float with a 0-d tensor of the same value; arithmetic returns the same kind, or a tensor."""
 
     tensor: torch.Tensor
-    # Optimizers compute `1 - beta` anew for every parameter; one node of the graph is enough.
+    # Optimizers compute `1 - beta` again for every parameter; one node of the graph suffices.
     _memo: dict[object, tuple[Any, object]]
 
     def __new__(cls, value: float, tensor: torch.Tensor) -> ScheduledFloat:
@@ -37,11 +36,11 @@ class ScheduledFloat(float):
         return self
 
     def cast(self, dtype: torch.dtype) -> torch.Tensor:
-        """The tensor in another dtype, for ops that do not promote."""
+        """Return the tensor in another dtype, for ops that do not promote."""
         return self._once("cast", dtype, lambda: self.tensor.to(dtype))
 
     def tensors(self) -> Iterator[torch.Tensor]:
-        """Its own tensor, and those that were computed from it and kept."""
+        """Yield its own tensor, and the cached tensors computed from it."""
         yield self.tensor
         for made, _ in self._memo.values():
             if isinstance(made, ScheduledFloat):
@@ -52,7 +51,7 @@ class ScheduledFloat(float):
     def _once(self, name: str, other: object, make: Callable[[], T]) -> T:
         key = (name, id(other) if isinstance(other, ScheduledFloat) else other)
         if key not in self._memo:
-            # The entry holds `other` too, so that its id is not given to another object.
+            # The entry keeps `other` alive, so that its id is not reused.
             self._memo[key] = (make(), other)
         return self._memo[key][0]
 
@@ -81,7 +80,7 @@ for _name in ("add", "sub", "mul", "truediv", "pow"):
 
 
 class ScheduledArguments(TorchFunctionMode):
-    """Lets torch functions take a ScheduledFloat, or a 0-d tensor for a number (``alpha=``, ``value=``)."""
+    """Let torch functions take a ScheduledFloat, or a 0-d tensor for ``alpha=`` and ``value=``."""
 
     def __torch_function__(
         self, func: Callable[..., object], types: object, args: tuple = (), kwargs: dict | None = None
@@ -92,13 +91,13 @@ class ScheduledArguments(TorchFunctionMode):
         if name in ("lerp", "lerp_"):
             args = tuple(_of_dtype(a, args[0].dtype) for a in args)
             kwargs = {key: _of_dtype(value, args[0].dtype) for key, value in kwargs.items()}
-        # An op that takes no tensor there refuses: better an error than a number that no scheduler reaches.
+        # An op that takes no tensor there raises, which is better than a number that no scheduler can change.
         args = tuple(_as_tensor(a) for a in args)
         return func(*args, **{key: _as_tensor(value) for key, value in kwargs.items()})
 
 
 def _scale_by_keyword(name: str, args: tuple, kwargs: dict[str, object]) -> tuple:
-    """``add(x, y, alpha=a)`` as ``add(x, y * a)``, ``addcmul(x, y, z, value=a)`` with ``y * a`` for ``y``."""
+    """Rewrite ``add(x, y, alpha=a)`` as ``add(x, y * a)``, and ``addcmul(x, y, z, value=a)`` likewise."""
     keyword = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}.get(name.rstrip("_"))
     if keyword is None:
         return args

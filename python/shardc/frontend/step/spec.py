@@ -1,4 +1,4 @@
-"""What a capture hands on: the level-1 module, and the names, roles and values of its arguments."""
+"""Result of a capture: the level-1 module, and the names, roles and values of its arguments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESULT_ROLES = ("loss", "output", "param", "opt_state", "buffer")
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One argument or result of the step: its name, its role, its global shape and its dtype."""
+    """One argument or result of the step: name, role, global shape and dtype."""
 
     name: str
     role: str
@@ -28,9 +28,9 @@ class TensorSpec:
 class Hyperparameter:
     """A number of a param group that the step reads as an input, so that a scheduler may change it.
 
-    ``key`` is the key in ``optimizer.param_groups[group]``; ``index`` the place in it where the value is a
-    tuple (``betas``). Where ``first_step`` is set, the very first step of an optimizer without state takes
-    that value instead of the group's (SGD's dampening does not apply to the first gradient).
+    ``key`` is the key in ``optimizer.param_groups[group]``; ``index`` is the place in the value if that is a
+    tuple (``betas``). If ``first_step`` is set, the first step of an optimizer without state uses it instead
+    of the group's value (SGD's dampening does not apply to the first gradient).
     """
 
     name: str
@@ -40,16 +40,16 @@ class Hyperparameter:
     first_step: float | None = None
 
     def value(self, optimizer: torch.optim.Optimizer) -> float:
-        """The number that the optimizer's group holds now."""
+        """Return the number that the optimizer's group holds now."""
         held = optimizer.param_groups[self.group][self.key]
         return float(held if self.index is None else held[self.index])
 
 
 @dataclass(frozen=True)
 class BatchTree:
-    """How a batch becomes a list of tensors.
+    """Conversion between a batch and a list of tensors.
 
-    ``constants`` maps a leaf's position in the tree to its value (None, a number, a string); all other leaves
+    ``constants`` maps a leaf's position in the tree to its value (None, a number, a string). All other leaves
     are tensors, in the order of the names. ``like`` is the example batch, for its containers' types.
     """
 
@@ -61,14 +61,16 @@ class BatchTree:
 
 @dataclass
 class Capture:
-    """A traced training step: ``module`` holds one ``func.func @step`` at level 1 of the design.
+    """A traced training step. ``module`` holds one ``func.func @step`` at level 1.
 
-    ``graph`` is the FX graph that the module was imported from: same arguments, same results, runnable.
-    ``gradients`` maps a parameter to the name of the FX node that makes its final gradient, before clipping.
-    ``baked`` holds the settings of param groups that are constants of the program: ``{(group, key): value}``.
-    ``tied`` maps each other name of a tied parameter or buffer to the name used here.
-    ``written`` are the attributes that the forward sets on modules, by the module's path and their names.
-    ``noted`` are modules whose calls ops are marked with. ``trace_s`` and ``import_s`` are seconds.
+    Attributes:
+        graph: FX graph that the module was imported from, with the same arguments and results; it can run.
+        gradients: For each parameter, the name of the FX node of its final gradient, before clipping.
+        baked: Settings of param groups that are constants of the program: ``{(group, key): value}``.
+        tied: Maps other names of a tied parameter or buffer to the name used here.
+        written: Attributes that the forward sets on modules, by the module's path and the name.
+        noted: Modules whose calls are recorded on ops.
+        trace_s, import_s: Seconds.
     """
 
     module: ir.Module
@@ -89,18 +91,18 @@ class Capture:
     _fills: dict[str, float] = field(default_factory=dict, repr=False)
 
     def with_role(self, role: str) -> list[TensorSpec]:
-        """The arguments of one role, in order."""
+        """Return the arguments of one role, in order."""
         return [spec for spec in self.arguments if spec.role == role]
 
     def fill_value(self, name: str) -> float | None:
-        """The number that every element of this optimizer state starts as; None if it has values."""
+        """Return the initial value of all elements of this optimizer state; None if it has values."""
         return self._fills.get(name)
 
     def initial_values(self) -> dict[tuple[str, str], torch.Tensor | None]:
-        """Values to start from, by role and name, for params, optimizer state and buffers.
+        """Return initial values by role and name, for params, optimizer state and buffers.
 
-        Tensors are the model's own, not copies. None stands for a tensor that has no storage (a model on the
-        meta device, or fake); optimizer state that does not exist yet is made here, with its initial value.
+        Tensors are the model's own, not copies. None stands for a tensor without storage (a model on the meta
+        device, or fake). Optimizer state that does not exist yet is created here.
         """
         stored = [spec for role in ("param", "opt_state", "buffer") for spec in self.with_role(role)]
         return {(spec.role, spec.name): self._initial_value(spec) for spec in stored}

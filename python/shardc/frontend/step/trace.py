@@ -82,18 +82,18 @@ from shardc.runtime.torch_private import (
 
 Tensors = dict[str, torch.Tensor]
 Result = torch.Tensor | Proxy | None
-"""What make_fx takes for a result: a proxy stands for a tensor that nobody needed."""
+"""Result type of make_fx; a proxy stands for a tensor that was not needed."""
 NOTHING = Outputs()
 ClipParameters = Literal["model", "optimizer"]
-"""Whose gradients a global norm is of."""
+"""Parameters whose gradients form the global norm."""
 
 
 @dataclass
 class Trace:
-    """The raw graph of ``arguments``, which gives ``results`` by role and name, then ``gradients`` or None.
+    """Raw graph with ``arguments``, which returns ``results`` by role and name, then ``gradients`` or None.
 
-    ``storages`` names the model's tensors by the address of their data: none may be a constant of the graph.
-    ``written``: attributes that the forward sets, by module and name.
+    ``storages`` names the model's tensors by data address: none may be a constant of the graph. ``written``:
+    attributes that the forward sets, by module and name.
     """
 
     graph: torch.fx.GraphModule
@@ -106,7 +106,7 @@ class Trace:
 
 
 class StepTracer:
-    """Everything that one trace of one step needs; ``trace()`` may be called again after a failure."""
+    """State of one trace of one step; ``trace()`` may be called again after a failure."""
 
     def __init__(
         self,
@@ -124,9 +124,11 @@ class StepTracer:
         noted: Collection[str] = (),
         layouts: Layouts | None = None,
     ) -> None:
-        """``outputs``: what the step returns besides its loss. ``twice``: trace two steps in a row in any
-        case, and refuse a second that is another program. ``noted``: modules whose calls ops are marked with.
-        ``layouts``: of modules' outputs.
+        """Prepare a trace.
+
+        ``outputs``: results of the step besides its loss. ``twice``: always trace two steps in a row, and
+        reject a second one that is another program. ``noted``: modules whose calls are recorded on ops.
+        ``layouts``: layouts of modules' outputs.
         """
         self._model, self._state, self._optimizer = model, state, optimizer
         self._inputs, self._batch_tree = batch
@@ -144,9 +146,9 @@ class StepTracer:
         self._stream = RandomStream()
 
     def trace(self, symbols: bool = False) -> Trace:
-        """Runs the step on fake CPU tensors. Raises TraceFailed, DataDependent or another ShardcError.
+        """Run the step on fake CPU tensors. Raises TraceFailed, DataDependent or another ShardcError.
 
-        ``symbols``: sizes and numbers that depend on values become symbols, where they are refused else.
+        ``symbols``: turn sizes and numbers that depend on values into symbols; otherwise they are rejected.
         """
         self._symbols = symbols
         with ExitStack() as stack:
@@ -170,7 +172,7 @@ class StepTracer:
         return Trace(graph, arguments, results, self._trained, self._where, self._storages(), written)
 
     def _folded(self, tensors: list[torch.Tensor]) -> tuple[torch.fx.GraphModule, Values]:
-        """As :meth:`_run`, with copies for layers that are alike, if these are sure to be right."""
+        """Run like :meth:`_run`, with copies of equal layers if they are certain to be right."""
         try:
             return self._run(tensors, copies=FOLD_LAYERS.get())
         except (Unfoldable, ShardcError) as error:
@@ -186,16 +188,16 @@ class StepTracer:
         watch: Callable[[], bool] | None = None,
         copies: bool = False,
     ) -> tuple[torch.fx.GraphModule, Values]:
-        """The raw graph of a step, and what its modules hold in Python after it.
+        """Return the raw graph of a step, and the modules' Python values after it.
 
-        ``between``: called after a forward and backward that come before those of the graph's results.
-        Raises Unfoldable where ``copies`` of layers may be wrong.
+        ``between``: called after a forward and backward that precede those of the graph's results. Raises
+        Unfoldable if ``copies`` of layers may be wrong.
         """
         calls = ModuleCalls(self._model, self._noted) if self._noted else None
         self._recorder = NodeRecorder(__file__, self._where, watch, calls)
         self._folding = Folding(self._recorder, self._stream, copies=copies)
         table = with_corrections({**decomposition_table(), **random_table(self._stream)})
-        # A lambda: make_fx counts a bound method's self among the arguments.
+        # A lambda, because make_fx counts a bound method's self among the arguments.
         traced = make_fx(lambda flat: self._record(flat, between), table, tracing_mode="real")
         self._stream.restart()
         laid_out = constrained(self._model, self._layouts)
@@ -214,7 +216,7 @@ class StepTracer:
     def _check_again(
         self, graph: torch.fx.GraphModule, tensors: list[torch.Tensor], before: Values, after: Values
     ) -> None:
-        """Raises FrozenValue unless the step after this one is the same program."""
+        """Raise FrozenValue unless the next step is the same program."""
         seen = [before, after]
         try:
             again, last = self._run(tensors, lambda: seen.append(python_values(self._modules)))
@@ -223,15 +225,15 @@ class StepTracer:
         check_same(graph, again, (before, seen[-1], last), self._modules)
 
     def _line_of_draw(self, tensors: list[torch.Tensor]) -> str:
-        """The line of the first op that follows a draw, by another trace."""
+        """Return the line of the first op after a draw, found by another trace."""
         states = generator_states()
         self._run(tensors, watch=lambda: drawn(states) is not None)
         return self._recorder.line
 
     def _arguments(self) -> tuple[list[TensorSpec], list[torch.Tensor]]:
-        """Specs of all arguments but lifted constants, and contiguous fake tensors, in their order.
+        """Return specs and contiguous fake tensors of all arguments except lifted constants, in order.
 
-        Parameters and the optimizer's state have no tensors yet: copies need none.
+        Parameters and optimizer state get no tensors yet, since copies need none.
         """
         optimizer = self._optimizer
         held = [("param", name, p.shape, p.dtype) for name, p in self._state.params.items()]
@@ -257,7 +259,7 @@ class StepTracer:
         proxy_mode = get_proxy_mode()
         assert proxy_mode is not None
         self._recorder.attach(proxy_mode.tracer)
-        self._stream.seed = tensors[-1]  # as decompositions see it, below functionalization
+        self._stream.seed = tensors[-1]  # as seen by decompositions, below functionalization
         self._tracer = proxy_mode.tracer
         self._folding.attach(Tape(proxy_mode.tracer, self._recorder, self._stream.seed))
         self._params, self._slots = self._placeholders(proxy_mode.tracer.graph)
@@ -265,7 +267,7 @@ class StepTracer:
         return dispatch_functionalize(step, FunctionalTensorMode())(tensors)
 
     def _placeholders(self, graph: torch.fx.Graph) -> tuple[dict[str, Node], dict[str, Node]]:
-        """Those of parameters and of the optimizer's state, in front of those of tensors."""
+        """Return placeholders of parameters and optimizer state, placed before those of tensors."""
         found: dict[str, dict[str, Node]] = {"param": {}, "opt_state": {}}
         with graph.inserting_before(next(iter(graph.nodes))):
             for number, (role, name, value) in enumerate(self._untouched):
@@ -291,7 +293,7 @@ class StepTracer:
         return [*self._returned(loss, {**read, **updated}, state, buffers), *grads.values()]
 
     def _returned(self, loss: torch.Tensor, params: Made, state: Made, buffers: Tensors) -> list[Result]:
-        """What the step returns but for gradients, and in ``_results`` the role and name of each."""
+        """Return the step's results except gradients, and store the role and name of each in ``_results``."""
         by_role = {"loss": {"loss": loss}, "output": self._outputs_in_order()}
         by_role |= {"param": params, "opt_state": state, "buffer": buffers}
         self._results = [(role, name) for role, named in by_role.items() for name in named]
@@ -303,7 +305,7 @@ class StepTracer:
     def _differentiate(
         self, buffers: Tensors, inputs: list[torch.Tensor]
     ) -> tuple[torch.Tensor, Gradients, Tensors]:
-        """Loss, gradients by parameter, and the buffers as the forward leaves them."""
+        """Return loss, gradients by parameter, and the buffers after the forward."""
         leaves = self._leaves({name: param.requires_grad for name, param in self._state.params.items()})
 
         def run(model: torch.nn.Module) -> tuple[torch.Tensor, Gradients]:
@@ -311,12 +313,12 @@ class StepTracer:
             loss = self._forward(model, unflatten_batch(self._batch_tree, inputs))
             self._folding.check_forward()
             self._recorder.phase = BACKWARD
-            torch.autograd.backward(loss)  # reentrant checkpointing refuses torch.autograd.grad
+            torch.autograd.backward(loss)  # reentrant checkpointing does not support torch.autograd.grad
             self._folding.check_backward()
             check_hooks(self._state.params, leaves)
             return loss.detach(), {name: leaves[name].grad for name in self._trained}
 
-        # The forward writes running statistics into these, functional_call notes buffers that it replaces.
+        # The forward writes running statistics into these; functional_call records replaced buffers.
         held = {**leaves, **{name: tensor.clone() for name, tensor in buffers.items()}}
         held = {f"model.{name}": tensor for name, tensor in held.items()}
         loss, grads = torch.func.functional_call(Borrowed(self._model, run), held, ())
@@ -326,7 +328,7 @@ class StepTracer:
         return loss, grads, {name: held[f"model.{name}"].detach() for name in buffers}
 
     def _leaves(self, requires_grad: Mapping[str, bool]) -> Tensors:
-        """A tensor for each parameter, with its hooks."""
+        """Return a tensor for each parameter, with its hooks."""
         with without_torch_functions():
             made = zip(self._params, current_stand_ins([*self._params.values()]), strict=True)
             leaves = {name: tensor.requires_grad_(requires_grad[name]) for name, tensor in made}
@@ -356,9 +358,9 @@ class StepTracer:
 
 
 class Borrowed(torch.nn.Module):
-    """Runs a whole forward and backward while ``functional_call`` lends the model other tensors.
+    """Module that runs a whole forward and backward while ``functional_call`` replaces the model's tensors.
 
-    Activation checkpointing runs parts of the forward during the backward, which must see those tensors too.
+    Activation checkpointing runs parts of the forward during the backward, which must use those tensors, too.
     """
 
     def __init__(self, model: torch.nn.Module, run: Callable[[torch.nn.Module], object]) -> None:
@@ -378,15 +380,15 @@ def take(tensors: Iterator[torch.Tensor], names: Iterable[str]) -> Tensors:
 
 
 def _in_backward(error: Exception) -> bool:
-    """Whether autograd's engine raised it, or was run where it was raised."""
+    """Return whether autograd's engine raised the error, or was running when it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     return any(frame.name == "_engine_run_backward" for frame in frames)
 
 
 def _explained(error: Exception, last_line: str) -> ShardcError:
-    """The error as one that a user can read, at the innermost line of the user's code.
+    """Convert an error to one for the user, at the innermost line of the user's code.
 
-    In the backward no such line is active: ``last_line`` is that of the op whose gradient came last;
+    In the backward no such line is active; there ``last_line`` is that of the op whose gradient came last,
     elsewhere that of the caller.
     """
     where = raising_line(error.__traceback__) or last_line
@@ -406,4 +408,4 @@ def _explained(error: Exception, last_line: str) -> ShardcError:
 
 
 _OF_TRACING = re.compile(r"in-?place|numpy|functionaliz|data_ptr|mutat")
-"""Words of errors that PyTorch raises of a traced tensor, where a real one would do."""
+"""Words in errors that PyTorch raises for a traced tensor but not for a real one."""

@@ -1,4 +1,4 @@
-"""Tensors of a trace, and the nodes of its graph that they are."""
+"""Maps tensors of a trace to nodes of its graph, and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardc.runtime.torch_private import FakeTensor, FunctionalTensor, disable_c
 
 
 def node_of(tensor: torch.Tensor, tracer: PythonKeyTracer) -> Node | None:
-    """The node that a traced tensor is; None for one that the trace took for a constant."""
+    """Return the node of a traced tensor; None for a tensor that the trace treats as a constant."""
     if not isinstance(tensor, FunctionalTensor):
         return None
     slot = get_proxy_slot(inner_of(tensor), tracer, None)
@@ -25,7 +25,7 @@ def node_of(tensor: torch.Tensor, tracer: PythonKeyTracer) -> Node | None:
 
 
 def inner_of(tensor: torch.Tensor) -> FakeTensor:
-    """The fake tensor in a traced one, with all that was written to it."""
+    """Return the fake tensor inside a traced one, with everything that was written to it."""
     assert isinstance(tensor, FunctionalTensor)
     inner = tensor.from_functional()
     assert isinstance(inner, FakeTensor)
@@ -33,24 +33,24 @@ def inner_of(tensor: torch.Tensor) -> FakeTensor:
 
 
 def layout_of(tensor: torch.Tensor) -> Hashable:
-    """What decides which ops a function calls on a traced tensor."""
+    """Return what determines which ops a function calls on a traced tensor."""
     inner = inner_of(tensor)
     marks = (tensor.requires_grad, inner.is_conj(), inner.is_neg())
     return inner.dtype, tuple(inner.shape), inner.stride(), inner.storage_offset(), marks
 
 
 def layout_at(node: Node) -> Hashable:
-    """The same of a tensor that stands for a node."""
+    """Return the same for a tensor that stands for a node."""
     value = node.meta["val"]
     return value.dtype, tuple(value.shape), value.stride(), 0, (False, False, False)
 
 
 def stand_ins(nodes: Sequence[Node], tracer: PythonKeyTracer) -> list[torch.Tensor]:
-    """New tensors of the trace that stand for nodes, laid out as these say."""
+    """Return new tensors of the trace that stand for nodes, with their layouts."""
     if not nodes:
         return []
     values = [node.meta["val"] for node in nodes]
-    # Without modes, which would trace the making of these tensors.
+    # Without modes, which would trace the creation of these tensors.
     with disable_current_modes(), values[0].fake_mode:
         made = [torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=v.device) for v in values]
     for tensor, node in zip(made, nodes, strict=True):
@@ -59,7 +59,7 @@ def stand_ins(nodes: Sequence[Node], tracer: PythonKeyTracer) -> list[torch.Tens
 
 
 def current_stand_ins(nodes: Sequence[Node]) -> list[torch.Tensor]:
-    """The same in the trace that runs."""
+    """Return such tensors in the running trace."""
     mode = get_proxy_mode()
     assert mode is not None
     return stand_ins(nodes, mode.tracer)

@@ -125,7 +125,7 @@ def test_what_is_wrong_is_named_with_its_line(
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableCluster, match="is not there"):
+    with pytest.raises(UnreadableCluster, match="does not exist"):
         find_cluster(tmp_path / "none.yaml")
     (tmp_path / "empty.yaml").write_text("")
     with pytest.raises(UnreadableCluster, match="holds no keys"):

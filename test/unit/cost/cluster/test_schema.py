@@ -52,6 +52,6 @@ def test_it_says_ranges_choices_and_what_is_needed() -> None:
     assert level["properties"]["efficiency"]["maximum"] == 1
     assert level["properties"]["wiring"]["items"]["items"] == {"type": "integer", "minimum": 0}
     assert "torus" in level["properties"]["topology"]["enum"]
-    assert level["properties"]["ways"]["description"] == "Parts that are joined."
+    assert level["properties"]["ways"]["description"] == "Number of joined parts."
     assert problems({"name": "x", "devices": [], "levels": [], "library": {}}, schema)
     assert problems({"nam": "x"}, schema)

@@ -91,7 +91,7 @@ def test_a_measured_run_begins_at_0() -> None:
 
 def test_a_schedule_that_is_stuck_says_where() -> None:
     stuck = Schedule("x", orders([[Action(0, "B", 0), Action(0, "F", 0)]]), one_route(1))
-    with pytest.raises(ScheduleStuck, match="nothing can run of 0B0"):
+    with pytest.raises(ScheduleStuck, match="its ranks wait at 0B0"):
         simulate(stuck, [StageCost(1, 1, 1)])
 
 

@@ -1,4 +1,4 @@
-"""What a forward might change in Python, as a value to compare: a copy of a call changes nothing."""
+"""Python state that a forward might change, as comparable values; a copied call changes none of it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _OURS = ("torch.", "shardc.")
 
 
 def effects(module: torch.nn.Module) -> Values:
-    """What these hold: attributes of a module and those inside it, objects that they hold, their classes, and
-    the global variables that methods of these read.
+    """Return the Python state that a module's forward can change.
+
+    It consists of attributes of the module, its submodules, the objects that they hold and their classes, and
+    global variables that their methods read.
     """
     found = python_values({name: inner for name, inner in module.named_modules()})
     things = (value.held for value in found.values() if isinstance(value, Thing))
@@ -37,12 +39,12 @@ def _has_state(value: object) -> bool:
 
 
 def _may_change(value: object) -> bool:
-    """Numbers and containers, but for tables that would take long to compare."""
+    """Return whether to compare a value: numbers and containers, but no large tables."""
     return isinstance(value, PLAIN) or (isinstance(value, list | dict | tuple) and len(value) <= LONGEST)
 
 
 def _classes(module: torch.nn.Module) -> set[type]:
-    """The users' classes among those of a module and of those inside it."""
+    """Return the users' classes among those of a module and its submodules."""
     every = chain.from_iterable(type(inner).__mro__ for inner in module.modules())
     return {base for base in every if base is not object and not base.__module__.startswith(_OURS)}
 
@@ -53,7 +55,7 @@ def _methods(module: torch.nn.Module) -> Iterable[FunctionType]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The global names in a function, and in the functions inside it."""
+    """Yield the global names in a function and its inner functions."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,4 +1,4 @@
-"""The calls of layers in one trace: which are traced, which are copies, and that the copies are right."""
+"""Decides which calls of layers are traced and which are copied, and checks the copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ Call = Callable[..., object]
 
 
 class Folding:
-    """What one trace knows of its layers. Without ``copies`` each call is traced, with the same edges."""
+    """Knowledge of one trace about its layers.
+
+    Without ``copies`` each call is traced, with the same edges.
+    """
 
     def __init__(self, recorder: NodeRecorder, stream: RandomStream, *, copies: bool) -> None:
         self.index_reads = 0
@@ -33,11 +36,11 @@ class Folding:
         self._tape: Tape | None = None
 
     def attach(self, tape: Tape) -> None:
-        """Starts with an empty graph."""
+        """Start with an empty graph."""
         self._tape = tape
 
     def call(self, module: torch.nn.Module, original: Call, args: tuple, kwargs: dict[str, object]) -> object:
-        """What ``original(*args, **kwargs)``, a call of the module, returns."""
+        """Return the result of ``original(*args, **kwargs)``, a call of the module, traced or copied."""
         if self._is_inside or self._tape is None or not self._may_fold():
             return original(*args, **kwargs)
         with without_torch_functions():
@@ -52,7 +55,7 @@ class Folding:
             self._is_inside = False
 
     def _may_fold(self) -> bool:
-        """Not in a backward, nor where functions of others see what is computed."""
+        """Return whether calls may be copied: not in a backward, nor if others' hooks see the computation."""
         hooked = any_global_module_hook() or saved_tensor_hooks(True) is not None
         return self._recorder.phase == FORWARD and torch.is_grad_enabled() and not hooked
 
@@ -63,10 +66,10 @@ class Folding:
             return copied.run()
 
     def _trace(self, kind: Kind, call: Given, original: Call) -> object:
-        """Traces a call with its own edges: gradients of one call are summed before they join others."""
+        """Trace a call with its own edges, so that its gradients are summed before they join others."""
         kind.calls += 1
         with without_torch_functions():
-            # The last first: autograd comes to them in the other order, as to the inputs of a copied call.
+            # In reverse: autograd reaches them in the opposite order, like the inputs of a copied call.
             edges = [torch.ops.aten.alias.default(tensor) for tensor in reversed(call.differentiable)][::-1]
         instead = {id(t): edge for t, edge in zip(call.differentiable, edges, strict=True)}
         arguments = call.arguments(instead)
@@ -86,11 +89,11 @@ class Folding:
         return result
 
     def _seen(self) -> object:
-        """What changes if a layer reads what is another for the next."""
+        """Return a value that changes if a layer reads something that differs between layers."""
         return self.index_reads, answers()
 
     def check_forward(self) -> None:
-        """Raises Unfoldable if, by the end of a forward, layers were used as copies cannot be."""
+        """Raise Unfoldable if layers were used in the forward in ways that copies do not support."""
         if self._tape is None or not self.copied:
             return
         with without_torch_functions():
@@ -100,7 +103,7 @@ class Folding:
                 check_unwritten(copied.outputs, copied.output_nodes, self._tape)
 
     def check_backward(self) -> None:
-        """Raises Unfoldable if a traced backward is not what the copies of it are."""
+        """Raise Unfoldable if a traced backward differs from its copies."""
         with without_torch_functions():
             for kind in self._kinds.values():
                 kind.check_backward()

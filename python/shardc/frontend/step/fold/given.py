@@ -1,4 +1,4 @@
-"""What one call of a layer is given: its tensors, and all else that decides what it computes."""
+"""Inputs of one call of a layer: its tensors, and everything else that determines what it computes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Arguments = tuple[tuple[object, ...], Mapping[str, object]]
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """One call. ``tensors``: of its arguments, then the module's own, each once; ``nodes`` are theirs.
+    """One call. ``tensors``: its arguments' and the module's own, each once. ``nodes``: their nodes.
 
-    Calls with the same ``key`` compute the same of their tensors, as far as can be known before.
+    Calls with the same ``key`` compute the same function of their tensors, as far as is known beforehand.
     """
 
     module: torch.nn.Module
@@ -36,16 +36,16 @@ class Given:
 
     @property
     def differentiable(self) -> list[torch.Tensor]:
-        """Those that gradients are wanted of."""
+        """Return the tensors that require gradients."""
         return [tensor for tensor in self.tensors if tensor.requires_grad]
 
     def arguments(self, instead: Mapping[int, torch.Tensor]) -> Arguments:
-        """Positional and named arguments, with other tensors for those of these ids."""
+        """Return positional and named arguments, with tensors replaced by id."""
         return pytree.tree_unflatten([instead.get(id(leaf), leaf) for leaf in self.leaves], self.form)
 
 
 def given(module: torch.nn.Module, arguments: Arguments, lines: Frames, tape: Tape) -> Given | None:
-    """A call; None for one whose arguments or hooks leave open what it computes."""
+    """Return a call; None if its arguments or hooks leave open what it computes."""
     args, kwargs = arguments
     if not is_fixed((*args, *kwargs.values())) or (kind := signature(module)) is None:
         return None
@@ -64,20 +64,20 @@ def given(module: torch.nn.Module, arguments: Arguments, lines: Frames, tape: Ta
 
 
 def is_fixed(value: object) -> bool:
-    """Whether nobody can write to it but to its tensors: tuples of tensors and numbers."""
+    """Return whether only its tensors can be written to: tuples of tensors and numbers."""
     if isinstance(value, tuple):
         return all(map(is_fixed, value))
     return isinstance(value, (torch.Tensor, *PLAIN))
 
 
 def places(items: Sequence[object]) -> tuple[int, ...]:
-    """For each item the place of the first that is the same."""
+    """Return for each item the place of the first identical item."""
     first: dict[int, int] = {}
     return tuple(first.setdefault(id(item), place) for place, item in enumerate(items))
 
 
 def _surroundings() -> Hashable:
-    """What else decides which ops a function calls."""
+    """Return global state that determines which ops a function calls."""
     modes = [Thing(mode) for mode in (*function_modes(), get_current_dispatch_mode())]
     cast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
     return torch.get_default_dtype(), cast, *modes
@@ -85,7 +85,7 @@ def _surroundings() -> Hashable:
 
 @contextmanager
 def lent(module: torch.nn.Module, instead: Mapping[int, torch.Tensor]) -> Iterator[None]:
-    """The module with other parameters for those of these ids."""
+    """Replace the module's parameters with these ids inside the block."""
     held = [(table, name, tensor) for table, name, tensor in owned(module) if id(tensor) in instead]
     for table, name, tensor in held:
         table[name] = instead[id(tensor)]
@@ -93,5 +93,5 @@ def lent(module: torch.nn.Module, instead: Mapping[int, torch.Tensor]) -> Iterat
         yield
     finally:
         for table, name, tensor in held:
-            if table.get(name) is instead[id(tensor)]:  # else the forward has set another
+            if table.get(name) is instead[id(tensor)]:  # otherwise the forward has set another
                 table[name] = tensor

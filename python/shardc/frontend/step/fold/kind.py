@@ -1,4 +1,4 @@
-"""Calls that compute the same of what they are given: a sample of them, and its backward for copies."""
+"""Calls that compute the same function of their inputs, with a sample to copy and its backward."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Gradients = Sequence[torch.Tensor | None]
 
 @dataclass(frozen=True)
 class Backward:
-    """The traced backward of a sample: from the nodes of its outputs' gradients to those of its edges'."""
+    """Traced backward of a sample, from its outputs' gradients to its edges' gradients."""
 
     given: list[Node]
     nodes: list[Node]
@@ -30,7 +30,7 @@ class Backward:
 
 @dataclass(eq=False)
 class Watched:
-    """What autograd gives to the backward of a traced call, and where in the graph that begins."""
+    """Gradients that autograd passes to the backward of a traced call, and the node where that begins."""
 
     sample: Sample
     known: Known
@@ -40,7 +40,7 @@ class Watched:
 
 @dataclass(eq=False)
 class Kind:
-    """Calls of one key. The first two are traced; the others copy ``sample`` if it is set."""
+    """Calls of one key. The first two are traced; others copy ``sample`` if it is set."""
 
     tape: Tape
     stream: RandomStream
@@ -53,7 +53,7 @@ class Kind:
     _is_tracing: bool = False
 
     def add(self, sample: Sample) -> None:
-        """Takes the first or second traced call. Raises Unfoldable if the two differ."""
+        """Add the first or second traced call. Raises Unfoldable if the two differ."""
         if self.first is None:
             self.first = sample
             known = {node: node for node in (*sample.given.nodes, *sample.edge_nodes, *sample.nodes)}
@@ -88,7 +88,7 @@ class Kind:
             watched.grads[number] = grad
 
     def backward(self, grads: Gradients) -> tuple[Backward, list[Node]]:
-        """The backward of the sample for gradients laid out like these, and the nodes of these."""
+        """Return the sample's backward for gradients with these layouts, and the gradients' nodes."""
         with without_torch_functions():
             key, nodes = self._received(grads)
         if key not in self._backwards:
@@ -98,7 +98,7 @@ class Kind:
         return self._backwards[key], nodes
 
     def _received(self, grads: Gradients) -> tuple[Hashable, list[Node]]:
-        """What decides which ops a backward calls on these gradients, and their nodes. Raises Unfoldable."""
+        """Return what determines a backward's ops for these gradients, and their nodes. Raises Unfoldable."""
         held = [grad for grad in grads if grad is not None]
         nodes = [node for grad in held if (node := self.tape.node(grad)) is not None]
         if len(nodes) < len(held):
@@ -107,7 +107,7 @@ class Kind:
         return (present, places(nodes), tuple(map(layout_of, held))), nodes
 
     def _traced(self, grads: Gradients, given: list[Node]) -> Backward:
-        """Runs the backward of the sample on these gradients. What it makes is for copies alone."""
+        """Run the sample's backward on these gradients. Its nodes serve copies only."""
         sample, last, drawn = self.sample, self.tape.last(), self.stream.position
         assert sample is not None
         pairs = [(o, g) for o, g in zip(sample.outputs, grads, strict=True) if g is not None]
@@ -129,12 +129,12 @@ class Kind:
         return Backward(given, nodes, results)
 
     def check_forward(self) -> None:
-        """Raises Unfoldable if others read or wrote what traced calls made."""
+        """Raise Unfoldable if others read or wrote intermediate tensors of traced calls."""
         for watched in self._watched if self.sample is not None else ():
             watched.sample.check_kept(self.tape)
 
     def check_backward(self) -> None:
-        """Raises Unfoldable unless autograd did for the traced calls what copies of their backward have."""
+        """Raise Unfoldable unless autograd ran the same backward for traced calls as for copies."""
         for watched in self._watched if self._backwards else ():
             if watched.start is None:
                 continue

@@ -1,4 +1,4 @@
-"""Which modules of a model may be alike, and how a trace sees their calls: they change class meanwhile."""
+"""Finds a model's equal layers and observes their calls in a trace by changing their classes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shardc.frontend.step.fold.signature import INDEX, is_index, signature
 
 LISTS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 FEWEST = 3
-"""Modules of a kind from which on there is anything to copy: two are traced."""
+"""Smallest number of equal modules worth copying, since two are traced."""
 
 
 def layers(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The modules with children, in lists of modules, of which there are several alike."""
+    """Return the modules with children, in lists of modules, that occur several times."""
     lists = [module for module in model.modules() if isinstance(module, LISTS)]
     members = {id(layer): layer for parent in lists for layer in parent.children()}
     kinds: dict[Hashable, list[torch.nn.Module]] = defaultdict(list)
@@ -30,7 +30,7 @@ def layers(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 @contextmanager
 def seen_by(folding: Folding, model: torch.nn.Module) -> Iterator[None]:
-    """Calls of the model's layers go through ``folding``, and it learns who reads the place of a layer."""
+    """Route calls of the model's layers through ``folding``, and report reads of a layer's index."""
     found = layers(model)
     called = set(map(id, found))
     made: dict[tuple[type, bool, tuple[str, ...]], type] = {}
@@ -43,7 +43,7 @@ def seen_by(folding: Folding, model: torch.nn.Module) -> Iterator[None]:
                 key = (kind, id(module) in called, names)
                 if key not in made:
                     made[key] = _subclass(*key, folding)
-                object.__setattr__(module, "__class__", made[key])  # whatever its own __setattr__ does
+                object.__setattr__(module, "__class__", made[key])  # bypasses the module's own __setattr__
         yield
     finally:
         for module, kind in original:
@@ -57,14 +57,14 @@ def _subclass(kind: type, is_called: bool, names: tuple[str, ...], folding: Fold
 
 
 class Quiet:
-    """First among the bases of a class that is no class of the user's: it registers nowhere."""
+    """First base of a generated class, which must not register with the user's ``__init_subclass__``."""
 
     def __init_subclass__(cls, **_: object) -> None:
         pass
 
 
 class _Seen(Quiet):
-    """First among the bases of a layer's class."""
+    """First base of an observed layer's class."""
 
     _folding: Folding
 
@@ -74,7 +74,7 @@ class _Seen(Quiet):
 
 
 class _Index:
-    """An attribute of a class that notes when it is read of an object."""
+    """Class attribute that records when it is read from an object."""
 
     def __init__(self, name: str, folding: Folding) -> None:
         self._name, self._folding = name, folding

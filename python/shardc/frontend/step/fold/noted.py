@@ -1,4 +1,4 @@
-"""How a trace sees the calls of modules whose nodes a later pass has to tell apart."""
+"""Records calls of modules whose nodes a later pass must distinguish."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardc.frontend.step.fold.layers import Quiet
 
 @contextmanager
 def noting(calls: ModuleCalls, recorder: NodeRecorder) -> Iterator[None]:
-    """The modules of ``calls`` have another class meanwhile, which says when they are called in a forward."""
+    """Record forward calls of the modules in ``calls`` inside the block, by changing their classes."""
     original = [(module, type(module)) for module in calls.noted]
     made: dict[type, type] = {}
     try:
@@ -22,7 +22,7 @@ def noting(calls: ModuleCalls, recorder: NodeRecorder) -> Iterator[None]:
                 held = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
                 held |= {"__doc__": kind.__doc__, "_noting": (calls, recorder)}
                 made[kind] = type(kind.__name__, (_Noted, kind), held)
-            object.__setattr__(module, "__class__", made[kind])  # whatever its own __setattr__ does
+            object.__setattr__(module, "__class__", made[kind])  # bypasses the module's own __setattr__
         yield
     finally:
         for module, kind in original:
@@ -30,14 +30,14 @@ def noting(calls: ModuleCalls, recorder: NodeRecorder) -> Iterator[None]:
 
 
 class _Noted(Quiet):
-    """First among the bases of a noted module's class."""
+    """First base of a noted module's class."""
 
     _noting: tuple[ModuleCalls, NodeRecorder]
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         module: Any = self
         calls, recorder = self._noting
-        if recorder.phase != FORWARD:  # a checkpoint runs it again
+        if recorder.phase != FORWARD:  # recomputation by a checkpoint
             return super().__call__(*args, **kwargs)  # type: ignore[misc]
         with calls.call(module):
             return super().__call__(*args, **kwargs)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""One traced call as it runs: what it did besides computing, which no copy would do."""
+"""Records one traced call and its side effects, which a copy would not have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardc.frontend.step.frozen import changes
 
 
 class Recording:
-    """A call from before it starts. ``seen`` changes with what a layer reads that another would not."""
+    """Record of a call from its start. ``seen`` changes if a layer reads something specific to it."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Recording:
         self._last, self._drawn = kind.tape.last(), kind.stream.position
 
     def end(self, result: object) -> None:
-        """Adds the call, which returned ``result``, to its kind, or the reason why it is none to copy."""
+        """Add the call, which returned ``result``, to its kind, or the reason why it cannot be copied."""
         try:
             self._check_effects()
             self._kind.add(self._sample(result))

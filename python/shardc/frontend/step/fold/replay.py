@@ -1,4 +1,4 @@
-"""A call of a layer that copies the nodes of another, and so does its backward."""
+"""Call of a layer that copies the nodes of another call, in forward and backward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardc.runtime.torch_private import without_torch_functions
 
 
 class Copied:
-    """One call that is a copy of its kind's sample."""
+    """One call that copies its kind's sample."""
 
     def __init__(self, kind: Kind, given: Given) -> None:
         assert kind.sample is not None
@@ -26,11 +26,11 @@ class Copied:
 
     @property
     def output_nodes(self) -> list[Node]:
-        """The nodes of what it made and returned."""
+        """Return the nodes of the tensors that it made and returned."""
         return [self._known[node] for node in self.sample.output_nodes]
 
     def run(self) -> object:
-        """Copies the forward; what the call returns."""
+        """Copy the forward and return the call's result."""
         tape, inputs = self.kind.tape, self.given.differentiable
         moved = tape.moved(self.sample.given.module, self.given.module)
         tape.copy(self.sample.nodes, self._known, self._draws, moved)
@@ -40,7 +40,7 @@ class Copied:
         return self.sample.returned.of(self.given.tensors, self.outputs)
 
     def backward(self, grads: Gradients) -> Gradients:
-        """Copies the backward: gradients of the differentiable inputs for those of the outputs."""
+        """Copy the backward: map gradients of outputs to gradients of differentiable inputs."""
         tape = self.kind.tape
         if torch.is_grad_enabled() or not tape.is_backward:
             raise Unfoldable("the forward differentiates it")

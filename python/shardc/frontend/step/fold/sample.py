@@ -1,4 +1,4 @@
-"""A traced call of a layer as a sample for others of its kind, and what forbids to copy it."""
+"""Traced call of a layer as a sample for its kind, and conditions that forbid copying it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardc.runtime.torch_private import pytree
 
 @dataclass(frozen=True)
 class Place:
-    """One of the tensors that a call was given, or that it made."""
+    """Place of a tensor among those that a call received or made."""
 
     is_given: bool
     number: int
@@ -26,13 +26,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Returned:
-    """What a call returned: numbers, and for tensors their places."""
+    """Result of a call: numbers, and the places of its tensors."""
 
     form: pytree.TreeSpec
     leaves: tuple[object, ...]
 
     def of(self, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> object:
-        """The same of these tensors."""
+        """Return the same structure with these tensors."""
         found = [
             (given if leaf.is_given else made)[leaf.number] if isinstance(leaf, Place) else leaf
             for leaf in self.leaves
@@ -44,8 +44,8 @@ class Returned:
 class Sample:
     """A traced call.
 
-    ``edges`` stood for the differentiable tensors that it was given. ``outputs`` are the tensors that it made
-    and returned, each once. ``drawn`` is the number of its first draw, ``draws`` how many it made.
+    ``edges`` replaced the differentiable tensors among its inputs. ``outputs`` are the tensors that it made
+    and returned, each once. ``drawn`` is the number of its first draw, ``draws`` the number of its draws.
     """
 
     given: Given
@@ -59,12 +59,12 @@ class Sample:
     draws: int
 
     def known(self, other: Given, edge_nodes: Sequence[Node]) -> Known:
-        """For what this call was given, and for its edges, the nodes of another call."""
+        """Map this call's inputs and edges to the nodes of another call."""
         own, others = [*self.given.nodes, *self.edge_nodes], [*other.nodes, *edge_nodes]
         return dict(zip(own, others, strict=True))
 
     def check_outputs(self, tape: Tape) -> None:
-        """Raises Unfoldable if a copy would be no call of its own."""
+        """Raise Unfoldable if a copy would not be an independent call."""
         own, handed = {*self.nodes}, {*self.given.nodes, *self.edge_nodes}
         for tensor, node in zip(self.outputs, self.output_nodes, strict=True):
             inner = inner_of(tensor)
@@ -72,14 +72,14 @@ class Sample:
                 raise Unfoldable("it returns a view of what it was given")
             if inner.storage_offset() or inner.is_conj() or inner.is_neg():
                 raise Unfoldable("it returns a view that a copy would lay out anew")
-        # A differentiable tensor is read by its edge alone, or gradients would pass by that.
+        # A differentiable tensor must be read through its edge only, or gradients would bypass it.
         pairs = zip(self.given.tensors, self.given.nodes, strict=True)
         others = [node for tensor, node in pairs if not tensor.requires_grad]
         if (node := outer(self.nodes, [*others, *self.edge_nodes, *tape.seeds])) is not None:
             raise Unfoldable(f"it reads {node}, which is none of its arguments")
 
     def check_kept(self, tape: Tape) -> None:
-        """Raises Unfoldable if, after the forward, others have used it in a way that copies do not follow."""
+        """Raise Unfoldable if later code used the call in a way that copies do not support."""
         own = {*self.nodes}
         if not all(own.issuperset(node.users) for node in own.difference(self.output_nodes)):
             raise Unfoldable("what it computed and did not return is read elsewhere")
@@ -87,22 +87,22 @@ class Sample:
 
 
 def check_unwritten(tensors: Sequence[torch.Tensor], nodes: Sequence[Node], tape: Tape) -> None:
-    """Raises Unfoldable if a tensor is no longer the node that it was."""
+    """Raise Unfoldable if a tensor no longer has its original node."""
     if any(tape.node(tensor) is not node for tensor, node in zip(tensors, nodes, strict=True)):
         raise Unfoldable("a tensor that it was given or returned is written to")
 
 
 def handed_on(result: object, given: Given, edges: Sequence[torch.Tensor]) -> object:
-    """A result with the tensors that were given in the places of their edges."""
+    """Replace edges in a result by the tensors that they stand for."""
     if not is_fixed(result):
-        return result  # which others may hold, and look at its edges as at any tensor
+        return result  # others may hold it, and treat its edges like any tensor
     leaves, form = pytree.tree_flatten(result)
     own = {id(edge): tensor for edge, tensor in zip(edges, given.differentiable, strict=True)}
     return pytree.tree_unflatten([own.get(id(leaf), leaf) for leaf in leaves], form)
 
 
 def placed(result: object, given: Given) -> tuple[Returned, list[torch.Tensor]]:
-    """What a call returned, and the tensors in it that it made, each once. Raises Unfoldable."""
+    """Return a call's result with places for tensors, and its new tensors, each once. Raises Unfoldable."""
     leaves, form = pytree.tree_flatten(result)
     handed = {id(tensor): number for number, tensor in enumerate(given.tensors)}
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""What decides what a module's forward computes of its arguments, as a value that compares."""
+"""Comparable values that determine what a module's forward computes from its arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardc.frontend.step.frozen import PLAIN, Thing
 from shardc.runtime.torch_private import gradient_hooks, module_tables
 
 INDEX = ("layer_idx", "layer_id", "layer_index", "layer_number", "block_idx")
-"""Names under which layers hold their own place among others: no difference unless it is read."""
+"""Names under which layers store their own index; differences matter only if they are read."""
 
 _REGISTRIES = frozenset(vars(torch.nn.Module()))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -24,7 +24,7 @@ class NotComparable(Exception):
 
 
 def signature(module: torch.nn.Module) -> Hashable | None:
-    """Class, mode, attributes, tensors and children of a module; None if it or a tensor of it has hooks."""
+    """Return class, mode, attributes, tensors and children of a module; None if it or a tensor has hooks."""
     try:
         return _described_module(module)
     except NotComparable:
@@ -32,7 +32,7 @@ def signature(module: torch.nn.Module) -> Hashable | None:
 
 
 def described(value: object, depth: int = 0) -> Hashable:
-    """A value as one that is equal to another's only if code cannot tell them apart."""
+    """Return a value that equals another's only if code cannot distinguish the two."""
     if isinstance(value, PLAIN):
         return type(value), value
     if depth > _DEEPEST:
@@ -48,12 +48,12 @@ def described(value: object, depth: int = 0) -> Hashable:
 
 
 def is_index(name: str, value: object) -> bool:
-    """Whether an attribute is the place of its module among others."""
+    """Return whether an attribute is the index of its module among others."""
     return name in INDEX and type(value) is int
 
 
 def owned(module: torch.nn.Module) -> Iterator[tuple[dict[str, torch.Tensor | None], str, torch.Tensor]]:
-    """Each parameter and buffer of a module and those inside it: the table that holds it, name and tensor."""
+    """Yield each parameter and buffer of a module and its submodules: its table, name and tensor."""
     for table in module_tables(module.modules(), _TENSORS):
         for name, tensor in table.items():
             if tensor is not None:

@@ -1,4 +1,4 @@
-"""The graph of a trace while it grows: stretches of it, compared with one another and copied to its end."""
+"""The growing graph of a trace, whose sections can be compared and copied to its end."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from shardc.runtime.torch_private import FakeTensor, OpOverload, pytree, schema_
 
 Moved = Callable[[str | None], str]
 Known = dict[Node, Node]
-"""For nodes of one call, those of another that take their places."""
+"""Nodes of one call, mapped to those that replace them in another."""
 
 
 class Unfoldable(Exception):
-    """Copies of a layer might not be what a trace of it would give; ``reason`` is for the log."""
+    """Copies of a layer might differ from a trace of it; ``reason`` is for the log."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -39,28 +39,28 @@ class Tape:
 
     @property
     def is_backward(self) -> bool:
-        """Whether the backward of the step is being traced."""
+        """Return whether the backward of the step is being traced."""
         return self._recorder.phase == BACKWARD
 
     def node(self, tensor: torch.Tensor) -> Node | None:
-        """The node that a traced tensor is; None for any other."""
+        """Return the node of a traced tensor; None for any other."""
         return node_of(tensor, self._tracer)
 
     def moved(self, source: torch.nn.Module, copy: torch.nn.Module) -> Moved | None:
-        """The calls of modules inside of a copy of a call of ``source``; None where none are noted."""
+        """Return a map of module calls from a call of ``source`` to its copy; None if none are noted."""
         calls = self._recorder.calls
         return None if calls is None else calls.of_copy(source, copy)
 
     def stand_ins(self, nodes: Sequence[Node]) -> list[torch.Tensor]:
-        """New tensors that stand for nodes."""
+        """Return new tensors that stand for nodes."""
         return stand_ins(nodes, self._tracer)
 
     def last(self) -> Node:
-        """The newest node."""
+        """Return the newest node."""
         return next(reversed(self._graph.nodes))
 
     def after(self, last: Node) -> list[Node]:
-        """The nodes made since ``last`` was the newest."""
+        """Return the nodes made since ``last`` was the newest."""
         found, end = [], self.last()
         while last is not end:
             last = last.next
@@ -68,9 +68,9 @@ class Tape:
         return found
 
     def copy(self, nodes: Sequence[Node], known: Known, draws: int, moved: Moved | None = None) -> None:
-        """Appends copies, with nodes as ``known`` has them and draws so many numbers on; adds them to it.
+        """Append copies of nodes, map inputs by ``known`` (which grows), and shift draws by ``draws``.
 
-        ``moved``: which calls of modules copies are part of, by those of the nodes.
+        ``moved``: maps module calls of the nodes to those of the copies.
         """
         for node in nodes:
             args, kwargs = _moved(node, known.__getitem__, draws)
@@ -83,13 +83,13 @@ class Tape:
             self._recorder.follow(nodes[-1].meta[FRAMES])
 
     def follow(self, lines: Frames) -> None:
-        """Nodes without lines of their own have these from now on."""
+        """Let later nodes without lines of their own have these."""
         self._recorder.follow(lines)
 
     def difference(self, old: Sequence[Node], new: Sequence[Node], known: Known, draws: int) -> str | None:
-        """Where ``new`` is not what :meth:`copy` would make of ``old``; None if it is.
+        """Say where ``new`` differs from what :meth:`copy` would make of ``old``; None if it does not.
 
-        Adds to ``known`` the nodes of ``new`` for those of ``old``.
+        Maps the nodes of ``old`` to those of ``new`` in ``known``.
         """
         if len(old) != len(new):
             return f"it has {len(old)} ops in one call and {len(new)} in another"
@@ -104,20 +104,20 @@ class Tape:
         return None
 
     def _facts(self, node: Node) -> list[object]:
-        """What a node computes: its target, or its value, and the layout of its results."""
+        """Return what a node computes: its target or value, and the layout of its results."""
         target = self._constant(node) if node.op == "get_attr" else node.target
         values = pytree.tree_leaves(node.meta.get("val"))
         return [target, *(_layout(v) if isinstance(v, torch.Tensor) else v for v in values)]
 
     def _constant(self, node: Node) -> object:
-        """The number that a node holds; itself, if that is no number, since such constants are arguments."""
+        """Return the number that a node holds, or the node itself, since other constants are arguments."""
         value = getattr(self._tracer.root, str(node.target))
         is_real = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and not value.is_meta
         return value.item() if is_real and value.numel() == 1 else node
 
 
 def outer(nodes: Iterable[Node], known: Iterable[Node]) -> Node | None:
-    """The first node that ``nodes`` read and that is neither among them nor known."""
+    """Return the first node that ``nodes`` read and that is neither among them nor known."""
     inner = set(known)
     for node in nodes:
         for read in node.all_input_nodes:
@@ -132,7 +132,7 @@ def _layout(value: torch.Tensor) -> tuple[object, ...]:
 
 
 def _moved(node: Node, place: Callable[[Node], Node], draws: int) -> tuple[tuple, dict]:
-    """Arguments for a copy of a node."""
+    """Return the arguments for a copy of a node."""
     args, kwargs = map_arg((node.args, node.kwargs), place)
     position = _draw(node.target) if draws and isinstance(node.target, OpOverload) else None
     if position is not None:
@@ -144,7 +144,7 @@ def _moved(node: Node, place: Callable[[Node], Node], draws: int) -> tuple[tuple
 
 @functools.cache
 def _draw(target: OpOverload) -> int | None:
-    """The position of the number of a draw in the arguments of a random op."""
+    """Return the position of the draw's number in a random op's arguments."""
     if target.namespace != "shardc":
         return None
     names = [argument.name for argument in schema_of(target).arguments]

@@ -1,1 +1,1 @@
-"""What is overridden while a step is traced: functions of PyTorch, settings of libraries."""
+"""Functions of PyTorch and settings of libraries that are overridden while a step is traced."""

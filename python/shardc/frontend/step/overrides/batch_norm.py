@@ -1,4 +1,4 @@
-"""Batch norm with ``momentum=None``, whose running statistics are the means of all batches so far.
+"""Batch norm with ``momentum=None``, whose running statistics average all batches so far.
 
 PyTorch reads the number of batches as a Python number; here it stays a tensor of the step.
 """
@@ -20,7 +20,7 @@ _Norm = BatchNorm1d | BatchNorm2d | BatchNorm3d
 
 
 def average_batches(model: torch.nn.Module) -> None:
-    """Gives such modules a forward of their own, until their attributes are restored."""
+    """Replace the forward of such modules, until their attributes are restored."""
     for module in model.modules():
         if type(module) in _KINDS and isinstance(module, _KINDS) and module.momentum is None:
             vars(module)["forward"] = partial(_forward, module, module.forward)

@@ -1,4 +1,4 @@
-"""What torch and libraries must believe during a trace: that they are compiled, and where they run."""
+"""Global state for a trace, which makes torch and libraries behave as under a compiler."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shardc.runtime.torch_private import compile_session, distributions_unchecke
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Says that torch compiles, hides the CPU's library of kernels, and leaves distributions unchecked.
+    """Signal a compilation to torch, disable mkldnn, and turn off checks of distributions.
 
-    Without the session ``transformers`` reads mask values, and ``capturable`` optimizers refuse CPU tensors.
-    Without non-strict tracing, selective checkpointing keeps all, for a compiler to choose.
-    With the library an LSTM is traced as one op that only CPUs have, in f32 alone.
+    Without the compile session ``transformers`` reads mask values, and ``capturable`` optimizers refuse CPU
+    tensors. Without non-strict tracing, selective checkpointing saves everything for a compiler to choose
+    from. With mkldnn, an LSTM would be traced as one op that only CPUs have, in f32 alone.
     """
-    # mkldnn.flags sets more and warns of it
-    flags: dict[str, Any] = {"_fp32_precision": None}  # which the library's own type does not allow
+    # mkldnn.flags would set more, and warn about it
+    flags: dict[str, Any] = {"_fp32_precision": None}  # None is missing from mkldnn's own type
     enabled, *_ = mkldnn.set_flags(_enabled=False, **flags)
     try:
         with compile_session(), non_strict_tracing(), distributions_unchecked():

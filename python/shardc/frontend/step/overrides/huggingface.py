@@ -1,4 +1,4 @@
-"""What a model from ``transformers`` needs while its step is traced; other models are traced as they are."""
+"""Settings for tracing models of ``transformers``; other models are traced unchanged."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shardc.frontend.step.trace import Trace
 
 
 def prepared(model: torch.nn.Module, trace: Callable[[], Trace]) -> Trace:
-    """Runs ``trace`` with the settings of transformers' models that a training step wants, restored after.
+    """Run ``trace`` with settings of transformers' models that a training step needs, and restore them.
 
-    Experts are traced with a matrix for each row, which ``torch-lift-experts`` makes one product of: loops
-    over token counts cannot be traced, and grouped products need rows sorted over the whole batch, have no
-    f64, and may be ops that transformers itself registers.
+    Experts are traced with a matrix for each row, which ``torch-lift-experts`` turns into one product. Loops
+    over token counts cannot be traced. Grouped products need rows sorted over the whole batch, do not support
+    f64, and may be ops that transformers registers itself.
     """
     if "transformers" not in sys.modules:
         return trace()
@@ -34,7 +34,7 @@ def prepared(model: torch.nn.Module, trace: Callable[[], Trace]) -> Trace:
 
 
 def _configs(model: torch.nn.Module) -> list[object]:
-    """Each configuration object of the modules once: submodules share theirs or have their own."""
+    """Return each configuration object of the modules once, since submodules may share them."""
     found = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
     return [config for config in found.values() if hasattr(config, "to_dict")]
 
@@ -51,10 +51,9 @@ def _attribute(target: object, name: str, value: object) -> Iterator[None]:
 
 @contextmanager
 def _unpacked_sequences() -> Iterator[None]:
-    """Lets transformers see that positions made by ``arange`` are one sequence.
+    """Let transformers see that positions made by ``arange`` are one sequence.
 
-    While tracing it gives up on that question and builds a full mask, which would keep every attention from
-    being causal by flag.
+    While tracing, it skips that check and builds a full mask, which would hide that attention is causal.
     """
     masking = sys.modules.get("transformers.masking_utils")
     original = getattr(masking, "find_packed_sequence_indices", None)

@@ -1,8 +1,8 @@
-"""Replaces, while a model is traced, the torch functions whose meaning must not depend on device or mesh.
+"""Replaces torch functions whose meaning must not depend on device or mesh while a model is traced.
 
-Attention becomes one op of our own (random ops are dealt with below autograd, in ``random.py``). Python
-functions of ``torch.nn.functional`` and ``torch.autograd`` are entered with the mode still active, so that
-what they call is seen as well (``multi_head_attention_forward`` calls both).
+Attention becomes one op of shardc (random ops are replaced below autograd, in ``random.py``). Python
+functions of ``torch.nn.functional`` and ``torch.autograd`` run with the mode still active, so that their
+calls are intercepted, too (``multi_head_attention_forward`` calls both).
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from shardc.frontend.step.constant_value import ask
 from shardc.frontend.step.overrides.linear_algebra import UNCHECKED
 from shardc.runtime import torch_private
 
-# Python asks for a tensor's value.
+# Functions by which Python reads a tensor's value.
 _READS = {
     *(torch.Tensor.item, torch.Tensor.tolist),
     *(torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__),
 }
 
-# Their functions call others that must be seen; gradients run checkpointed parts of the forward again.
+# Functions in these files call others that must be intercepted; gradients rerun checkpointed forwards.
 _REENTERED = {F.__file__, torch.autograd.__file__}
 
 _POOLS = {torch.adaptive_avg_pool1d: (-1,), F.adaptive_avg_pool2d: (-2, -1)}
 
 
 class Interception(TorchFunctionMode):
-    """Active during forward and backward of a trace."""
+    """Mode that is active during forward and backward of a trace."""
 
     def __torch_function__(
         self, func: Callable[..., object], types_: object, args: tuple = (), kwargs: dict | None = None
     ) -> object:
         kwargs = kwargs or {}
-        # Here as well as below autograd: functionalization would first stumble over it.
+        # Checked here and below autograd, because functionalization would fail first.
         refuse_generators(func, (*args, *kwargs.values()))
         if func is F.scaled_dot_product_attention:
             return scaled_dot_product_attention(*args, **kwargs)
@@ -53,14 +53,14 @@ class Interception(TorchFunctionMode):
             if made is not None:
                 return made
         if func in _POOLS and all(n == 1 for n in listed(args[1])):
-            # For channels-last inputs torch's own ends in as_strided, which has no meaning without memory.
+            # For channels-last inputs torch's own version uses as_strided, which needs memory.
             return args[0].mean(_POOLS[func], keepdim=True)
         if func is torch.dropout:
             return _dropout(*args, **kwargs)
         if func in _READS:
             answer = ask(args[0], func)
             return func(*args, **kwargs) if answer is None else answer
-        # By file: the functions that dispatch on a flag (max_pool2d) only claim to be from there.
+        # Compared by file: functions that dispatch on a flag (max_pool2d) only claim to be from there.
         if isinstance(func, types.FunctionType) and func.__code__.co_filename in _REENTERED:
             with self:
                 return _without_override_check(func)(*args, **kwargs)
@@ -69,7 +69,7 @@ class Interception(TorchFunctionMode):
 
 @functools.cache
 def _without_override_check(func: types.FunctionType) -> types.FunctionType:
-    """The same function, but it does not hand itself to the active mode once more."""
+    """Return a copy of the function that does not dispatch to the active mode again."""
     checks = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
     names = {**func.__globals__, **dict.fromkeys(checks, lambda *args: False)}
     copy = types.FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
@@ -78,7 +78,7 @@ def _without_override_check(func: types.FunctionType) -> types.FunctionType:
 
 
 def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-    """Where the number of elements is symbolic without asking, as torch does, whether there are any."""
+    """Drop out without torch's check for emptiness if the number of elements is symbolic."""
     if p and train and isinstance(input.numel(), torch.SymInt):
         return torch.native_dropout(input, p, train)[0]
     return torch.dropout(input, p, train)
@@ -97,10 +97,10 @@ def _embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> torch.Tensor | None:
-    """An embedding and a sum over each bag, as torch's: [bags, d] of [bags, n], or of [n] and ``offsets``.
+    """Compute an embedding and a sum per bag: [bags, d] of [bags, n], or of [n] and ``offsets``.
 
-    None, which leaves it to torch, for ``max_norm``, which writes to the weight, and for the largest of bags
-    given by offsets.
+    None, which leaves the call to torch, for ``max_norm``, which writes to the weight, and for the maximum of
+    bags given by offsets.
     """
     if max_norm is not None or (offsets is not None and mode == "max"):
         return None
@@ -125,7 +125,7 @@ def _embedding_bag(
 
 
 def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """``v`` with length ``g`` along all dims but ``dim``; all of them for -1."""
+    """Return ``v`` normalized to length ``g`` along all dims but ``dim``; along all dims for -1."""
     dims = [d for d in range(v.dim()) if d != dim]
     return v * (g / v.square().sum(dims, keepdim=dim != -1).sqrt())
 

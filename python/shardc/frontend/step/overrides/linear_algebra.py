@@ -1,6 +1,6 @@
-"""Linear algebra that raises where a matrix is singular, traced without asking whether one is.
+"""Linear algebra that raises for singular matrices, traced without a check for them.
 
-PyTorch's functions look at a flag of each matrix and raise. A step has no errors that depend on values: its
+PyTorch's functions read a flag of each matrix and raise. A step has no errors that depend on values; its
 results are NaN for such matrices.
 """
 
@@ -23,7 +23,7 @@ def _inv(input: Tensor) -> Tensor:
 
 
 def _solve(input: Tensor, other: Tensor, *, left: bool = True) -> Tensor:
-    """A vector for each matrix of ``input``, or a matrix, as in ``torch.linalg.solve``."""
+    """Solve for a vector or a matrix per matrix of ``input``, as ``torch.linalg.solve`` does."""
     result, info = torch.linalg.solve_ex(input, other, left=left)
     lacking = result.dim() - info.dim()
     return torch.where((info == 0).view(*info.shape, *(1 for _ in range(lacking))), result, torch.nan)
@@ -40,4 +40,4 @@ UNCHECKED: dict[Callable[..., object], Callable[..., Tensor]] = {
     torch.Tensor.inverse: _inv,
     torch.linalg.solve: _solve,
 }
-"""Functions of PyTorch and what is traced for them."""
+"""Functions of PyTorch, with the functions that are traced instead."""
