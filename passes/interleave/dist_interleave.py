@@ -30,6 +30,7 @@ from shardc.passes.manager.attributes import (
 )
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.manager.reading import Reading, ReadingPass
+from shardc.passes.pad.image_pads import IMAGE_DIMS
 from shardc.passes.partition.local_call import type_of
 from shardc.passes.partition.operands import set_operand
 from shardc.passes.propagate.refinement import read_refinements
@@ -72,7 +73,7 @@ def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layo
     for position, value in enumerate(program.arguments):
         role, name = program.argument_key(position)
         if role == "input":
-            found.update(_sequences(program, position, codec, mesh))
+            found.update(_sequences(program, value, program.annotated(position, codec), mesh))
         for dim, axes in enumerate(program.annotated(position, codec).dims if role == "param" else ()):
             ways = prod(a.size for a in axes if not mesh.is_time(a))
             fused = find_fused(program, value, dim) if ways > 1 else None
@@ -81,7 +82,17 @@ def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layo
                 parts = f"{len(fused.sizes)} parts ({', '.join(map(str, fused.sizes))})"
                 remark("Interleaved", f"dim {dim} of {name} is {parts}, each cut in {ways}")
                 break
-    return found | _refined(program, mesh)
+    return found | _constrained(program, codec, mesh) | _refined(program, mesh)
+
+
+def _constrained(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layout]:
+    """The sequences behind convolutions, which constraints cut; reshapes may merge them, too."""
+    found: dict[int, Layout] = {}
+    for node in program.nodes:
+        if node.op.name == "dist.constraint" and len(node.spec.result.shape) < IMAGE_DIMS:
+            sharding = codec.read(node.op.attributes["sharding"])
+            found |= _sequences(program, node.results[0], sharding, mesh)
+    return found
 
 
 def _refined(program: Program, mesh: Mesh) -> dict[int, Layout]:
@@ -97,10 +108,10 @@ def _refined(program: Program, mesh: Mesh) -> dict[int, Layout]:
     return found
 
 
-def _sequences(program: Program, position: int, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layout]:
-    """The dims of an input behind the first that devices share out evenly: reshapes may merge them."""
-    value, layout = program.arguments[position], {}
-    for dim, axes in enumerate(program.annotated(position, codec).dims):
+def _sequences(program: Program, value: int, sharding: Sharding, mesh: Mesh) -> dict[int, Layout]:
+    """The dims of a value behind the first that devices share out evenly: reshapes may merge them."""
+    layout: Layout = {}
+    for dim, axes in enumerate(sharding.dims):
         ways, size = prod(a.size for a in axes if not mesh.is_time(a)), program.types[value].shape[dim]
         if dim and ways > 1 and size % ways == 0:
             layout[dim] = Parts(ways, (size,))

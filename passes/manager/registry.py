@@ -25,6 +25,7 @@ PASSES: dict[str, str] = {
     "torch-accumulate": "shardc.passes.accumulate.torch_accumulate:TorchAccumulate",
     "torch-guard-experts": "shardc.passes.experts.torch_guard_experts:TorchGuardExperts",
     "torch-lift-bmm": "shardc.passes.ingest.torch_lift_bmm:TorchLiftBmm",
+    "torch-even-windows": "shardc.passes.pad.torch_even_windows:TorchEvenWindows",
     "torch-lift-pads": "shardc.passes.pad.torch_lift_pads:TorchLiftPads",
     "torch-lift-convolutions": "shardc.passes.ingest.torch_lift_convolutions:TorchLiftConvolutions",
     "torch-lift-experts": "shardc.passes.experts.torch_lift_experts:TorchLiftExperts",

@@ -80,7 +80,7 @@ def of_factors(dim: Dim, sizes: Mapping[str, int], spans: Spans) -> dict[str, Sp
     """A dim's spans dealt to its factors, in elements of the factor; what fits into none is left out."""
     found: dict[str, Spans] = {}
     minor = prod(sizes[f] for f in dim)
-    for f in dim:
+    for f in dim if minor else ():  # nothing is padded of what is empty
         end, minor = minor, minor // sizes[f]
         inside = [s for s in spans if s.minor % minor == 0 and end % s.end == 0]
         if inside:
@@ -92,7 +92,7 @@ def of_dim(dim: Dim, sizes: Mapping[str, int], factors: Mapping[str, Spans]) -> 
     """The other way round: a dim's spans where its factors are padded so."""
     found: list[Span] = []
     minor = prod(sizes[f] for f in dim)
-    for f in dim:
+    for f in dim if minor else ():
         minor //= sizes[f]
         found += (replace(s, minor=s.minor * minor) for s in factors.get(f, ()))
     return tuple(found)

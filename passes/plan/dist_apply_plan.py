@@ -18,6 +18,7 @@ from shardc.passes.experts.looped import looped_experts
 from shardc.passes.manager.attention import ATTRIBUTE, CALLS
 from shardc.passes.manager.attributes import edge_attributes, observed, set_edge_attributes
 from shardc.passes.manager.base import Pass
+from shardc.passes.manager.pixels import CONVOLUTION, follow_pixels, pixels_of
 from shardc.passes.manager.program import Program, read_program
 from shardc.passes.plan.attention import attention_of
 from shardc.passes.plan.column_row import column_row_cuts
@@ -68,8 +69,28 @@ def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str
     routed, attention = expert_parameters(program), attention_of(program)
     looped = None if routed or "expert" not in text else looped_experts(program)
     arguments = arguments_of(program)
-    setting = Setting(arguments, mesh, column_row, routed=routed, attention=attention, looped=looped)
+    setting = Setting(
+        arguments,
+        mesh,
+        column_row,
+        routed=routed,
+        attention=attention,
+        looped=looped,
+        waveforms=waveforms_of(program) if "context" in text else frozenset(),
+    )
     return read_preset(text, setting)
+
+
+def waveforms_of(program: Program) -> frozenset[str]:
+    """The names of inputs [batch, samples] whose samples are what a convolution's windows move along."""
+    found = set()
+    for position, value in enumerate(program.arguments):
+        (role, name), type_ = program.argument_key(position), program.types[value]
+        if role == "input" and len(type_.shape) == 2 and _is_real(type_.dtype):
+            reached = follow_pixels(program, {value: {1: ()}})
+            if any(n.spec.target == CONVOLUTION and pixels_of(n, reached) for n in program.nodes):
+                found.add(name)
+    return frozenset(found)
 
 
 def arguments_of(program: Program) -> list[Argument]:

@@ -38,6 +38,8 @@ class Setting:
     attention: Attention = field(default_factory=Attention)
     looped: Looped | None = None
     """Experts that are multiplied one by one."""
+    waveforms: frozenset[str] = frozenset()
+    """The inputs [batch, samples] whose samples a convolution reads."""
 
     def of_role(self, role: str) -> list[Argument]:
         return [a for a in self.arguments if a.role == role]
@@ -164,13 +166,16 @@ def context(plan: Plan, setting: Setting, axis: str) -> None:
     """Cut the sequence from the embedding to the loss.
 
     Sequences are dim 1 of inputs of integers [batch, sequence] and of inputs as long, the rows of images, the
-    longer dim of features [batch, time, feature] or [batch, feature, time], and the rows of attention behind
-    any other input. Gradients of parameters come out partial, as under ``data``.
+    longer dim of features [batch, time, feature] or [batch, feature, time], the samples of waveforms that are
+    convolved, [batch, samples], and the rows of attention behind any other input. Gradients of parameters
+    come out partial, as under ``data``.
     """
     inputs, ways = setting.of_role("input"), setting.mesh.size(axis)
     lengths = {a.shape[1] for a in inputs if a.counts and len(a.shape) == 2 and a.shape[1] >= ways}
     for argument in inputs:
         dim = 1 if len(argument.shape) > 1 and argument.shape[1] in lengths else _rows_or_time(argument)
+        if argument.name in setting.waveforms:
+            dim = 1
         if dim and argument.shape[dim] >= ways:
             plan.say(argument.key, _one_dim(argument, dim, (axis,)), closed=True, why="context")
     plan.refine(ATTENTION, 0, axis, 2, why="context")

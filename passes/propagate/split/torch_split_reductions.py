@@ -51,7 +51,7 @@ class TorchSplitReductions(ReadingPass):
         _move(moves, cuts, Mover(codec))
         builder = CallBuilder(program.block)
         for cut in cuts:
-            _rewrite(cut, builder)
+            rewrite(cut, builder)
         writer = HeadsWriter(codec, builder)
         for exchange in exchanges:
             writer.write(exchange)
@@ -67,7 +67,7 @@ def _move(moves: Mapping[int, Move], cuts: Sequence[Cut], mover: Mover) -> None:
     mover.erase_unread()
 
 
-def _rewrite(cut: Cut, builder: CallBuilder) -> None:
+def rewrite(cut: Cut, builder: CallBuilder) -> None:
     """Write one call's form before it, and let its readers read that."""
     first, last = cut.flips or (cut.node, cut.node)
     writer = SplitWriter.at(builder, last.op)

@@ -77,7 +77,8 @@ from shardc.step.schedule.choose import with_schedule
 
 _SHARE = "torch-share{creations=false}"
 _INGEST = f"torch-lift-bmm,torch-lift-convolutions,torch-lift-experts,{_SHARE}"
-_PROPAGATE = "torch-lift-pads,torch-round-pads,dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
+_SPLIT = "torch-lift-pads,torch-even-windows,torch-round-pads,dist-pad,dist-interleave,torch-split-reductions"
+_PROPAGATE = f"{_SPLIT},dist-propagate"
 
 
 def _passes(

@@ -36,6 +36,12 @@ def test_a_merged_dim_deals_its_padding_to_its_factors() -> None:
     assert of_dim(("b",), sizes, {"b": (Span(1, 3, 4),)}) == (Span(1, 3, 4),)
 
 
+def test_an_empty_dim_has_no_padding() -> None:
+    """The keys of a cache that is still empty: ``cat`` joins them to those of the step."""
+    assert of_factors(("b", "s"), {"b": 3, "s": 0}, (BATCH,)) == {}
+    assert of_dim(("b", "s"), {"b": 3, "s": 0}, {"b": (Span(1, 3, 4),)}) == ()
+
+
 def test_padding_across_two_factors_fits_into_none() -> None:
     """24 rows padded to 26 are no whole heads of 8."""
     assert of_factors(("h", "d"), {"h": 3, "d": 8}, (Span(1, 24, 26),)) == {}
