@@ -1,8 +1,8 @@
-"""The interface of a target: what the compiler asks of whatever kernels are made for.
+"""Interface of a target, for which kernels are compiled.
 
-A target stands in a folder of its own beside this file, and in one line of ``registry.py``; nothing outside
-its folder asks which one it is. Modules of targets import neither MLIR nor a compiler before a method needs
-one: a start from the caches does without.
+Each target has a folder beside this file and a line in ``registry.py``. Code outside its folder never asks
+which target it is. Modules of targets import MLIR and compilers only within methods, since a start from the
+caches does not need them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompiledKernels:
-    """The kernels of a module: ``path`` is what :meth:`Target.load` opens, None if there are none; ``errors``
-    says by name why others were not compiled, and if there are any, nothing else counts.
+    """Compiled kernels of a module.
+
+    ``path``: file or folder for :meth:`Target.load`; None if there are no kernels. ``errors``: kernels that
+    failed to compile, by name. If there are any, ``path`` is not valid.
     """
 
     path: Path | None = None
@@ -36,118 +38,123 @@ class CompiledKernels:
 
 
 class Target(ABC):
-    """What kernels are made for. ``name``: for users and artefacts; ``backend``: its line of the registry."""
+    """Target of kernels.
+
+    ``name``: its name for users and artefacts. ``backend``: its name in the registry.
+    """
 
     backend: ClassVar[str]
     capabilities: ClassVar[Capabilities] = Capabilities()
-    """What fusion may put into kernels."""
+    """Ops that fusion may put into kernels."""
     pooled: ClassVar[bool] = False
-    """Whether large results of ATen's calls lie in memory of the runtime's pool."""
+    """True if large results of ATen calls are in memory of the runtime's pool."""
     is_modelled: ClassVar[bool] = False
-    """Whether a model of costs says what programs take where they cannot be measured."""
+    """True if a cost model estimates programs that cannot be measured."""
     runs_on_host: ClassVar[bool] = False
-    """Whether kernels take tensors of the host, so that the oracle runs them as they are."""
+    """True if kernels take host tensors, so that the oracle can run them."""
     compiles_ahead: ClassVar[bool] = False
-    """Whether kernels of several programs are sooner compiled together than one program at a time."""
+    """True if compiling the kernels of several programs together is faster."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """``cpu``, ``sm_90``."""
+        """Name, such as ``cpu`` or ``sm_90``."""
 
     @staticmethod
     @abstractmethod
     def names() -> Sequence[str]:
-        """The targets of this backend that can be asked for."""
+        """Return the names of this backend's targets."""
 
     @classmethod
     @abstractmethod
     def named(cls, name: str) -> Target | None:
-        """The target of that name; None if it is not of this backend."""
+        """Return the target of that name; None if it is not of this backend."""
 
     @classmethod
     @abstractmethod
     def of_device(cls, device: torch.device) -> Target | None:
-        """The target that a device runs; None if that is not of this backend, or a warning says why not."""
+        """Return the target of a device. Return None for another backend's device, or with a warning."""
 
     def on_this_machine(self) -> str:
-        """What of this machine makes kernels and runs them, in a line for ``shardc doctor``."""
+        """Return a line for ``shardc doctor`` on this machine's compiler and device."""
         return self.described()
 
     @abstractmethod
     def check(self) -> None:
-        """Raises ShardcError or RuntimeFailure where no kernels can be compiled on this machine."""
+        """Raise ShardcError or RuntimeFailure if this machine cannot compile kernels."""
 
     @abstractmethod
     def compile(self, module: ir.Module, tf32: bool = False) -> CompiledKernels:
-        """Compiles every ``kern.kernel``, or finds it cached. ``tf32``: f32 products may be computed so."""
+        """Compile every ``kern.kernel``, or find it in the cache. ``tf32``: allow TF32 in f32 matmuls."""
 
     @staticmethod
     @abstractmethod
     def load(path: Path) -> Kernels:
-        """What was compiled, ready to run on this machine. Raises RuntimeFailure."""
+        """Load compiled kernels, to run them on this machine. Raises RuntimeFailure."""
 
     @staticmethod
     @abstractmethod
     def find(name: str) -> Path | None:
-        """The kernels that :meth:`compile` left in the cache as ``path.name``; None if they are gone."""
+        """Find kernels that :meth:`compile` put into the cache as ``path.name``; None if they are missing."""
 
     def takes(self, device: torch.device) -> bool:
-        """Whether kernels for this target run on tensors of a device."""
+        """Return True if kernels for this target run on tensors of a device."""
         found = self.of_device(device)
         return found is not None and found.name == self.name
 
     def key(self) -> str:
-        """All that a program for this target depends on, besides its kernels and the compiler's own code."""
+        """Return what a program depends on for this target, besides its kernels and the compiler's code."""
         return self.name
 
     def described(self) -> str:
-        """What an artefact says that its kernels are for."""
+        """Return the description of the target for artefacts."""
         return self.name
 
     def prepare(self) -> None:  # noqa: B027 -- most have nothing to start
-        """Starts what compiling needs, while the program is still being fused."""
+        """Start processes that compiling needs, while the program is still being fused."""
 
     # choosing between libraries and kernels
 
     def local_device(self) -> torch.device | None:
-        """This process's device, where kernels for this target run on it and can be measured."""
+        """Return this process's device if it can run and measure kernels for this target."""
         return None
 
     def clock(self, device: torch.device) -> Clock:
-        """What times programs on a device."""
+        """Return the clock for programs on a device."""
         return HostClock()
 
     def unmeasured(self, calls: Mapping[str, ir.Operation]) -> str:
-        """Why a region with these calls, by target, cannot be measured now; empty if it can."""
+        """Return why a region with these calls, by ATen name, cannot be measured now; empty if it can."""
         return ""
 
     def libraries(self, call: ir.Operation) -> Sequence[str]:
-        """Names of overloads that compute a call of ATen otherwise, and compete with it."""
+        """Return names of overloads with other implementations of an ATen call, to be measured against it."""
         return ()
 
     def compile_ahead(self, modules: Sequence[ir.Module]) -> None:
-        """Compiles the kernels of modules together, where the target :attr:`compiles_ahead`, so that
-        :meth:`compile` finds each of them made. What does not compile is left to that.
+        """Compile the kernels of modules together, so that :meth:`compile` finds them compiled.
+
+        Only for targets with :attr:`compiles_ahead`. Kernels that fail are left to :meth:`compile`.
         """
         raise NotImplementedError
 
     def choose_libraries(self, module: ir.Module, rounding: str) -> int:
-        """Makes products outside kernels calls of the library measured fastest here; returns how many."""
+        """Replace matmuls outside kernels by calls of the fastest library; return the number of changes."""
         return 0
 
     def estimate(self, module: ir.Module, tf32: bool = False) -> list[Estimated]:
-        """What each kernel and call of a program of level 4 takes, where it :attr:`is_modelled`. Raises
-        ShardcError for a kernel that there is no code for.
+        """Estimate the time of each kernel and call of a level 4 program.
+
+        Only for targets with :attr:`is_modelled`. Raises ShardcError for an unsupported kernel.
         """
         raise NotImplementedError
 
     def rates(self) -> str:
-        """The rates behind the estimates, in words."""
+        """Return text on the peak rates behind the estimates."""
         return ""
 
     # tuning
 
     def tuning(self) -> Tuning | None:
-        """How configurations of kernels are listed, built and run; None where there is nothing to choose."""
+        """Return the interface for tuning kernels; None if there is nothing to tune."""
         return None

@@ -1,4 +1,4 @@
-"""What the models of costs say of kernels and calls, without a trial."""
+"""Estimates of kernels and calls by cost models, without a trial."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardc.cost.kernel import Estimate
 
 @dataclass(frozen=True)
 class Estimated:
-    """A kernel or a call of ATen in a program, how many ``times`` a step runs it, and what one run takes."""
+    """Kernel or ATen call of a program. ``times``: runs in a step. ``estimate``: cost of one run."""
 
     name: str
     is_kernel: bool

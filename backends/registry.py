@@ -1,4 +1,4 @@
-"""Which targets there are. Adding one is a line here; its module is imported when it is first asked for."""
+"""Registry of targets. Each has a line here; its module is imported when first needed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ BACKENDS: dict[str, str | type[Target]] = {
     "cpu": "shardc.backends.cpu.target:CpuTarget",
     "triton": "shardc.backends.triton.target:TritonTarget",
 }
-"""Backend -> its class, or ``module:ClassName``. Devices are offered to the last first."""
+"""Backend -> its class, or ``module:ClassName``. Later entries have priority for devices."""
 
 
 def register_target(backend: type[Target]) -> None:
-    """Adds the targets of a backend of somebody else's, which take devices before all others."""
+    """Add the targets of an external backend. It has priority for devices."""
     BACKENDS.pop(backend.backend, None)
     BACKENDS[backend.backend] = backend
     TARGETS.update(dict.fromkeys(backend.names(), ""))
 
 
 def backend_class(name: str) -> type[Target]:
-    """The class of a backend. Raises KeyError."""
+    """Return the class of a backend. Raises KeyError."""
     found = BACKENDS[name]
     if not isinstance(found, str):
         return found
@@ -35,7 +35,7 @@ def backend_class(name: str) -> type[Target]:
 
 
 def find_target(name: str) -> Target:
-    """The target of a name. Raises UnknownTarget, which lists those that there are."""
+    """Return the target of a name. Raises UnknownTarget, which lists the known names."""
     for backend in reversed(BACKENDS):
         found = backend_class(backend).named(name)
         if found is not None:
@@ -44,7 +44,7 @@ def find_target(name: str) -> Target:
 
 
 def known_target(described: str) -> Target | None:
-    """The target of an artefact, by what it says that its kernels are for; None if there is none."""
+    """Return the target of an artefact from its description; None if it is unknown."""
     try:
         return find_target(described)
     except UnknownTarget:
@@ -52,7 +52,7 @@ def known_target(described: str) -> Target | None:
 
 
 def local_target() -> Target:
-    """The target of this process's own device. Raises UnknownTarget where there is none."""
+    """Return the target of this process's device. Raises UnknownTarget if there is none."""
     device = own_device()
     found = target_for(device)
     if found is None:
@@ -61,11 +61,11 @@ def local_target() -> Target:
 
 
 def target_names() -> tuple[str, ...]:
-    """The names of all targets."""
+    """Return the names of all targets."""
     return tuple(name for backend in reversed(BACKENDS) for name in backend_class(backend).names())
 
 
 def target_for(device: torch.device) -> Target | None:
-    """The target of a device's kernels; None if there is none, with a warning if one might be expected."""
+    """Return a device's target; None if there is none, with a warning if one could be expected."""
     found = (backend_class(backend).of_device(device) for backend in reversed(BACKENDS))
     return next((target for target in found if target is not None), None)

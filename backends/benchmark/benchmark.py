@@ -1,6 +1,7 @@
-"""The fastest of several ways to compute the same here: each is built and timed, the winner remembered.
+"""Benchmarks that choose the fastest of several implementations on this machine. Choices are cached.
 
-A way is a :class:`Candidate` that makes its own inputs: ATen's operator, a library's, or a generated kernel.
+Each implementation is a :class:`Candidate` that makes its own inputs: ATen's operator, a library call, or a
+generated kernel.
 """
 
 from __future__ import annotations
@@ -21,19 +22,21 @@ from shardc.runtime.torch_private import disable_current_modes, without_autocast
 log = logging.getLogger(__name__)
 
 BUDGET_S = 0.02
-"""How long the calls that count may take, all candidates of one benchmark together."""
+"""Seconds for the measured calls of all candidates of a benchmark together."""
 ROUNDS = (4, 20)
-"""The fewest and the most calls of each candidate that count."""
+"""Minimum and maximum number of measured calls of each candidate."""
 LONG_S = 0.2
-"""How long they may take before half as many rounds are enough: what takes so long is little disturbed."""
+"""Seconds beyond which half as many rounds are enough, since noise matters less for long calls."""
 MARGIN = 0.98
-"""Part of the first candidate's time that another must stay under to be chosen: less is within the noise."""
+"""Part of the first candidate's time below which another one is chosen. Smaller gains may be noise."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way. ``build`` makes its inputs and returns a function that computes it once. ``version``: what it
-    is besides its name (a generated kernel's hash); choices made among other versions do not count.
+    """Implementation to measure.
+
+    ``build``: makes inputs and returns a function that computes once. ``version``: identity beyond the name,
+    such as a generated kernel's hash. A choice among other versions is not reused.
     """
 
     name: str
@@ -43,24 +46,24 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, and the seconds that each candidate took which could be measured."""
+    """Chosen candidate, and the seconds of each candidate that could be measured."""
 
     name: str
     seconds: dict[str, float]
 
 
 def choose(subject: str, candidates: Sequence[Candidate]) -> str:
-    """The name of what :func:`decide` finds."""
+    """Return the name of the candidate that :func:`decide` finds."""
     return decide(subject, candidates).name
 
 
 def decide(subject: str, candidates: Sequence[Candidate], clock: Clock | None = None) -> Choice:
-    """The fastest candidate for ``subject`` by ``clock`` (the host's), with all their times.
+    """Return the fastest candidate for ``subject``, with all times. ``clock``: default: the host's.
 
-    The first candidate is kept when in doubt: others must be faster by more than the noise, and one that
-    cannot be built or called here is out. Choices are remembered on disk by ``subject``, candidates and the
-    clock's surroundings; one process measures, the others choose as it did. Raises torch.OutOfMemoryError,
-    which is not remembered.
+    The first candidate is the default: others must be faster by more than the noise. Candidates that cannot
+    be built or called are ignored. Choices are cached on disk by ``subject``, candidates and the clock's
+    surroundings. One process measures, and the others use its choice. Raises torch.OutOfMemoryError, which is
+    not cached.
     """
     clock = clock or HostClock()
     key, file = _place(subject, candidates, clock)
@@ -72,18 +75,18 @@ def decide(subject: str, candidates: Sequence[Candidate], clock: Clock | None = 
 
 
 def is_decided(subject: str, candidates: Sequence[Candidate], clock: Clock) -> bool:
-    """Whether :func:`decide` would find a choice on disk."""
+    """Return True if :func:`decide` would find a choice on disk."""
     return _find(_place(subject, candidates, clock)[1]) is not None
 
 
 def _place(subject: str, candidates: Sequence[Candidate], clock: Clock) -> tuple[str, str]:
-    """All that a choice depends on, and the name of the file that keeps it."""
+    """Return the text of all that a choice depends on, and the name of its cache file."""
     key = "\n".join([subject, *(f"{c.name} {c.version}" for c in candidates), clock.surroundings()])
     return key, f"choice-{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def _find(file: str) -> Choice | None:
-    """What was chosen; None if nothing is known, or the file was damaged, which is then removed."""
+    """Return a cached choice; None if there is none, or its file is damaged, which is then removed."""
     found = disk.read(file)
     if found is None:
         return None
@@ -98,7 +101,7 @@ def _find(file: str) -> Choice | None:
 
 
 def _decided_now(file: str, key: str, subject: str, candidates: Sequence[Candidate], clock: Clock) -> Choice:
-    """The winner of a benchmark that is run now, remembered in a sealed file, or else for this process."""
+    """Run the benchmark now, and cache its result in a sealed file."""
     seconds = measure(candidates, clock)
     found = Choice(_winner(candidates[0].name, seconds), seconds)
     log.debug("%s: %s of %s", subject, found.name, {name: f"{1e6 * s:.0f} us" for name, s in seconds.items()})
@@ -114,9 +117,12 @@ def _winner(first: str, seconds: dict[str, float]) -> str:
 
 
 def measure(candidates: Sequence[Candidate], clock: Clock | None = None) -> dict[str, float]:
-    """Seconds of each candidate's shortest call, in turns, if it can be called. Raises OutOfMemoryError."""
+    """Return the seconds of each candidate's shortest call. Candidates are called alternately.
+
+    Candidates that cannot be called are left out. Raises OutOfMemoryError.
+    """
     clock = clock or HostClock()
-    # Measuring is no part of whatever is being traced or compiled around it.
+    # A trace or compile around the measurement must not see it.
     with disable_current_modes(), torch.no_grad(), without_autocast():
         calls = {c.name: call for c in candidates if (call := _built(c)) is not None}
         seconds: dict[str, list[float]] = {name: [] for name in calls}
@@ -132,11 +138,11 @@ def measure(candidates: Sequence[Candidate], clock: Clock | None = None) -> dict
 
 
 def _built(candidate: Candidate) -> Callable[[], object] | None:
-    """A candidate, built and called once; None if it cannot be."""
+    """Build a candidate and call it once; return None if that fails."""
     try:
         call = candidate.build()
         call()
-    except torch.OutOfMemoryError:  # a GPU's memory is taken by others, for now
+    except torch.OutOfMemoryError:  # others use the GPU's memory at the moment
         raise
     except Exception:  # a library may lack a dtype or a shape; the other candidates remain
         log.debug("%s cannot be measured", candidate.name, exc_info=True)

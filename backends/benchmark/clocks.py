@@ -1,4 +1,4 @@
-"""What times one call of a candidate, and the clock of the host's thread."""
+"""Interface of clocks that time calls of candidates, and the host's clock."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from shardc.backends.benchmark.host import host_model
 
 ALIVE = 2
-"""Results that stay alive: a candidate's next one does not lie in what it has just read, but in memory that
-was used before, as in a program that runs again and again.
+"""Number of results that stay alive. So a result reuses older memory, as in a program that runs repeatedly,
+and not the memory that was just read.
 """
 
 
@@ -21,16 +21,16 @@ class Clock(Protocol):
     """Times calls of one benchmark."""
 
     def seconds(self, call: Callable[[], object]) -> float:
-        """What one call takes."""
+        """Return the seconds of one call."""
         ...
 
     def surroundings(self) -> str:
-        """What its measurements hold for."""
+        """Return text on the conditions for which measurements are valid."""
         ...
 
 
 class HostClock:
-    """One thread is timed by its own clock, on which other load counts little; several by the wall's."""
+    """Host clock: for one thread its own CPU time, which other load affects little; otherwise wall time."""
 
     def __init__(self) -> None:
         self._clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
@@ -42,6 +42,6 @@ class HostClock:
         return self._clock() - start
 
     def surroundings(self) -> str:
-        """The CPU, the number of threads, PyTorch's version and the precision asked of it."""
+        """Return the CPU, the number of threads, PyTorch's version and its matmul precision."""
         threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
         return f"{host_model()}, {threads} threads, torch {torch.__version__}, {precision}"

@@ -1,4 +1,4 @@
-"""The machine that measurements are made on."""
+"""Identification of the machine that runs measurements."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _X86 = {"model name", "cpu family", "model", "stepping"}
 _OF_A_MODEL = _X86 | {
     f"CPU {part}" for part in ("implementer", "architecture", "variant", "part", "revision")
 }
-"""What ``/proc/cpuinfo`` says of a processor's model, on x86-64 and on aarch64."""
+"""Fields of ``/proc/cpuinfo`` that identify a processor's model, on x86-64 and on aarch64."""
 
 
 @cache
 def host_model() -> str:
-    """The processor's name: LLVM orders instructions by it."""
+    """Return the processor's model. LLVM schedules instructions for it."""
     try:
         with open("/proc/cpuinfo") as file:
             lines = [line.split(":", 1) for line in file if ":" in line]

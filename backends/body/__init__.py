@@ -1,8 +1,7 @@
-"""What a kernel's ``linalg`` body says, before any target is chosen. Every backend writes its kernels from
-this.
+"""Analysis of a kernel's ``linalg`` body, independent of the target. All backends generate kernels from it.
 
-``extract`` makes a function of a ``kern.kernel``. A body that is one op of ``kern`` is read by
-``structured``, any other by ``read_graph``, as tensors that are asked for elements (``graph``). ``roots``
-finds what needs loops, ``axes`` joins the loops of different roots that are one and the same, ``contraction``
-knows matmuls.
+``extract`` turns a ``kern.kernel`` into a function. ``structured`` reads a body that is one op of ``kern``;
+``read_graph`` reads all others as a ``graph`` of tensors, from which elements are requested. ``roots`` finds
+the values that need loops, ``axes`` identifies equal loops of different roots, and ``contraction`` recognises
+matmuls.
 """

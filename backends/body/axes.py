@@ -1,4 +1,4 @@
-"""Finds loops of different roots that are the same, through what the roots read from each other and share."""
+"""Identification of equal loops of different roots, from what the roots read from each other and share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Classes:
         return axis
 
     def join(self, a: Axis | None, b: Axis | None) -> None:
-        """Makes two axes one; None stands for none."""
+        """Join two axes into one; do nothing if either is None."""
         if a is None or b is None:
             return
         a, b = sorted((self.find(a), self.find(b)), key=_position)
@@ -37,16 +37,16 @@ class _Classes:
 
 
 def _position(axis: Axis) -> tuple[int, int]:
-    """The root and the dim of a loop's axis."""
+    """Return the root and the dim of a loop's axis."""
     assert isinstance(axis, tuple)
     return axis
 
 
 def join_axes(roots: Roots) -> None:
-    """Renames the loops of all roots, so that loops that can be run together have one name.
+    """Rename the loops of all roots, so that loops that can run together have the same name.
 
-    What a root reads of another root joins first, then what two roots both read of an argument, or one of
-    them writes to it, then the ops that both compute.
+    Loops are joined first through reads of one root by another, then through arguments that two roots read or
+    write, and then through ops that both compute.
     """
     classes = _Classes({axis: size for root in roots.items for axis, size in root.loops.items()})
     arguments: list[tuple[Hashable, Index]] = []

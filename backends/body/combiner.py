@@ -1,4 +1,7 @@
-"""How a reduction joins a new term to its partial result, read from the body: so partial results join."""
+"""Combiner of a reduction, read from its body.
+
+It adds a term to a partial result, and joins partial results.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,19 @@ _IDENTITIES = {
     **{"addf": 0.0, "mulf": 1.0, "maximumf": -inf, "minimumf": inf, "maxnumf": -inf, "minnumf": inf},
     **{"addi": 0, "muli": 1, "maxui": 0, "minui": -1, "ori": 0, "andi": -1, "xori": 0},
 }
-"""What changes nothing, whatever the type; -1 has every bit."""
+"""Neutral elements that do not depend on the type; -1 has all bits set."""
 
 
 @dataclass(frozen=True)
 class Combiner:
-    """``op`` joins two partial results, of which ``identity`` is one that changes nothing."""
+    """``op`` joins two partial results; ``identity`` is its neutral element."""
 
     op: str
     identity: ir.Attribute
 
 
 def combiners(generic: Generic) -> list[Combiner] | None:
-    """One for each result, or None if a result is not made by joining terms."""
+    """Return the combiner of each result; None if any result is not a reduction of terms."""
     found = []
     for number in range(len(generic.inits)):
         join = generic.join(number)
@@ -45,5 +48,5 @@ def _identity(name: str, type_: ir.Type) -> ir.Attribute:
 
 
 def combine(combiner: Combiner, a: ir.Value, b: ir.Value) -> ir.Value:
-    """``a`` and ``b`` joined."""
+    """Join ``a`` and ``b``."""
     return ir.Operation.create(combiner.op, results=[a.type], operands=[a, b]).result

@@ -1,4 +1,4 @@
-"""Reductions that are matmuls: sums of products of two factors, each with loops of its own."""
+"""Recognition of reductions that are matmuls: sums of products of two factors, each with its own loops."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from shardc.backends.body.roots import Root, Roots
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor of the products: ``value`` of the reduction's body, computed from these ``operands``."""
+    """Factor of the products: ``value`` in the reduction's body, computed from the ``operands``."""
 
     value: ir.Value
     operands: frozenset[int]
 
     def axes(self, root: Root) -> frozenset[Axis]:
-        """The axes that it changes along."""
+        """Return the axes on which the factor depends."""
         indices = [index for _, index in self._read(root)]
         return frozenset(axis for index in indices for position in index for axis, _ in position.terms)
 
@@ -29,15 +29,17 @@ class Factor:
         return [(generic.operands[n], generic.operand_index(n, root.dims)) for n in self.operands]
 
     def offsets(self, root: Root, roots: Roots) -> list[Linear]:
-        """Where its elements lie in memory, in elements of each tensor that it is made from."""
+        """Return the offsets of its elements, in elements of each tensor from which it is computed."""
         ends = roots.reads_of(self._read(root)).ends
         return [row_major(index, value.shape) for value, index in ends if index is not None]
 
 
 @dataclass(eq=False)
 class Contraction:
-    """The axes of each letter of ``C[batch, m, n] = init + sum_k left[batch, m, k] * right[batch, k, n]``,
-    in the order of memory, the slowest first. The result is contiguous along ``n``, or neither.
+    """Contraction ``C[batch, m, n] = init + sum_k left[batch, m, k] * right[batch, k, n]``.
+
+    Each letter has a list of axes, in the order of memory, the slowest first. The result is contiguous along
+    ``n``, or along neither ``m`` nor ``n``.
     """
 
     root: Root
@@ -50,13 +52,13 @@ class Contraction:
 
 
 def pairs(contraction: Contraction) -> tuple[Factor, Factor] | None:
-    """The factors in bf16, if both are no more than that, in a sum in f32."""
+    """Return the factors in bf16, if an f32 sum multiplies two values widened from bf16; otherwise None."""
     left, right = _widened(contraction.left), _widened(contraction.right)
     return None if left is None or right is None else (left, right)
 
 
 def _widened(factor: Factor) -> Factor | None:
-    """What ``factor`` is, widened from bf16 to f32."""
+    """Return the bf16 value that ``factor`` widens to f32; None if it is something else."""
     if isinstance(factor.value, ir.BlockArgument):
         return None
     made = factor.value.owner.operation
@@ -94,7 +96,7 @@ def _letters(root: Root) -> tuple[Factor, Factor, tuple[frozenset[Axis], ...]] |
 
 
 def _factors(generic: Generic) -> tuple[Factor, Factor] | None:
-    """The two factors of what ``generic`` adds up, if it adds up products in f32 or f64."""
+    """Return the two factors of ``generic``, if it sums products in f32 or f64; else None."""
     if len(generic.inits) != 1 or str(generic.inits[0].element) not in ("f32", "f64"):
         return None
     join = generic.join(0)

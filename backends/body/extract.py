@@ -1,4 +1,4 @@
-"""Turns ``kern.kernel`` regions into functions of a new module: ``func.func @name(tensors) -> tensors``."""
+"""Extraction of ``kern.kernel`` regions to functions: ``func.func @name(tensors) -> tensors``."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from shardc.dialects.kern.kernel import HINTS, IN_PLACE, SHAPES, KernelOp, kerne
 from shardc.passes.fuse.bodies.flat import FLAT, flatten
 
 ATTRIBUTES = {"config": "kern.config", IN_PLACE: "kern.in_place", FLAT: FLAT, SHAPES: SHAPES, HINTS: HINTS}
-"""What a function takes over of its kernel, and under which name."""
+"""Attributes that a function inherits from its kernel, with their names there."""
 
 
 def kernels(module: ir.Module) -> list[ir.Operation]:
-    """Every ``kern.kernel`` of ``module``, outermost, in order."""
+    """Return every outermost ``kern.kernel`` of ``module``, in order."""
     return list(_kernels(module.operation))
 
 
 def extract(module: ir.Module) -> ir.Module:
-    """A new module with one function for each kernel of ``module``, which is left as it is.
+    """Return a new module with one function for each kernel of ``module``, which does not change.
 
-    Functions carry the kernel's ``config``, ``in_place`` and what is known of its sizes; those of flat
-    kernels have flat bodies. Named ops are generic ones afterwards, and views between ops are moved to the
-    edges of the function where that is possible; bodies with symbolic sizes are left as they were written.
+    Functions have the kernel's ``config``, ``in_place`` and known sizes. Functions of flat kernels have flat
+    bodies. Named ops become generic ones, and views between ops are moved to the function's inputs and
+    results where possible. Bodies with symbolic sizes are not changed.
     """
     return extract_kernels(kernels(module))
 
 
 def extract_kernels(found: Sequence[ir.Operation]) -> ir.Module:
-    """The same for these kernels, of which there is at least one."""
+    """Do the same for a list of kernels, which is not empty."""
     with found[0].context, ir.Location.unknown():
         made = ir.Module.create()
-        named = {kernel_name(kernel): kernel for kernel in found}  # kernels of one name have one body
+        named = {kernel_name(kernel): kernel for kernel in found}  # the same name means the same body
         for kernel in named.values():
             _function(kernel, made)
         for function in made.body:
@@ -77,7 +77,7 @@ def _function(kernel: ir.Operation, module: ir.Module) -> None:
 
 
 def _is_static(function: ir.Operation) -> bool:
-    """Whether all sizes in its body are numbers."""
+    """Return True if all sizes in its body are numbers."""
     block = function.regions[0].blocks[0]
     values = [*block.arguments, *(result for view in block.operations for result in view.operation.results)]
     tensors = [ir.RankedTensorType(v.type) for v in values if isinstance(v.type, ir.RankedTensorType)]
@@ -89,6 +89,6 @@ def _normalise(function: ir.Operation) -> None:
     ops = [o.operation for o in function.regions[0].blocks[0].operations]
     reshapes = any(op.name in ("tensor.expand_shape", "tensor.collapse_shape") for op in ops)
     inner = (each.name for op in ops if op.name == GENERIC for each in GenericLoops(op).body_ops)
-    if reshapes and "tensor.extract" not in inner:  # else it would expand some loops of a row alone
+    if reshapes and "tensor.extract" not in inner:  # otherwise it would expand only some loops of a row
         passes += ["linalg-fuse-elementwise-ops", "canonicalize", "cse"]
     PassManager.parse(f"func.func({','.join(passes)})", function.context).run(function)

@@ -1,6 +1,6 @@
-"""A kernel's ``linalg`` body as tensors that can be asked for one element at an index.
+"""View of a kernel's ``linalg`` body as tensors whose elements can be requested by index.
 
-This is a reading of the IR, not another form of it: what a value computes stands in its op alone.
+It refers to the IR and is no second form of it: only a value's op says what it computes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardc.dialects.kern.size import AnySize, Symbol
 
 @dataclass(eq=False)
 class Value:
-    """A tensor of a body. ``shape`` holds numbers, or sizes in the symbols that the kernel takes."""
+    """Tensor of a body. ``shape``: numbers, or sizes in terms of the kernel's symbols."""
 
     shape: tuple[AnySize, ...]
     element: ir.Type
@@ -26,39 +26,40 @@ class Value:
 
 @dataclass(eq=False)
 class Argument(Value):
-    """Input ``position`` of the kernel, contiguous in memory."""
+    """Input number ``position`` of the kernel, contiguous in memory."""
 
     position: int
 
 
 @dataclass(eq=False)
 class Splat(Value):
-    """One scalar everywhere. ``scalar`` is the result of ops on scalars of the function's body."""
+    """Tensor with the same scalar everywhere. ``scalar``: result of scalar ops in the function's body."""
 
     scalar: ir.Value | ir.Attribute
 
 
 @dataclass(eq=False)
 class Undefined(Value):
-    """``tensor.empty``: read by no one but the block argument of an op that ignores it."""
+    """``tensor.empty``. Only the block argument of an op that ignores it reads it."""
 
 
 @dataclass(eq=False)
 class Computed(Value):
-    """Result ``number`` of ``generic``."""
+    """Result number ``number`` of ``generic``."""
 
     generic: Generic
     number: int
 
     def loops_at(self, index: Index) -> Index:
-        """Where the loops stand when element ``index`` is made."""
+        """Return the loops' positions at which element ``index`` is computed."""
         return self.generic.dims_at(self.number, index)
 
 
 @dataclass(eq=False)
 class View(Value):
-    """The elements of ``source`` in the same row-major order under another shape. ``groups`` pairs the dims:
-    of the result for each dim of the source, if ``expands``, else the other way round.
+    """Elements of ``source``, in the same row-major order, under another shape.
+
+    ``groups``: if ``expands``, the result's dims for each dim of the source, otherwise the reverse.
     """
 
     source: Value
@@ -67,7 +68,7 @@ class View(Value):
 
     @cached_property
     def follows(self) -> bool:
-        """An index of the source is linear in an index of the view."""
+        """True if an index of the source is linear in an index of the view."""
         shape = self.source.shape
         return self.expands or all(sum(shape[d] != 1 for d in group) <= 1 for group in self.groups)
 
@@ -85,7 +86,7 @@ class View(Value):
 
 @dataclass(eq=False)
 class Slice(Value):
-    """Every ``steps``-th element of ``source`` from ``offsets`` on, in each dim."""
+    """Elements of ``source`` from ``offsets`` on, with ``steps``, in each dim."""
 
     source: Value
     offsets: list[int]
@@ -98,14 +99,14 @@ class Slice(Value):
 
 @dataclass(eq=False)
 class Extract:
-    """``tensor.extract``, number ``op`` of a body. ``loops``: the loop of each index, None: computed."""
+    """``tensor.extract``, op number ``op`` of a body. ``loops``: the loop of each index; None if computed."""
 
     op: int
     source: Value
     loops: list[int | None]
 
     def index(self, generic: Generic, dims: Index) -> Index:
-        """Where it reads when the loops stand at ``dims``."""
+        """Return the index that it reads when the loops are at ``dims``."""
         return tuple(
             Linear.axis(Picked(generic.number, self.op, at, dims)) if loop is None else dims[loop]
             for at, loop in enumerate(self.loops)
@@ -114,9 +115,10 @@ class Extract:
 
 @dataclass(eq=False)
 class Generic(GenericLoops):
-    """A ``linalg.generic``, number ``number`` of the body's. ``operands``: the tensors that it reads
-    (``inputs``), and starts from (``inits``). ``extracts``: what is read at computed indices, by the scalar
-    made.
+    """``linalg.generic``, number ``number`` of the body.
+
+    ``operands``: the tensors that it reads (``inputs``), then those with initial values (``inits``).
+    ``extracts``: reads at computed indices, by their scalar results.
     """
 
     operands: list[Value]
@@ -133,7 +135,7 @@ class Generic(GenericLoops):
 
     @cached_property
     def sizes(self) -> tuple[AnySize, ...]:
-        """Of its loops."""
+        """Sizes of its loops."""
         return self.loop_sizes([v.shape for v in self.operands])
 
     @cached_property
@@ -142,36 +144,38 @@ class Generic(GenericLoops):
 
     @cached_property
     def read_operands(self) -> list[int]:
-        """Numbers of the operands (inputs, then inits) that the body reads."""
+        """Return the numbers of the operands (inputs, then inits) that the body reads."""
         return [n for n, argument in enumerate(self.block.arguments) if any(True for _ in argument.uses)]
 
     def operand_index(self, number: int, dims: Index) -> Index:
-        """Where operand ``number`` (inputs, then inits) is read when the loops stand at ``dims``."""
+        """Return the index of operand ``number`` (inputs, then inits) that is read at ``dims``."""
         return tuple(dims[loop] for loop in self.maps[number])
 
     def reads(self, dims: Index) -> Iterator[tuple[Value, Index]]:
-        """The elements that its body reads when the loops stand at ``dims``."""
+        """Yield the elements that its body reads when the loops are at ``dims``."""
         for number in self.read_operands:
             yield self.operands[number], self.operand_index(number, dims)
         for extract in self.extracts.values():
             yield extract.source, extract.index(self, dims)
 
     def dims_at(self, result: int, index: Index) -> Index:
-        """Where the loops stand when element ``index`` of ``result`` is made; reduction dims stand at 0."""
+        """Return the loops' positions for element ``index`` of ``result``, with reduction dims at 0."""
         at = dict(zip(self.maps[len(self.inputs) + result], index, strict=True))
         return tuple(at.get(loop, Linear()) for loop in range(len(self.reduces)))
 
 
 @dataclass(eq=False)
 class Graph:
-    """The whole body: its arguments, its results, and its ops in order. ``in_place``: number of a result ->
-    that of the argument whose memory it takes. ``flat``: sizes are any number.
+    """Whole body: its arguments, its results, and its ops in order.
+
+    ``in_place``: number of a result -> number of the argument whose memory it reuses. ``flat``: True if the
+    kernel takes any number of elements.
     """
 
     name: str
     inputs: int
     arguments: list[Argument]
-    """The inputs, in each of the shapes in which they are read."""
+    """Inputs, once for each shape in which they are read."""
     results: list[Value]
     generics: list[Generic]
     views: list[View]
@@ -181,4 +185,4 @@ class Graph:
     flat: bool
     symbols: list[Symbol]
     sizes: dict[ir.Value, AnySize]
-    """The body's values of type ``index``."""
+    """Values of type ``index`` in the body, in terms of the symbols."""

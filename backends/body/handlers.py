@@ -1,4 +1,4 @@
-"""Who writes or runs which structured op, marked where it is defined: an op of ``kern`` needs no list.
+"""Registration of functions that emit or run structured ops, by a decorator instead of a list.
 
 @handles(ScatterAddOp)
 def emit_scatter(body: Structured, module: ir.Module) -> Emitted: ...
@@ -21,7 +21,7 @@ _HANDLERS: dict[str, dict[str, Callable[..., Any]]] = {}
 
 
 def handles(*ops: type[ext.Operation]) -> Callable[[F], F]:
-    """Marks a function as the one of its package for ``ops``."""
+    """Register a function as its package's handler of ``ops``."""
 
     def mark(function: F) -> F:
         names = [op.OPERATION_NAME for op in ops]
@@ -33,7 +33,7 @@ def handles(*ops: type[ext.Operation]) -> Callable[[F], F]:
 
 @cache
 def handlers(*packages: str) -> Mapping[str, Callable[..., Any]]:
-    """Op -> the function for it, of those in the modules of ``packages``, which are imported here."""
+    """Import all modules of ``packages``; return op -> its handler there."""
     modules = [f"{p}.{module.name}" for p in packages for module in iter_modules(import_module(p).__path__)]
     for module in modules:
         import_module(module)

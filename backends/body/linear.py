@@ -1,4 +1,4 @@
-"""Index expressions: sums of loop axes with factors that do not change during a call."""
+"""Index expressions: sums of loop axes with factors that are constant during a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Axis = Hashable
 
 @dataclass(frozen=True)
 class Picked:
-    """A computed index in place of an axis: operand ``operand`` of op ``op``, of a generic at ``dims``."""
+    """Computed index in place of an axis: operand ``operand`` of op ``op`` in a generic at ``dims``."""
 
     generic: int
     op: int
@@ -26,7 +26,7 @@ Shape = tuple[AnySize, ...]
 
 @dataclass(frozen=True)
 class Linear:
-    """``constant + sum(factor * axis)``, an index or an offset in elements. Equal expressions are equal."""
+    """``constant + sum(factor * axis)``: an index, or an offset in elements, in a canonical form."""
 
     terms: tuple[tuple[Axis, AnySize], ...] = ()
     constant: AnySize = 0
@@ -54,13 +54,13 @@ class Linear:
 
     @cached_property
     def axes(self) -> frozenset[Axis]:
-        """The axes that it changes along, those on which a picked index depends among them."""
+        """Axes on which it depends, also through computed indices."""
         picked = [axis for axis, _ in self.terms if isinstance(axis, Picked)]
         below = (axis for p in picked for position in p.dims for axis in position.axes)
         return frozenset([axis for axis, _ in self.terms if not isinstance(axis, Picked)]).union(below)
 
     def plain(self) -> Axis | None:
-        """The axis, if the expression is one axis of a loop alone."""
+        """Return the axis if the expression is just one loop axis; else None."""
         alone = len(self.terms) == 1 and self.terms[0][1] == 1 and self.constant == 0
         return self.terms[0][0] if alone and not isinstance(self.terms[0][0], Picked) else None
 
@@ -72,7 +72,7 @@ Index = tuple[Linear, ...]
 
 
 def row_major(index: Index, shape: Shape) -> Linear:
-    """The offset in elements of ``index`` in a contiguous tensor of ``shape``."""
+    """Return the offset, in elements, of ``index`` in a contiguous tensor of ``shape``."""
     offset = Linear()
     for position, size in zip(index, shape, strict=True):
         offset = offset * size + position

@@ -1,4 +1,4 @@
-"""Which roots may share loops: a nest has loops over rows, and everything that a row needs inside of them."""
+"""Grouping of roots into nests. A nest has loops over rows, and all computation of a row inside them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from shardc.dialects.kern.size import AnySize, hint
 
 @dataclass(eq=False)
 class Nest:
-    """Roots run together. ``rows``: outer axes, divided over threads or programs; others are loops inside.
+    """Roots that run together. ``rows``: outer axes, divided among threads or programs; others are inner
+    loops.
 
-    A root is *carried* if its reduction runs over all rows: each thread or program has a partial result,
-    joined after the nest. ``order`` has all axes, the slowest in memory first. ``merged`` are axes that
-    became part of another (:func:`merge_axes`).
+    A root is *carried* if its reduction runs over all rows. Then each thread or program has a partial result,
+    and they are joined after the nest. ``order``: all axes, the slowest in memory first. ``merged``: axes
+    that became part of another one (:func:`merge_axes`).
     """
 
     rows: list[Axis]
@@ -35,7 +36,7 @@ class Nest:
         return bool(self.rows) and set(self.rows) <= root.reduced
 
     def inner(self, root: Root) -> list[Axis]:
-        """The axes of the root's loops inside a row, outermost first."""
+        """Return the axes of the root's loops inside a row, outermost first."""
         axes = root.loops.keys() - set(self.rows) - self.merged
         return [a for a in self.order if a in axes]
 
@@ -45,7 +46,7 @@ def is_ready(root: Root, done: set[Root], roots: Roots, reads: dict[Root, Reads]
 
 
 def components(items: list[Root]) -> dict[Root, int]:
-    """Numbers that are the same for roots with a loop in common; those without loops have one number."""
+    """Number the connected components of roots with common loops. Roots without loops form one component."""
     number: dict[Root, int] = {}
     of_axis: dict[Axis, int] = {}
     for at, root in enumerate(items):
@@ -61,7 +62,7 @@ def components(items: list[Root]) -> dict[Root, int]:
 def members_of(
     rows: frozenset[Axis], remaining: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
 ) -> list[Root]:
-    """Which of the remaining roots fit one nest over ``rows``: they share axes, each after what it reads."""
+    """Return the remaining roots that fit one nest over ``rows``: they share axes, and follow their reads."""
     members: list[Root] = []
     for root in remaining:
         inside = rows <= root.parallel
@@ -77,14 +78,14 @@ def members_of(
 def _in_row(
     made: Root, value: Value, index: Index | None, rows: frozenset[Axis], members: list[Root]
 ) -> bool:
-    """What ``made`` gives is there, at this very index, once its loops in the row are through."""
+    """Return True if ``made`` has computed ``value`` at ``index`` when its loops in the row end."""
     if made not in members or not isinstance(value, Computed) or not made.is_reduction:
         return False
     return rows <= made.parallel and made.result_index(value.number) == index
 
 
 def fast_axis(members: list[Root], reads: dict[Root, Reads]) -> Axis | None:
-    """The axis along which most of the elements that are read and written lie contiguous."""
+    """Return the axis along which most of the elements read and written are contiguous."""
     sizes = {axis: size for root in members for axis, size in root.loops.items()}
     votes = dict.fromkeys(sizes, 0)
     for found in offsets_of(members, reads):
@@ -103,9 +104,9 @@ def offsets_of(members: list[Root], reads: dict[Root, Reads]) -> list[Linear]:
 
 
 def merge_axes(nest: Nest, offsets: list[Linear], reads: dict[Root, Reads]) -> None:
-    """Join neighbours that everything reads and writes contiguously: ``i * size(j) + j`` becomes ``j``.
+    """Merge adjacent axes if all accesses are contiguous over both: ``i * size(j) + j`` becomes ``j``.
 
-    The outer one stays in the index expressions and counts as nothing; its loop is part of the inner one's.
+    The outer axis stays in index expressions with the value 0, since the inner axis covers its loop.
     """
     indices = [index for r in nest.roots for _, index in reads[r].between]
     together = [{a for position in index for a, _ in position.terms} for index in indices]
@@ -121,7 +122,7 @@ def merge_axes(nest: Nest, offsets: list[Linear], reads: dict[Root, Reads]) -> N
             and all((outer in axes) == (inner in axes) for axes in together)
             and all(o.factor(outer) == nest.sizes[inner] * o.factor(inner) for o in offsets)
         ):
-            # the pair is known by the inner one's name; the next outer one must be contiguous to both
+            # The pair has the inner axis's name. The next outer axis must be contiguous to both.
             nest.merged.add(outer)
             nest.sizes[inner] *= nest.sizes[outer]
             nest.order.remove(outer)
@@ -130,7 +131,7 @@ def merge_axes(nest: Nest, offsets: list[Linear], reads: dict[Root, Reads]) -> N
 
 
 def _counted(root: Root, reads: Reads) -> set[Axis]:
-    """Axes whose position itself is asked for, by ``linalg.index``."""
+    """Return axes whose position is used by ``linalg.index``."""
     bodies = [(v.generic, v.loops_at(index)) for v, index in reads.between]
     bodies += [(root.generic, root.dims)] if root.generic else []
     found: set[Axis] = set()
@@ -141,7 +142,7 @@ def _counted(root: Root, reads: Reads) -> set[Axis]:
 
 
 def check_in_place(roots: Roots, reads: dict[Root, Reads], nests: Sequence[Nest]) -> None:
-    """Raise KernelNotSupported where other loops read an operand than those that overwrite it."""
+    """Raise KernelNotSupported if loops other than those that overwrite an operand read it."""
     for root in roots.items:
         for argument, index in roots.written(root):
             touch = {r for r in roots.items if any(value is argument for value, _ in reads[r].ends)} | {root}
@@ -152,7 +153,7 @@ def check_in_place(roots: Roots, reads: dict[Root, Reads], nests: Sequence[Nest]
 
 @contextmanager
 def recursion(depth: int) -> Iterator[None]:
-    """Lets Python call itself at least ``depth`` deep."""
+    """Context with a recursion limit of at least ``depth``."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, depth))
     try:

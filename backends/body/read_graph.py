@@ -1,4 +1,4 @@
-"""Reads a kernel's body, a function of MLIR, as a graph of tensors."""
+"""Reader of a kernel's body, an MLIR function, as a graph of tensors."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from shardc.passes.fuse.bodies.flat import FLAT
 
 
 def read_graph(function: ir.Operation) -> Graph:
-    """Reads a function of :func:`extract`.
+    """Read a function of :func:`extract`.
 
     Raises:
-        KernelNotSupported: an op or an indexing map that is not one of the language of kernels.
+        KernelNotSupported: An op or an indexing map is not supported in kernels.
     """
     block = function.regions[0].blocks[0]
     generics: list[Generic] = []
@@ -75,7 +75,7 @@ def read_graph(function: ir.Operation) -> Graph:
 
 
 class _Values(dict[ir.Value, Value]):
-    """The tensors of a body, and its ``sizes``."""
+    """Tensors of a body by MLIR value, and its ``sizes``."""
 
     def __init__(self, sizes: dict[ir.Value, AnySize]) -> None:
         super().__init__()
@@ -83,11 +83,11 @@ class _Values(dict[ir.Value, Value]):
         self.arguments: dict[tuple[int, tuple[AnySize, ...]], Argument] = {}
 
     def argument(self, position: int, shape: tuple[AnySize, ...], element: ir.Type) -> Argument:
-        """Input ``position`` seen in ``shape``."""
+        """Return input number ``position``, seen in ``shape``."""
         return self.arguments.setdefault((position, shape), Argument(shape, element, position=position))
 
     def shape(self, result: ir.Value, sizes: list[ir.Value]) -> tuple[tuple[AnySize, ...], ir.Type]:
-        """Shape and element of ``result``, of which ``sizes`` are those that its type does not say."""
+        """Return shape and element type of ``result``. ``sizes``: its dynamic sizes."""
         type_, rest = ir.RankedTensorType(result.type), iter(sizes)
         shape = (self.sizes[next(rest)] if type_.is_dynamic_dim(d) else n for d, n in enumerate(type_.shape))
         return tuple(shape), type_.element_type
@@ -103,7 +103,7 @@ def _size(op: ir.Operation, sizes: dict[ir.Value, AnySize]) -> AnySize:
 
 
 def _simple(op: ir.Operation, values: _Values) -> Value | None:
-    """The tensor that another op makes; None for ops on scalars, which are copied where they are used."""
+    """Return the tensor of an op; None for scalar ops, which are copied where they are used."""
     result = op.results[0]
     if not isinstance(result.type, ir.RankedTensorType):
         if op.name.startswith(("arith.", "math.")):
@@ -131,7 +131,7 @@ def _view(op: ir.Operation, values: _Values) -> Value:
     groups = [[ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)] for g in op.attributes["reassociation"]]
     expands, source = op.name == "tensor.expand_shape", values[operand]
     shape = values.shape(op.results[0], sizes)[0] if expands else _merged(source.shape, groups)
-    if values.sizes:  # nothing else moves views to the edge of the body
+    if values.sizes:  # no pass has moved views of symbolic sizes to the body's inputs
         if isinstance(source, Argument):
             return values.argument(source.position, shape, source.element)
         sliced = isinstance(source, Slice) and not expands and _slice_of_view(source, shape, groups, values)
@@ -150,7 +150,7 @@ def _slice_of_view(
     """Return a slice of a collapsed input as a slice of that input; None if it collapses a dim in part."""
     base = source.source
     if not groups or not isinstance(base, Argument):
-        return None  # a number, without groups, is one of the elements
+        return None  # a scalar, without groups, is a single element
     dims = zip(source.offsets, source.steps, source.shape, base.shape, strict=True)
     whole = [(first, step, size) == (0, 1, full) for first, step, size, full in dims]
     if not all(len(group) == 1 or all(whole[d] for d in group) for group in groups):

@@ -1,4 +1,7 @@
-"""What has loops of its own: a kernel's results and reductions. All else is computed where it is read."""
+"""Roots: the values with their own loops, which are a kernel's results and reductions.
+
+All other values are computed where they are read.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ Stop = Callable[[Computed, Index], bool]
 class Root:
     """Loops over ``dims`` that store ``value`` (pointwise), or in which ``generic`` accumulates.
 
-    ``stores`` gives, for each result of the root, the numbers of the kernel's results that it is written to.
+    ``stores``: for each result of the root, the numbers of the kernel's results that it is written to.
     """
 
     number: int
@@ -49,7 +52,7 @@ class Root:
 
     @property
     def loops(self) -> dict[Axis, AnySize]:
-        """Axis -> size of every loop of size other than 1."""
+        """Axis -> size, for every loop of a size other than 1."""
         return {d.plain(): size for d, size in zip(self.dims, self.sizes, strict=True) if size != 1}
 
     @property
@@ -65,7 +68,7 @@ class Root:
         return frozenset(d.plain() for d, size, r in every if size != 1 and r == reduced)
 
     def result_index(self, result: int) -> Index:
-        """Where result ``result`` is written when the loops stand at ``dims``."""
+        """Return the index at which result ``result`` is written when the loops are at ``dims``."""
         if self.generic is None:
             return self.dims
         return self.generic.operand_index(len(self.generic.inputs) + result, self.dims)
@@ -77,7 +80,7 @@ class Root:
         return len(self.generic.inits) if self.generic else 1
 
     def read(self) -> Iterator[tuple[Value, Index]]:
-        """The tensors, with their index, whose elements one step of the loops asks for."""
+        """Yield the tensors, with indices, whose elements one iteration of the loops reads."""
         if self.value is not None:
             yield self.value, self.dims
         if self.generic is None:
@@ -91,10 +94,11 @@ class Root:
 
 @dataclass(eq=False)
 class Reads:
-    """What the loops of one root touch: ``ends`` in memory or other roots, ``between`` computed on the way.
+    """Values that the loops of one root read: ``ends`` in memory or other roots, ``between`` computed on
+    demand.
 
-    An index of None says that the elements are found by their offset alone (through a view that is no index
-    map). ``shapes`` gives for each end the shape in which it is seen, and the index in that.
+    An index of None means that elements are found only by offset, through a view that is no index map.
+    ``shapes``: for each end, the shape in which it is read, and the index in that shape.
     """
 
     ends: list[tuple[Value, Index | None]] = field(default_factory=list)
@@ -106,14 +110,14 @@ class Reads:
 
 @dataclass(eq=False)
 class Roots:
-    """The roots of a graph, each after those that it reads; ``of`` finds the root that makes a value."""
+    """Roots of a graph, each after those that it reads. ``of``: value -> the root that computes it."""
 
     graph: Graph
     items: list[Root]
     of: dict[Value, Root]
 
     def reads(self, root: Root, stop: Stop = lambda value, index: False) -> Reads:
-        """What ``root`` touches, no further than where ``stop`` says so."""
+        """Return the values that ``root`` reads. The walk ends at values for which ``stop`` returns True."""
         reads, seen = Reads(stop=stop), set()
         for value, index in root.read():
             walk = self._through if value is root.value and value in self.of else self._walk
@@ -125,13 +129,13 @@ class Roots:
         return reads
 
     def written(self, root: Root) -> list[tuple[Argument, Index]]:
-        """The arguments in whose memory results of ``root`` are stored, with their index."""
+        """Return the arguments in whose memory results of ``root`` are stored, with their indices."""
         places, stores = self.graph.in_place, enumerate(root.stores)
         written = [(n, places[number]) for n, numbers in stores for number in numbers if number in places]
         return [(self.graph.arguments[place], root.result_index(n)) for n, place in written]
 
     def reads_of(self, read: Iterable[tuple[Value, Index]]) -> Reads:
-        """What is touched where these elements are asked for."""
+        """Return the values that are read to compute these elements."""
         reads, seen = Reads(), set()
         for value, index in read:
             self._walk(value, index, reads, seen)
@@ -141,7 +145,7 @@ class Roots:
         if isinstance(value, Splat | Undefined) or (value, index) in seen:
             return
         seen.add((value, index))
-        root = self.of.get(value)  # where its own loops store it at this index, it is computed, not read
+        root = self.of.get(value)  # a value is computed, not read, by its own loops at this index
         is_here = root is not None and not root.is_reduction and root.dims == index
         if isinstance(value, Argument) or (root is not None and not is_here):
             reads.ends.append((value, index))
@@ -167,14 +171,14 @@ class Roots:
 
 
 def base(value: Value) -> Value:
-    """What a chain of views looks at."""
+    """Return the source of a chain of views."""
     while isinstance(value, View):
         value = value.source
     return value
 
 
 def find_roots(graph: Graph) -> Roots:
-    """Reductions, values that a view must find in memory, and the results of the kernel."""
+    """Return the roots: reductions, values that views read from memory, and the kernel's results."""
     found = [base(v) for v in graph.views if not v.follows]
     forced = list(dict.fromkeys(v for v in found if isinstance(v, Computed | Slice)))
     roots = Roots(graph, [], {})
@@ -197,14 +201,12 @@ def find_roots(graph: Graph) -> Roots:
         if root and not root.stores[at]:
             root.stores[at].append(number)
         else:
-            _add(
-                roots, made if isinstance(made, Computed) else value, [number]
-            )  # in memory they are the same
+            _add(roots, made if isinstance(made, Computed) else value, [number])  # views of the same memory
     return roots
 
 
 def _maker(value: Value) -> Generic | None:
-    """The op without which ``value`` cannot be read; None for what comes from arguments alone."""
+    """Return the op that computes ``value``; None for a view of an argument."""
     while isinstance(value, View | Slice):
         value = value.source
     return value.generic if isinstance(value, Computed) else None
@@ -221,12 +223,12 @@ def _owners(graph: Graph, items: list[Root]) -> Iterator[tuple[Value, Root]]:
 
 
 def _add(roots: Roots, value: Value, stores: list[int]) -> None:
-    """A root that stores ``value``, as these results of the kernel."""
+    """Add a root that stores ``value`` as these results of the kernel."""
     dims, reduces = _dims(roots, value.shape), (False,) * len(value.shape)
     roots.items.append(Root(len(roots.items), value.shape, reduces, value, None, [stores], dims))
 
 
 def _dims(roots: Roots, sizes: Shape) -> Index:
-    """The axes of the next root's loops."""
+    """Return the axes of the next root's loops."""
     number = len(roots.items)
     return tuple(Linear.axis((number, d)) if size != 1 else Linear() for d, size in enumerate(sizes))

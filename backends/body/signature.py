@@ -1,4 +1,4 @@
-"""Attributes of a kernel's function: symbols, shapes, what is written in place, and its configuration."""
+"""Attributes of a kernel's function: symbols, shapes, in-place results, and its configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardc.dialects.kern.size import AnySize, Symbol, read_shape
 
 
 def symbols_and_shapes(function: ir.Operation) -> tuple[list[Symbol], list[tuple[AnySize, ...]] | None]:
-    """The integers that a function takes, and the shapes in them of its arguments, then of its results."""
+    """Return a function's symbols, and the shapes of its arguments and then results in terms of them."""
     if HINTS not in function.attributes:
         return [], None
     symbols = kernel_symbols(function)
@@ -18,10 +18,10 @@ def symbols_and_shapes(function: ir.Operation) -> tuple[list[Symbol], list[tuple
 
 
 def in_place_of(function: ir.Operation) -> dict[int, int]:
-    """Number of a result -> that of the argument whose memory it takes."""
+    """Return number of a result -> number of the argument whose memory it reuses."""
     return in_place(function, "kern.in_place")
 
 
 def config_of(function: ir.Operation) -> dict[str, int]:
-    """The ``#kern.config`` of an extracted kernel's function; each backend knows its own names."""
+    """Return the ``#kern.config`` of an extracted kernel's function. Names depend on the backend."""
     return read_config(function.attributes["kern.config"]) if "kern.config" in function.attributes else {}

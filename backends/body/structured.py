@@ -1,4 +1,4 @@
-"""A kernel whose body is one op of ``kern`` (an attention, a scatter_add, ...) instead of loops."""
+"""Kernels whose body is one op of ``kern`` (such as attention or scatter_add) instead of loops."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.size import AnySize, Symbol
 
 _ANY_RESULTS = ("kern.scatter_add", "kern.linear_cross_entropy", "kern.linear_cross_entropy_backward")
-"""Ops of which a kernel may leave out results."""
+"""Ops whose results a kernel may omit."""
 
 
 @dataclass(eq=False)
 class Structured:
-    """An extracted function of ``op`` alone. ``shapes``: of its tensors in ``symbols``, None if types do."""
+    """Extracted function with just ``op``. ``shapes``: shapes in ``symbols``; None if types are static."""
 
     function: ir.Operation
     op: ir.Operation
@@ -31,7 +31,7 @@ class Structured:
 
     @cached_property
     def results(self) -> list[int]:
-        """Numbers of the op's results that the function gives."""
+        """Numbers of the op's results that the function returns."""
         given = list(list(self.function.regions[0].blocks[0].operations)[-1].operation.operands)
         return [list(self.op.results).index(value) for value in given]
 
@@ -45,10 +45,10 @@ class Structured:
 
 
 def read_structured(function: ir.Operation) -> Structured | None:
-    """The op of ``function``'s body; None for a body of loops.
+    """Return the structured op of ``function``'s body; None for a body of loops.
 
     Raises:
-        KernelNotSupported: it shares the body, or does not take the arguments and give the results in order.
+        KernelNotSupported: There are other ops, or arguments or results are not in order.
     """
     block = function.regions[0].blocks[0]
     op, *rest = [view.operation for view in block.operations]
@@ -60,7 +60,7 @@ def read_structured(function: ir.Operation) -> Structured | None:
     given = list(rest[0].operands) if len(rest) == 1 else []
     kept = [v for v in made if v in given] if op.name in _ANY_RESULTS else made
     read = list(op.operands)
-    numbers = read[len(tensors) :]  # the place of rows
+    numbers = read[len(tensors) :]  # the position of rows
     if not given or read[: len(tensors)] != tensors or numbers not in ([], last) or given != kept:
         found = next(each.name for each in (op, *rest) if each.name.startswith("kern."))
         raise KernelNotSupported(what=f"a {found} that shares a kernel with other ops")
@@ -68,7 +68,10 @@ def read_structured(function: ir.Operation) -> Structured | None:
 
 
 def scatter_in_place(body: Structured) -> bool:
-    """Whether a ``kern.scatter_add`` overwrites its init. Raises KernelNotSupported for any other memory."""
+    """Return True if a ``kern.scatter_add`` overwrites its init.
+
+    Raises KernelNotSupported for other memory.
+    """
     if body.results[0] != 0 or body.in_place not in ({}, {0: 2}):
         raise KernelNotSupported(
             what="a kern.scatter_add whose first result is not out, or lies not in init's memory"

@@ -1,5 +1,5 @@
-"""Machine code for the host CPU: a ``kern.kernel`` body becomes loops, the loops become a shared object.
+"""Compiler for the host CPU: a ``kern.kernel`` body becomes loops, and the loops become a shared object.
 
-``backends/body`` reads it; ``emit`` (with ``attention`` and ``matmul``) writes the loops; ``lanes`` puts them
-into vector lanes, with arithmetic for functions; ``object_code`` lowers and links. ``compile`` drives them.
+``backends/body`` reads the body. ``emit`` (with ``attention`` and ``matmul``) generates loops. ``lanes``
+vectorizes them, and expands math functions. ``object_code`` lowers and links. ``compile`` runs all of these.
 """

@@ -1,4 +1,4 @@
-"""``build_library``: every ``kern.kernel`` of a module as one shared object, kept on disk."""
+"""``build_library``: compiles every ``kern.kernel`` of a module to one shared object, cached on disk."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ from shardc.dialects.kern import generic
 from shardc.runtime.report import progress
 
 WRITERS = "shardc.backends.cpu.attention", "shardc.backends.cpu.emit"
-"""The packages of what writes the loops of a kernel that is one op of ``kern``."""
+"""Packages with the emitters of structured ops of ``kern``."""
 
 
 def build_library(module: ir.Module) -> Path:
-    """The shared object that has every ``kern.kernel`` of ``module``, compiled if it is not in the cache.
+    """Return the shared object with every ``kern.kernel`` of ``module``, compiled if it is not in the cache.
 
-    Open it with :class:`shardc.runtime.kernels.library.Library`. The key is the content of the kernels, the
-    host's CPU, and the versions of MLIR and of this backend. Of several processes one compiles it.
+    Open it with :class:`shardc.runtime.kernels.library.Library`. The cache key has the content of the
+    kernels, the host's CPU, and the versions of MLIR and of this backend. If several processes ask, one
+    compiles.
 
     Raises:
-        UnsupportedTarget: there are no loops for this CPU.
-        KernelNotSupported: a body holds what the CPU backend has no loops for.
-        KernelNotLowered, NoLinker, LinkFailed: the machine code could not be made.
+        UnsupportedTarget: This CPU is not supported.
+        KernelNotSupported: The CPU backend does not support an op in a body.
+        KernelNotLowered, NoLinker, LinkFailed: Generating machine code failed.
     """
     functions = extract(module)
     name = f"kernels-{library_key(functions)}.so"
@@ -55,8 +56,10 @@ def build_library(module: ir.Module) -> Path:
 
 
 def compile_ahead(modules: Sequence[ir.Module]) -> None:
-    """Makes the code of the kernels of several modules of one context, which :func:`build_library` then takes
-    for each; nothing where a linker of the system links, which takes one object file. Raises as that.
+    """Compile the kernels of several modules of one context together, for later :func:`build_library` calls.
+
+    It does nothing if a system linker is used, which takes only one object file. Raises what
+    :func:`build_library` raises.
     """
     extracted = [extract(module) for module in modules if kernels(module)]
     todo = [e for e in extracted if library_cache.find(f"kernels-{library_key(e)}.so") is None]
@@ -65,14 +68,14 @@ def compile_ahead(modules: Sequence[ir.Module]) -> None:
     check_target()
     every = [function.operation for functions in todo for function in functions.body]
     with every[0].context:
-        for number, function in enumerate(every):  # names of one module are names of the others too
+        for number, function in enumerate(every):  # modules may use the same names
             name = ir.StringAttr(function.attributes["sym_name"]).value
             function.attributes["sym_name"] = ir.StringAttr.get(f"{name}_{number}")
     object_files(every, target(), lambda new: _object_of(new, object_code))
 
 
 def failing(module: ir.Module) -> dict[str, Exception]:
-    """The kernels of ``module`` that do not compile by themselves, by name, and why not."""
+    """Return the kernels of ``module`` that fail to compile alone: name -> error."""
     errors: dict[str, Exception] = {}
     with module.context, ir.Location.unknown():
         for function in extract(module).body:
@@ -80,7 +83,7 @@ def failing(module: ir.Module) -> dict[str, Exception]:
             function.operation.clone(ip=ir.InsertionPoint(single.body))
             try:
                 compile_functions(single)
-            except Exception as error:  # a bug of ours in one kernel is no reason to be without the others
+            except Exception as error:  # a compiler bug in one kernel must not affect the others
                 errors[ir.StringAttr(function.attributes["sym_name"]).value] = error
     return errors
 
@@ -88,10 +91,10 @@ def failing(module: ir.Module) -> dict[str, Exception]:
 def compile_functions(
     functions: ir.Module, make: Callable[[ir.Module, str, str], bytes] = object_code
 ) -> bytes:
-    """The shared object of a module of :func:`shardc.backends.body.extract.extract`. ``make`` is
-    ``object_code``, or ``object_code_here``. Raises as :func:`build_library`.
+    """Compile a module of :func:`shardc.backends.body.extract.extract` to a shared object.
 
-    Kernels whose code this process has made are not compiled again where shardc links for itself.
+    ``make``: ``object_code``, or ``object_code_here``. If shardc links by itself, kernels that this process
+    has compiled before are not compiled again. Raises what :func:`build_library` raises.
     """
     check_target()
     linker, every = system_linker(), [function.operation for function in functions.body]
@@ -101,7 +104,7 @@ def compile_functions(
 
 
 def _object_of(functions: Sequence[ir.Operation], make: Callable[[ir.Module, str, str], bytes]) -> bytes:
-    """The object file of functions, of which there is at least one."""
+    """Compile one or more functions to an object file."""
     with functions[0].context, ir.Location.unknown():
         module = ir.Module.create()
         if scales_by_powers_of_two():
@@ -128,14 +131,14 @@ def _emit(function: ir.Operation, module: ir.Module) -> Emitted:
 
 
 def library_key(functions: ir.Module) -> str:
-    """The name of the library of ``functions`` in the cache."""
+    """Return the cache key of the library of ``functions``."""
     parts = [functions.operation.get_asm(enable_debug_info=False), target(), host_model(), _versions()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 @cache
 def _versions() -> str:
-    """MLIR's version, and the content of the code that decides what is compiled."""
+    """Return MLIR's version, and a hash of the code generator's sources."""
     digest = hashlib.sha256()
     own = Path(__file__).parent
     for file in sorted([*own.rglob("*.py"), *own.with_name("body").glob("*.py"), Path(generic.__file__)]):

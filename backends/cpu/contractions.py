@@ -1,4 +1,4 @@
-"""Contractions as candidates: the calls of each form, on tensors made for it."""
+"""Benchmark candidates for contractions: the library calls of each form, on generated tensors."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from shardc.runtime.torch_private import schema_of
 
 
 def measured_form(contraction: Contraction) -> str:
-    """The name of the fastest of the contraction's forms on this machine.
+    """Return the name of the contraction's fastest form on this machine.
 
-    Small ones are ATen's: a library's call takes longer. Large ones are measured on a smaller one.
+    Small contractions use ATen, since a library's call takes longer. Large ones are measured at a smaller
+    size.
     """
     if contraction.flops < SMALL_FLOPS:
         return "aten"
@@ -28,7 +29,7 @@ def measured_form(contraction: Contraction) -> str:
 
 
 def candidates(contraction: Contraction) -> list[Candidate]:
-    """A candidate for each form, ATen's first."""
+    """Return a candidate for each form, ATen's first."""
     known = forms(contraction).items()
     return [Candidate(name, partial(_build, contraction, calls)) for name, calls in known]
 
@@ -47,7 +48,7 @@ def _build(contraction: Contraction, calls: Sequence[LibraryCall]) -> Callable[[
 def _call(
     call: LibraryCall, tensors: dict[str, torch.Tensor], shape: tuple[int, int], dtype: torch.dtype
 ) -> torch.Tensor:
-    """One call as programs make it: ATen's large products are written to memory of the pool."""
+    """Run a call as programs do: large ATen matmuls are written to memory of the pool."""
     arguments = {**{name: tensors[slot] for name, slot in call.reads.items()}, **call.arguments}
     if call.target in WITH_OUT and shape[0] * shape[1] * dtype.itemsize >= POOLED_BYTES:
         return overload(f"{call.target}.out")(**arguments, out=contiguous(shape, dtype))
@@ -56,12 +57,12 @@ def _call(
 
 @cache
 def _absent(target: str) -> dict[str, None]:
-    """The parameters of an operator that have no default, as None: a library's operators want every one."""
+    """Return None for each parameter without a default, because a library's operators require all."""
     return {p.name: None for p in schema_of(overload(target)).arguments if not p.has_default_value()}
 
 
 def made_inputs(contraction: Contraction) -> dict[str, torch.Tensor]:
-    """Tensors of a contraction's shapes, layouts and dtype, by the names of :class:`LibraryCall`."""
+    """Return tensors with a contraction's shapes, layouts and dtype, by the names of :class:`LibraryCall`."""
     c = contraction
     full = partial(torch.full, fill_value=0.5, dtype=c.dtype, device="cpu")
     left = full((c.m, c.k)) if c.left_by_row else full((c.k, c.m)).t()

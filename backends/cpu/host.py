@@ -1,4 +1,4 @@
-"""The CPU that code is made for: the host's name, caches, and instruction sets, or fewer of these."""
+"""CPU that code is generated for: the host, or the host with fewer instruction sets."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from shardc.runtime.kernels.library import cpu_features
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 NEEDED = {"x86_64": {"avx2", "fma", "f16c"}, "aarch64": {"asimd"}}
-"""The instruction sets without which there are no loops for an architecture."""
+"""Architecture -> instruction sets that code generation requires."""
 LLVM_NAMES = {"sse4_1": "sse4.1", "sse4_2": "sse4.2", "abm": "lzcnt", "bmi1": "bmi"}
-"""Linux's names where LLVM's are not the same without the underscore."""
+"""Linux's name -> LLVM's, if they differ in more than the underscore."""
 
 
 def target() -> str:
-    """``x86_64 avx avx2 ...``: the architecture and its instruction sets. ``$SHARDC_TARGET``, in the same
-    form, names one that has fewer than this machine.
+    """Return the architecture and its instruction sets: ``x86_64 avx avx2 ...``.
+
+    ``$SHARDC_TARGET``, in the same form, may name fewer instruction sets than this machine has.
     """
     return " ".join([architecture(), *sorted(features())])
 
 
 def architecture() -> str:
-    """Of the target, as ``uname -m`` names it."""
+    """Return the target's architecture, as in ``uname -m``."""
     return (TARGET.get() or [platform.machine()])[0]
 
 
 def features() -> frozenset[str]:
-    """The target's instruction sets, as Linux names them."""
+    """Return the target's instruction sets, by Linux's names."""
     named = TARGET.get()
     return frozenset(named[1:]) if named else cpu_features()
 
 
 def check_target() -> None:
-    """Raises UnsupportedTarget if the target has no loops, or this machine cannot compile for it."""
+    """Raise UnsupportedTarget if the target is not supported, or this machine cannot compile for it."""
     needed = NEEDED.get(architecture())
     if platform.system() != "Linux" or needed is None:
         named = f"{architecture()} ({platform.system()})"
@@ -51,44 +52,44 @@ def check_target() -> None:
 
 
 def without() -> str:
-    """LLVM's attribute of a function that must do without what the target lacks: ``-avx512f,...``."""
+    """Return LLVM's attribute for the features of this machine that the target lacks: ``-avx512f,...``."""
     missing = sorted(cpu_features() - features())
     return ",".join(f"-{LLVM_NAMES.get(name, name.replace('_', ''))}" for name in missing)
 
 
 def vector_bytes() -> int:
-    """The width of a vector register."""
+    """Return the width of a vector register in bytes."""
     return 64 if "avx512f" in features() else 32 if architecture() == "x86_64" else 16
 
 
 def multiplies_pairs() -> bool:
-    """Whether an instruction adds up products of pairs of bf16 in f32 (AVX512-BF16's ``vdpbf16ps``)."""
+    """Return True if an instruction sums products of bf16 pairs in f32 (AVX512-BF16's ``vdpbf16ps``)."""
     return {"avx512f", "avx512_bf16"} <= features()
 
 
 def scales_by_powers_of_two() -> bool:
-    """Whether an instruction multiplies a vector of f32 by powers of two (AVX-512's ``vscalefps``)."""
+    """Return True if an instruction scales f32 vectors by powers of two (AVX-512's ``vscalefps``)."""
     return "avx512f" in features()
 
 
 def has_tables() -> bool:
-    """Whether there are the instructions of :mod:`shardc.backends.cpu.lanes.tables`."""
+    """Return True if the target has the instructions of :mod:`shardc.backends.cpu.lanes.tables`."""
     return {"avx512f", "avx512dq"} <= features()
 
 
 def vector_lanes() -> int:
-    """The f32 lanes of one."""
+    """Return the number of f32 lanes in a vector register."""
     return vector_bytes() // 4
 
 
 def vector_registers() -> int:
-    """How many vector registers there are."""
+    """Return the number of vector registers."""
     return 16 if architecture() == "x86_64" and "avx512f" not in features() else 32
 
 
 @cache
 def this_machine() -> Cpu:
-    """As models of costs know it; caches that the kernel (sysfs) says nothing of have typical sizes."""
+    """Return this machine for cost models. Caches that sysfs does not report get typical sizes."""
     found = dict(enumerate(Cpu.caches, 1))
     for folder in sorted(CACHES.glob("index*")):
         try:

@@ -1,4 +1,4 @@
-"""The CPU of this machine as a target."""
+"""Target for the CPU of this machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RUN_JOB = "shardc.backends.cpu.tuning.run_job:run"
 
 
 class CpuTarget(Target):
-    """Machine code in a shared object, for this machine's instruction sets or ``$SHARDC_TARGET``'s."""
+    """Target with machine code in a shared object, for this machine's or ``$SHARDC_TARGET``'s features."""
 
     backend = CPU
     pooled = True
@@ -49,7 +49,7 @@ class CpuTarget(Target):
 
     @classmethod
     def named(cls, name: str) -> CpuTarget | None:
-        """Also by what an artefact says, maybe of another CPU: an architecture and instruction sets."""
+        """Return the target for its name, or for an artefact's description: architecture and features."""
         return cls() if name.partition(" ")[0] in (CPU, *NEEDED) else None
 
     @classmethod
@@ -61,7 +61,7 @@ class CpuTarget(Target):
         return f"{host_model()}: {target()}; linker: {' '.join(linker) if linker else 'none needed'}"
 
     def check(self) -> None:
-        """Raises UnsupportedTarget, or RuntimeFailure without torch's OpenMP."""
+        """Raise UnsupportedTarget, or RuntimeFailure without torch's OpenMP."""
         check_target()
         openmp_path()
 
@@ -78,7 +78,7 @@ class CpuTarget(Target):
             return CompiledKernels()
         try:
             return CompiledKernels(compiler.build_library(module))
-        except Exception:  # whatever went wrong in there, other kernels may compile
+        except Exception:  # other kernels may still compile
             errors = compiler.failing(module)
             if not errors:
                 raise
@@ -89,12 +89,12 @@ class CpuTarget(Target):
 
         try:
             compiler.compile_ahead(modules)
-        except Exception:  # one kernel is enough; those of the other modules are then compiled one by one
+        except Exception:  # after a failure of any kernel, modules are compiled one by one
             log.debug("kernels did not compile together", exc_info=True)
 
     @staticmethod
     def load(path: Path) -> Library:
-        """Raises BadLibrary."""
+        """Load a library. Raises BadLibrary."""
         return Library(path)
 
     @staticmethod
@@ -111,8 +111,9 @@ class CpuTarget(Target):
         return torch.device(CPU)
 
     def tuning(self) -> Tuning:
-        """Trials are of this CPU's model, and of its instruction sets where ``$SHARDC_TARGET`` names fewer.
-        Points are built while others are timed, by the clock of a thread.
+        """Return the tuning of this CPU's model, with its features if ``$SHARDC_TARGET`` names fewer.
+
+        Points may be built while others are timed, because the thread's own clock is used.
         """
         from shardc.backends.cpu.tuning.builder import CpuBuilder
         from shardc.backends.cpu.tuning.kernel import sketches

@@ -1,4 +1,4 @@
-"""One torch op as a call of its ATen operator on real tensors."""
+"""Execution of a torch op, as a call of its ATen operator on real tensors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ WIDE[torch.complex64] = torch.complex128
 
 _CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
 MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, *_CHANNELS_LAST)
-"""By PyTorch's numbers (c10/core/MemoryFormat.h), as which the torch dialect holds such arguments."""
-
-# Strides are not part of the IR, so a view may meet memory that is laid out otherwise than when it was
-# traced. `reshape` is a view where it can be one and a copy where it must.
+"""Memory formats by PyTorch's numbers (c10/core/MemoryFormat.h), as in arguments of the torch dialect."""
+# Strides are not part of the IR, so a view may get memory with another layout than in the trace. `reshape`
+# is a view if possible, and a copy otherwise.
 TOLERANT = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
 
 
@@ -31,11 +30,11 @@ Results = Tensor | Sequence[Tensor | None]
 
 @dataclass(frozen=True)
 class AtenCall:
-    """An operator with its constant arguments in place.
+    """Operator with its constant arguments.
 
-    ``args`` still holds types where tensors and runtime integers go, in the order of the call's operands; the
-    last are passed by the names ``keywords``. ``results`` are the types that the results must have, None for
-    one that is not made.
+    ``args``: arguments, with types as placeholders for tensors and runtime integers, in the order of the
+    call's operands. The last ones are passed by the names ``keywords``. ``results``: required types of the
+    results; None for a result that is not computed.
     """
 
     function: Callable[..., Results]
@@ -44,7 +43,7 @@ class AtenCall:
     results: tuple[TensorType | None, ...]
 
     def __call__(self, operands: Sequence[object]) -> list[Tensor | None]:
-        """Run it. Raises what the operator raises, and ValueError if a result is not as its type says."""
+        """Run it. Raises what the operator raises, and ValueError if a result has another type."""
         args, count = fill(self.args, list(operands)), len(self.args) - len(self.keywords)
         made = self.function(*args[:count], **dict(zip(self.keywords, args[count:], strict=True)))
         results: list[Tensor | None] = [made] if isinstance(made, Tensor) else list(made)
@@ -53,9 +52,9 @@ class AtenCall:
 
 
 def prepare(call: Call, widen: bool) -> AtenCall:
-    """The operator behind ``call``; with ``widen``, its floating dtype arguments and results are in f64.
+    """Return the operator of ``call``. With ``widen``, floating dtype arguments and results become f64.
 
-    Raises ValueError for an operator that writes to its arguments: values never change.
+    Raises ValueError for an operator that writes to its arguments, since values of a step never change.
     """
     target = call.spec.target
     function = overload(TOLERANT.get(target, target))
@@ -70,12 +69,12 @@ def prepare(call: Call, widen: bool) -> AtenCall:
 
 
 def executed_type(type_: TensorType, widen: bool) -> TensorType:
-    """The type that a value has when it is run: its own, or with ``widen`` the f64 form of it."""
+    """Return the type that a value has in a run: its own, or with ``widen`` its f64 form."""
     return TensorType(type_.shape, WIDE.get(type_.dtype, type_.dtype)) if widen else type_
 
 
 def check_types(tensors: Sequence[Tensor | None], types: Sequence[TensorType | None]) -> None:
-    """ValueError if the tensors are not what the types say; where there is no type, any will do."""
+    """Raise ValueError if the tensors do not have these types. None allows any tensor."""
     if len(tensors) != len(types):
         raise ValueError(f"{len(tensors)} results came where the program has {len(types)}")
     for tensor, type_ in zip(tensors, types, strict=True):

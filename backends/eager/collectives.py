@@ -1,7 +1,7 @@
-"""Collectives on the blocks of all ranks at once: what the oracle runs, and what reshards are proved with.
+"""Collectives on the blocks of all ranks at once, for the oracle and for proofs of reshards.
 
-``values`` holds one tensor for each rank of the space axes, in the order of ranks. Results that several ranks
-have in common are one tensor object: nothing here changes a tensor in place.
+``values`` has one tensor for each rank of the space axes, in the order of ranks. Ranks with equal results
+share one tensor object, because nothing here changes a tensor in place.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def all_reduce(values: Values, mesh: Mesh, axes: Axes, reduction: str) -> list[Tensor]:
-    """The reduction over the ranks that differ on ``axes`` alone, in the order of their index."""
+    """Reduce over the ranks that differ only on ``axes``, in the order of their index."""
     return _by_group(values, mesh, axes, lambda terms: [combine(terms, reduction)] * len(terms))
 
 
 def all_gather(values: Values, mesh: Mesh, dim: int, axes: Axes) -> list[Tensor]:
-    """The blocks of a group, one after the other along ``dim``."""
+    """Concatenate the blocks of each group along ``dim``."""
     return _by_group(values, mesh, axes, lambda blocks: [torch.cat(blocks, dim)] * len(blocks))
 
 
 def reduce_scatter(values: Values, mesh: Mesh, dim: int, axes: Axes, reduction: str) -> list[Tensor]:
-    """To each rank its block along ``dim`` of the reduction over its group."""
+    """Give each rank its block, along ``dim``, of the reduction over its group."""
     return _by_group(values, mesh, axes, lambda terms: _cut(combine(terms, reduction), dim, len(terms)))
 
 
 def all_to_all(values: Values, mesh: Mesh, split_dim: int, concat_dim: int, axes: Axes) -> list[Tensor]:
-    """Each rank cuts its tensor along ``split_dim`` and joins what it gets along ``concat_dim``."""
+    """Split each rank's tensor along ``split_dim``, and join the received blocks along ``concat_dim``."""
 
     def exchange(tensors: list[Tensor]) -> list[Tensor]:
         pieces = [_cut(tensor, split_dim, len(tensors)) for tensor in tensors]
@@ -55,12 +55,12 @@ def all_to_all(values: Values, mesh: Mesh, split_dim: int, concat_dim: int, axes
 
 
 def permute(values: Values, mesh: Mesh, source: Sharding, target: Sharding) -> list[Tensor]:
-    """To each rank the block that ``target`` gives it, from a rank that has it in ``source``."""
+    """Give each rank its block under ``target``, from a rank that has it under ``source``."""
     return [values[sender] for sender in _senders(source, target, mesh)]
 
 
 def exchange(values: Values, mesh: Mesh, axes: Axes, sources: Sequence[int]) -> list[Tensor]:
-    """To each rank the tensor of the member of its group that its place's source names; zeros for -1."""
+    """Give index ``i`` of each group the tensor of index ``sources[i]``; zeros for -1."""
 
     def trade(tensors: list[Tensor]) -> list[Tensor]:
         return [torch.zeros_like(tensors[0]) if s == ZEROS else tensors[s] for s in sources]
@@ -69,25 +69,26 @@ def exchange(values: Values, mesh: Mesh, axes: Axes, sources: Sequence[int]) -> 
 
 
 def broadcast(values: Values, mesh: Mesh, axes: Axes, root: int) -> list[Tensor]:
-    """The tensor of the rank with index ``root``, to its whole group."""
+    """Give each rank the tensor of the rank with index ``root`` in its group."""
     return _by_group(values, mesh, axes, lambda tensors: [tensors[root]] * len(tensors))
 
 
 def to_partial(values: Values, mesh: Mesh, axes: Axes) -> list[Tensor]:
-    """Terms that add up to ``values``: zeros on all ranks but the first over ``axes``."""
+    """Return terms that add up to ``values``: zeros on all ranks except the first over ``axes``."""
     return [torch.zeros_like(value) if mesh.index(rank, axes) else value for rank, value in enumerate(values)]
 
 
 def combine(terms: Iterable[Tensor], reduction: str) -> Tensor:
-    """The reduction of ``terms``, one after the other, in their own dtype."""
+    """Reduce ``terms`` in order, in their own dtype."""
     return reduce(_COMBINE[reduction], terms)
 
 
 def scatter(tensor: Tensor, sharding: Sharding, mesh: Mesh) -> list[Tensor]:
-    """The block of each rank of a global tensor. Dims that do not divide are padded with zeros at their end.
+    """Return each rank's block of a global tensor. Dims that do not divide are padded with zeros at their
+    end.
 
-    Of partial terms the first has the values; the others are zeros for a sum, and the same for "max" and
-    "min".
+    For a partial sum, the first term has the values and the others are zeros. For partial "max" and "min",
+    all terms have the values.
     """
     ways = map(sharding.ways, range(tensor.ndim))
     tensor = with_padding(tensor, tuple(-(-n // w) * w for n, w in zip(tensor.shape, ways, strict=True)))
@@ -98,9 +99,9 @@ def scatter(tensor: Tensor, sharding: Sharding, mesh: Mesh) -> list[Tensor]:
 
 
 def gather(blocks: Values, sharding: Sharding, mesh: Mesh, shape: tuple[int, ...]) -> Tensor:
-    """The global tensor of ``shape`` that ``blocks`` make up: terms combined, padding cut off.
+    """Return the global tensor of ``shape`` from its blocks. Terms are combined, and padding is removed.
 
-    Raises ReplicasDiffer if ranks that must hold the same do not, to the last bit.
+    Raises ReplicasDiffer if replicas differ in any bit.
     """
     distinct = _distinct(blocks, sharding, mesh)
     reduction = sharding.partial[0][0] if sharding.partial else "sum"
@@ -112,20 +113,20 @@ def gather(blocks: Values, sharding: Sharding, mesh: Mesh, shape: tuple[int, ...
 
 
 def without_padding(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The part of ``tensor`` that has ``shape``, from the beginning of each dim; a view."""
+    """Return a view of ``tensor`` with ``shape``, from the start of each dim."""
     for dim, size in enumerate(shape):
         tensor = tensor.narrow(dim, 0, size)
     return tensor
 
 
 def restricted(sharding: Sharding, keep: Callable[[Axis], bool]) -> Sharding:
-    """The part of a sharding that lies on the axes for which ``keep`` is true."""
+    """Return the part of a sharding over the axes for which ``keep`` is true."""
     dims = tuple(tuple(filter(keep, dim)) for dim in sharding.dims)
     return Sharding(dims, tuple((reduction, axis) for reduction, axis in sharding.partial if keep(axis)))
 
 
 def _join(blocks: dict[tuple[int, ...], Tensor], rank: int) -> Tensor:
-    """The tensor of which ``blocks`` gives the block at each place, in the order of places."""
+    """Join blocks, given by position in the order of positions, to a tensor."""
     for dim in reversed(range(rank)):
         rows: dict[tuple[int, ...], list[Tensor]] = {}
         for place, block in blocks.items():
@@ -135,7 +136,7 @@ def _join(blocks: dict[tuple[int, ...], Tensor], rank: int) -> Tensor:
 
 
 def _distinct(blocks: Values, sharding: Sharding, mesh: Mesh) -> dict[tuple[int, ...], Tensor]:
-    """One block for each place and term; the index of the term is the last of the key."""
+    """Return one block for each position and term. The term's index is last in the key."""
     terms = tuple(axis for _, axis in sharding.partial)
     holder: dict[tuple[int, ...], int] = {}
     for rank, place in enumerate(_places(sharding, mesh)):
@@ -158,7 +159,7 @@ def _check_replica(blocks: Values, first: int, second: int, sharding: Sharding) 
 
 @lru_cache(maxsize=4096)
 def _places(sharding: Sharding, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
-    """For each rank, the index of its block in every dim."""
+    """Return, for each rank, the index of its block in every dim."""
     return tuple(tuple(mesh.index(r, axes) for axes in sharding.dims) for r in range(mesh.world_size))
 
 
@@ -170,7 +171,7 @@ def _block(tensor: Tensor, sharding: Sharding, place: tuple[int, ...]) -> Tensor
 
 
 def _cut(tensor: Tensor, dim: int, ways: int) -> list[Tensor]:
-    """``ways`` equal blocks. ValueError if the dim does not divide."""
+    """Split a dim into ``ways`` equal blocks. Raises ValueError if it does not divide."""
     if tensor.shape[dim] % ways:
         raise ValueError(f"dim {dim} of shape {list(tensor.shape)} does not divide into {ways} equal blocks")
     size = tensor.shape[dim] // ways
@@ -189,7 +190,7 @@ def _by_group(
 
 @lru_cache(maxsize=4096)
 def _groups(mesh: Mesh, axes: Axes) -> tuple[tuple[int, ...], ...]:
-    """The ranks of each group over ``axes``, in the order of their index."""
+    """Return the ranks of each group over ``axes``, in the order of their index."""
     groups: list[tuple[int, ...]] = []
     seen: set[int] = set()
     for rank in range(mesh.world_size):

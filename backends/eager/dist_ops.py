@@ -1,4 +1,4 @@
-"""The ``dist`` ops that have no region, on the values of all ranks at once."""
+"""Execution of ``dist`` ops without regions, on the values of all ranks at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _attribute(ranks: Ranks, op: ir.Operation, name: str) -> int | str | Axes | 
 
 
 def _slice(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
-    """Each rank's own block; over a time axis the block of this iteration."""
+    """Return each rank's own block; over a time axis, the block of this iteration."""
     dim, axes, (values,) = op.attributes["dim"].value, ranks.axes(op), operands
     ways = prod(a.size for a in axes)
 
@@ -56,7 +56,7 @@ def _slice(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
 
 
 def _partial(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
-    """The value on the first of the ranks (or iterations) over ``axes``, zeros on the others."""
+    """Keep the value on the first rank (or iteration) over ``axes``, with zeros on the others."""
     axes, (values,) = ranks.axes(op), operands
 
     def term(rank: int) -> Tensor:

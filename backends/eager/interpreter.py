@@ -1,7 +1,8 @@
-"""The oracle's machine: runs a step op by op with ATen on the CPU, all ranks in one process and in lock-step.
+"""Interpreter of the oracle: runs a step op by op with ATen on the CPU, all ranks in lock-step in one
+process.
 
-It is written to be obviously right, not fast: a value is the list of its tensors, one for each rank; a
-collective is arithmetic on that list. Levels 1 and 2 hold global values and run on lists of one.
+It is written to be obviously right, not fast. A value is the list of its tensors, one for each rank, and a
+collective is arithmetic on that list. Levels 1 and 2 have global values and run on lists of one.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from shardc.passes.manager.attributes import observed
 from shardc.runtime.kernels.loaders import Kernels as Library
 
 Observe = Callable[[str, list[Tensor], ir.Operation], None]
-"""Told of each op with a ``dist.name``: the name without ``#index``, the value's tensors by rank, the op."""
+"""Callback for each op with a ``dist.name``: (name without ``#index``, the tensors by rank, the op)."""
 
 Environment = dict[ir.Value, Values]
 
@@ -61,15 +62,15 @@ def run(
     observe: Observe | None = None,
     library: Library | None = None,
 ) -> list[list[Tensor]]:
-    """Execute ``@step`` of a module of level 1, 2, 3 or 4; gives for each result its tensors by rank.
+    """Execute ``@step`` of a module of level 1, 2, 3 or 4; return each result's tensors by rank.
 
-    ``arguments`` has for each argument one tensor at levels 1 and 2 and world_size tensors at level 3; none
-    is changed, and no result shares memory with one. ``widen`` runs the program in f64: floating arguments,
-    dtype arguments and constants alike, so that programs that are equal in exact arithmetic agree to about
-    1e-12. ``observe`` is told of an op in a loop once for each iteration. Kernels run as ``library`` has them
-    compiled; without one, as their bodies say.
+    ``arguments``: for each argument, one tensor at levels 1 and 2, and world_size tensors at level 3. They do
+    not change, and no result shares their memory. ``widen``: run in f64, including dtype arguments and
+    constants, so that programs that are equal in exact arithmetic agree to about 1e-12. ``observe``: called
+    for an op in a loop once for each iteration. ``library``: compiled kernels to run. Default: kernels are
+    interpreted by their bodies.
 
-    Raises NoStep, BadArguments, and ExecutionFailed for an op that fails or does not make what its type says.
+    Raises NoStep, BadArguments, and ExecutionFailed for an op that fails or has a result of another type.
     """
     step = find_step(module)
     if step is None:
@@ -87,7 +88,7 @@ def run(
 
 @contextmanager
 def computing(widen: bool) -> Iterator[None]:
-    """Run without autograd, and in f64 where factory ops without a dtype follow the default one."""
+    """Context without autograd. With ``widen``, factory ops without a dtype use f64."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if widen else default)
     try:
@@ -98,7 +99,7 @@ def computing(widen: bool) -> Iterator[None]:
 
 
 class Machine:
-    """Runs blocks. Each block is read once, however often a loop runs it."""
+    """Interpreter of blocks. Each block is read once, however often a loop runs it."""
 
     def __init__(self, ranks: Ranks, widen: bool, observe: Observe | None, library: Library | None) -> None:
         self.ranks, self._widen, self._observe, self._library = ranks, widen, observe, library
@@ -107,7 +108,7 @@ class Machine:
         self._calls: dict[ir.Operation, AtenCall] = {}
 
     def run_block(self, block: ir.Block, inputs: Sequence[Values]) -> list[Values]:
-        """The operands of the block's terminator, after running it on ``inputs``."""
+        """Run a block on ``inputs``; return the operands of its terminator."""
         if block not in self._blocks:
             self._blocks[block] = read_block(block, self.reader)
         *body, terminator = self._blocks[block]
@@ -119,7 +120,7 @@ class Machine:
         return [self.value_of(v, values) for v in terminator.op.operands]
 
     def run_instruction(self, instruction: Instruction, values: Environment) -> None:
-        """One op of a block, whose results join ``values``."""
+        """Run one op of a block, and add its results to ``values``."""
         op = instruction.op
         with blamed_on(op):
             made = self._run(instruction, values)
@@ -139,7 +140,7 @@ class Machine:
     def _on_ranks(
         self, compute: Callable[[list[Any]], Sequence[Any]], operands: list[Values]
     ) -> list[Values]:
-        """The results of ``compute`` on each rank's operands, once for ranks whose operands are the same."""
+        """Run ``compute`` on each rank's operands, once for ranks with the same operands."""
         keys = [
             tuple(v[r] if type(v[r]) is int else id(v[r]) for v in operands) for r in range(self.ranks.count)
         ]
@@ -188,7 +189,10 @@ class Machine:
         return [group for group in (carried, list(map(_stacked, stacks, dims))) if group]
 
     def _run_manual(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
-        """The body on every rank: global operands are cut up before it, its results joined after it."""
+        """Run the body on every rank.
+
+        Global operands are split before it, and its results joined after it.
+        """
         ranks, axes = self.ranks, self.ranks.axes(op)
         cuts = [_on_axes(ranks.codec.read(s), axes) for s in op.attributes["in_shardings"]]
         joins = [_on_axes(ranks.codec.read(s), axes) for s in op.attributes["out_shardings"]]
@@ -205,11 +209,11 @@ class Machine:
         return [[[whole] * ranks.count for whole in wholes]]
 
     def _run_body(self, body: ir.Block, inputs: Sequence[Values]) -> list[list[Values]]:
-        """The values and the stacked values that a region yields."""
+        """Run a region; return the values and the stacked values that it yields."""
         return _groups(body.operations[-1].operation, self.run_block(body, inputs))
 
     def value_of(self, value: ir.Value, values: Environment) -> Values:
-        """What an op reads: a value of the block, or a constant."""
+        """Return an operand: a value of the block, or a constant."""
         found = values.get(value)
         if found is not None:
             return found
@@ -217,7 +221,7 @@ class Machine:
 
 
 def _compiled(library: Library, op: ir.Operation) -> Callable[[list[Tensor]], Sequence[Tensor]]:
-    """Machine code as a function that leaves all operands as they are, even those that results overwrite."""
+    """Return a compiled kernel as a function that changes no operand, even if results overwrite operands."""
     places = in_place(op)
     outputs = [places.get(n, (t.shape, t.dtype)) for n, t in enumerate(result_types(op))]
     size = element_count(op) if FLAT in op.attributes else None
@@ -231,18 +235,18 @@ def _on_axes(sharding: Sharding, axes: Axes) -> Sharding:
 
 
 def _groups(op: ir.Operation, tuples: list[Values]) -> list[list[Values]]:
-    """The elements of each group of operands: a tuple, or nothing where the group is empty."""
+    """Return the elements of each group of operands: those of a tuple, or none for an empty group."""
     rest = iter(tuples)
     return [next(rest) if size else [] for size in ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])]
 
 
 def _where(runs: list[bool], new: Values, old: Values) -> Values:
-    """``new`` on the ranks that run an iteration, ``old`` on the others."""
+    """Return ``new`` on the ranks that run an iteration, and ``old`` on the others."""
     return new if all(runs) else [n if here else o for here, n, o in zip(runs, new, old, strict=True)]
 
 
 def _stacked(iterations: list[Values], dim: int) -> Values:
-    """One result of a loop from its values by iteration and rank."""
+    """Concatenate one result of a loop from its values by iteration and rank."""
     by_rank = list(zip(*iterations, strict=True))
     return once_per([tuple(map(id, parts)) for parts in by_rank], lambda rank: torch.cat(by_rank[rank], dim))
 
@@ -269,7 +273,7 @@ def check_arguments(
 
 
 def detached(results: list[Values], arguments: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
-    """The results, copied where they share memory with an argument, so that callers may write to either."""
+    """Return the results, copied if they share memory with an argument, so that callers may write to both."""
     held = {t.untyped_storage().data_ptr() for values in arguments for t in values}
     copy = lambda t: t.clone() if t.untyped_storage().data_ptr() in held else t  # noqa: E731
     return [[copy(t) for t in values] for values in results]

@@ -1,10 +1,10 @@
-"""The programs of a pipeline's ranks, side by side in one process: each runs until it waits for a message.
+"""Execution of a pipeline's rank programs in one process. Each rank runs until it waits for a message.
 
-Messages are delivered in the order in which they were sent, as where the programs run; tags only prove that
-a receive got what it was meant to get.
+Messages arrive in the order in which they were sent, as in real runs. Tags only check that a receive got the
+right message.
 
-A rank of the pipeline stands for all devices that share its place on the pipeline's axis: they run in
-lock-step, as the ranks of a step without a pipeline do.
+A rank of the pipeline stands for all devices at its position on the pipeline's axis. They run in lock-step,
+like the ranks of a step without a pipeline.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from shardc.dialects.pipe.schedule_op import find_schedule
 from shardc.runtime.kernels.loaders import Kernels as Library
 
 Blocks = dict[Key, list[Tensor]]
-"""Role and name -> a tensor for each device of one rank of the pipeline."""
+"""(Role, name) -> a tensor for each device of one pipeline rank."""
 Messages = dict[tuple[int, int], deque[tuple[str, list[Values]]]]
-"""(sender, receiver) -> tag and values of what was sent and is not received yet, in order."""
+"""(sender, receiver) -> tags and values of messages that were sent and not received yet, in order."""
 Recall = Callable[[ir.Operation, int, list[Values], Callable[[], list[Values]]], list[Values]]
-"""(stage, micro-batch, inputs, what computes its results) -> the results, computed or remembered."""
+"""Function (stage, micro-batch, inputs, function that computes results) -> results, computed or cached."""
 
 
 @dataclass(frozen=True)
 class PipelineProgram:
-    """What a pipeline's ranks run, and each one's ``mesh``: the module's without the pipeline's axis."""
+    """Programs of a pipeline's ranks. ``mesh``: the mesh of each rank, without the pipeline's axis."""
 
     module: ir.Module
     mesh: Mesh
@@ -58,11 +58,11 @@ class PipelineProgram:
     arguments: list[list[Port]]
     results: list[list[Port]]
     slices: int = 1
-    """Into how many a sequence is cut; each counts as a micro-batch of the schedule."""
+    """Number of slices of a sequence. Each slice counts as a micro-batch of the schedule."""
 
 
 def read_pipeline(module: ir.Module) -> PipelineProgram | None:
-    """None for a module that is no pipeline."""
+    """Read the programs of a module; return None if it is no pipeline."""
     functions, axis = rank_functions(module), pipeline_axis(module)
     whole = read_mesh(module)
     if not functions or whole is None:
@@ -85,11 +85,12 @@ def run_pipeline(
     library: Library | None = None,
     recall: Recall | None = None,
 ) -> list[Blocks]:
-    """The results of each rank by role and name; ``blocks[r]`` are the arguments of rank ``r``.
+    """Run the programs; return the results of each rank by role and name.
 
-    ``observe`` is told of a named op in a stage once for each micro-batch, but not of one that ``recall`` has
-    the results of. Raises Deadlock if all ranks that are not done wait, WrongMessage if a receive gets what
-    it is not for, or nobody gets a message, and what :func:`shardc.backends.eager.interpreter.run` raises.
+    ``blocks[r]``: the arguments of rank ``r``. ``observe``: called for a named op in a stage once for each
+    micro-batch, unless ``recall`` has cached the stage's results. Raises Deadlock if all unfinished ranks
+    wait, WrongMessage if a receive gets another message or a message is not received, and what
+    :func:`shardc.backends.eager.interpreter.run` raises.
     """
     messages: Messages = {}
     world, codec = program.mesh.world_size, ShardingCodec(program.module.context, program.mesh)
@@ -118,7 +119,7 @@ def run_pipeline(
 
 @dataclass
 class _Rank:
-    """One rank's program, ``at`` which instruction of its ``body`` it is, and the ``values`` that it has."""
+    """Execution state of one rank: its program, its position ``at`` in its ``body``, and its ``values``."""
 
     program: PipelineProgram
     number: int
@@ -134,7 +135,7 @@ class _Rank:
         return self.at == len(self.body) - 1
 
     def advance(self) -> bool:
-        """Runs until the end or a message that is not there; whether anything ran."""
+        """Run until the end, or until a message is missing. Return True if anything ran."""
         start = self.at
         while not self.done and self._run(self.body[self.at]):
             for value in self.body[self.at].dying:
@@ -143,7 +144,7 @@ class _Rank:
         return self.at > start
 
     def waits(self) -> str:
-        """What the rank waits for, in words."""
+        """Return text on the message for which the rank waits."""
         attributes = self.body[self.at].op.attributes
         return f"rank {self.number} for {attributes['tag'].value} of rank {attributes['source'].value}"
 
@@ -165,7 +166,7 @@ class _Rank:
         return True
 
     def _received(self, op: ir.Operation, tag: str, message: list[Values]) -> list[Values]:
-        """The ``message`` that has come, which must be what the receive ``op`` says."""
+        """Return the ``message`` that arrived, after checking it against the receive ``op``."""
         sender, wanted = op.attributes["source"].value, op.attributes["tag"].value
         types = [read_type(type_) for type_ in element_types(op.results[0].type) or []]
         shapes = [list(type_.shape) for type_ in types if type_ is not None]

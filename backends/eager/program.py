@@ -1,4 +1,4 @@
-"""A block of ops made ready to run: constants read once, and for each op the values that die with it."""
+"""Instructions of a block, prepared for execution: constants are folded, and last uses are known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEP = "step"
 
 @dataclass(slots=True)
 class Instruction:
-    """One op to run: ``call`` if it is an ATen call. ``dying`` are the values that nothing reads after it."""
+    """Op to run. ``call``: set for an ATen call. ``dying``: values that nothing reads after this op."""
 
     op: ir.Operation
     name: str
@@ -30,9 +30,9 @@ class Instruction:
 
 @contextmanager
 def blamed_on(op: ir.Operation) -> Iterator[None]:
-    """Turns whatever is raised inside into ExecutionFailed with the op's name and line.
+    """Context that turns exceptions into ExecutionFailed with the op's name and line.
 
-    What a step raises of its batch stays what it is, with the line.
+    Errors about the batch, which real steps raise, too, keep their class and get the line.
     """
     try:
         yield
@@ -48,14 +48,14 @@ def blamed_on(op: ir.Operation) -> Iterator[None]:
 
 
 def find_step(module: ir.Module) -> ir.Operation | None:
-    """The function ``@step`` of a module, None if it has none with a body."""
+    """Return the function ``@step`` of a module; None if there is none with a body."""
     functions = (view.operation for view in module.body.operations if view.operation.name == "func.func")
     step = next((f for f in functions if f.attributes["sym_name"].value == STEP), None)
     return step if step is not None and len(step.regions[0].blocks) else None
 
 
 def read_block(block: ir.Block, reader: CallReader) -> list[Instruction]:
-    """The instructions of a block in order; ops that only make constants are folded into their users."""
+    """Return the instructions of a block in order. Constants are folded into their users."""
     ops = (view.operation for view in block.operations)
     instructions = [_read(op, reader) for op in ops if not (op.name.startswith("torch.") and is_constant(op))]
     seen: set[ir.Value] = set()

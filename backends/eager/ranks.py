@@ -1,4 +1,4 @@
-"""The simulated ranks of one run: where each stands on the mesh, and on the time axes looped over."""
+"""Simulated ranks of a run: their coordinates on the mesh, and on the time axes of running loops."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shardc.dialects.dist.sharding import Axes, ShardingCodec
 
 T = TypeVar("T")
 Values = list[Any]
-"""One value of the program: a tensor (or an integer) for each rank; for a tuple, the values in it."""
+"""Value of the program: a tensor or integer for each rank; for a tuple, the values of its elements."""
 
 
 @dataclass
 class Ranks:
-    """``count`` ranks of ``mesh``; ``times`` is the coordinate on each time axis looped over."""
+    """``count`` ranks of ``mesh``. ``times``: the coordinate on each time axis of a running loop."""
 
     mesh: Mesh
     codec: ShardingCodec
@@ -31,7 +31,7 @@ class Ranks:
         return self.codec.read_axes(op.attributes["axes"])
 
     def index(self, rank: int, axes: Axes) -> int:
-        """The place of a rank, in this iteration, in the product of ``axes``, the first the most major."""
+        """Return a rank's index, in this iteration, in the product of ``axes``, the first most major."""
         place = 0
         for axis in axes:
             place = place * axis.size + self._coordinate(rank, axis)
@@ -39,7 +39,7 @@ class Ranks:
 
     @contextmanager
     def at(self, axis: Axis, iteration: int) -> Iterator[None]:
-        """While a loop over ``axis`` is in ``iteration``. Loops over parts of one time axis may be nested."""
+        """Context of an ``iteration`` of a loop over ``axis``. Loops over parts of one axis may be nested."""
         before = dict(self.times)
         stride = self.mesh.size(axis.name) // (axis.pre * axis.size)
         self.times[axis.name] = before.get(axis.name, 0) + iteration * stride
@@ -47,7 +47,7 @@ class Ranks:
         self.times = before
 
     def runs(self, axis: Axis, iteration: int) -> list[bool]:
-        """Whether each rank runs an iteration of the loop over ``axis``; of shares, those of its own."""
+        """Return, for each rank, True if it runs an iteration of the loop over ``axis``."""
         sharers = self.mesh.sharers(axis)
         if sharers is None:
             return [True] * self.count
@@ -55,7 +55,7 @@ class Ranks:
         return [self.mesh.coordinate(rank, sharers) == place for rank in range(self.count)]
 
     def as_run(self, values: Values) -> Values:
-        """For each rank the value of the one that runs this iteration where ranks share out a loop's."""
+        """Return, for each rank, the value of the rank that runs this iteration of a shared loop."""
         for name, share in self.mesh.shares.items():
             if name in self.times:
                 axes, place = (self.mesh.whole(shared_axis(name)),), share.runner(self.times[name])
@@ -71,9 +71,9 @@ class Ranks:
 
 
 def once_per(keys: Iterable[Hashable], make: Callable[[int], T]) -> list[T]:
-    """``make(rank)`` for every rank, run once for the ranks that share a key.
+    """Return ``make(rank)`` for every rank, run once for all ranks with the same key.
 
-    Values never change, so ranks whose operands are the same objects share one result, held once.
+    Values never change, so ranks with the same operand objects can share one result.
     """
     made: dict[Hashable, T] = {}
     results: list[T] = []

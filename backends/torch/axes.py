@@ -1,4 +1,4 @@
-"""Mesh axes in a program: constants at its head, and the indices of ranks and iterations over them."""
+"""Mesh axes in an emitted program: constants at its head, and indices of ranks and iterations over them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardc.dialects.dist.sharding import Axes
 
 
 class AxesTable:
-    """The lists of axes that a program names. ``grouped`` are those that its collectives span."""
+    """Lists of axes that a program names. ``grouped``: those that its collectives span."""
 
     def __init__(self, mesh: Mesh, names: Names) -> None:
         self.mesh = mesh
@@ -24,7 +24,7 @@ class AxesTable:
         self.grouped: dict[Axes, None] = {}
 
     def name(self, axes: Axes) -> str:
-        """The constant that holds ``axes``."""
+        """Return the name of the constant for ``axes``."""
         if not axes:
             return "()"
         if axes not in self._named:
@@ -32,17 +32,17 @@ class AxesTable:
         return self._named[axes]
 
     def group(self, axes: Axes) -> str:
-        """The constant that holds the ``axes`` of a collective."""
+        """Return the name of the constant for the ``axes`` of a collective."""
         self.grouped[axes] = None
         return self.name(axes)
 
     def enter_loop(self, axis: Axis) -> str:
-        """The variable of a loop over a time axis."""
+        """Return the variable of a loop over a time axis."""
         variable = self._variables[axis.name] = self._names.exact(axis.name)
         return variable
 
     def share(self, axis: Axis) -> str:
-        """The variable of the iterations over a time axis that this rank runs; empty if it runs all."""
+        """Return the variable with this rank's iterations of a time axis; empty if it runs all."""
         if axis.name not in self.mesh.shares:
             return ""
         if axis not in self._shares:
@@ -50,7 +50,7 @@ class AxesTable:
         return self._shares[axis]
 
     def index(self, axes: Axes) -> str:
-        """Python for this rank's and this iteration's place over ``axes``, the first the most major."""
+        """Return Python for this rank's and iteration's index over ``axes``, the first being most major."""
         terms: list[tuple[str, int]] = []
         for run in _runs(axes, self.mesh):
             size = prod(axis.size for axis in run)
@@ -59,14 +59,14 @@ class AxesTable:
         return " + ".join(t if s == 1 else f"{t} * {s}" for t, s in terms) or "0"
 
     def head(self) -> list[str]:
-        """The constants, and the list of groups."""
+        """Return the lines of the constants, and of the list of groups."""
         named = self._named.items()
         triples = {name: [f'("{a.name}", {a.pre}, {a.size})' for a in axes] for axes, name in named}
         lines = [f"{name} = {tuple_text(texts)}" for name, texts in triples.items()]
         return [*lines, f"GROUPS = [{', '.join(self.name(a) for a in self.grouped)}]"]
 
     def indices(self) -> list[str]:
-        """The lines that compute this rank's places, once for the whole step."""
+        """Return the lines that compute this rank's indices, once for the whole step."""
         places = [f"{name} = rank.index({self.name(axes)})" for axes, name in self._indices.items()]
         return [*places, *(f"{name} = {self._trips(axis)}" for axis, name in self._shares.items())]
 
@@ -97,7 +97,7 @@ class AxesTable:
 
 
 def union(axes: Axes) -> Axes:
-    """What several lists of axes span together, each way once, in order of name and place."""
+    """Return the axes that several lists span together, each way once, in order of name and position."""
     cuts: dict[str, set[int]] = {}
     for a in axes:
         cuts.setdefault(a.name, set()).update((a.pre, a.pre * a.size))
@@ -110,7 +110,7 @@ def union(axes: Axes) -> Axes:
 
 
 def _runs(axes: Axes, mesh: Mesh) -> list[Axes]:
-    """Neighbouring axes of space together, each axis of time alone."""
+    """Group adjacent space axes; each time axis is alone."""
     runs: list[Axes] = []
     for axis in axes:
         if runs and not mesh.is_time(axis) and not mesh.is_time(runs[-1][-1]):

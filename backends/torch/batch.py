@@ -1,4 +1,4 @@
-"""Calls of one flat kernel, such as an optimizer's updates, joined into one call with a tuple for each."""
+"""Batching of calls of one flat kernel, such as an optimizer's updates, into one call with several tuples."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from shardc.passes.fuse.bodies.flat import FLAT
 
 
 def batch_kernels(steps: Sequence[Step]) -> list[Step]:
-    """The same steps, in which flat kernels of one name that wait for nothing of each other stand together.
+    """Return the steps with independent calls of the same flat kernel joined.
 
-    They stand where the last of them stood: nothing in between reads what the others make.
+    The joined call is at the position of the last of them. Nothing before it reads results of the others.
     """
     groups: list[list[int]] = []
     open_: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""What all blocks of a program share, and what the lines of one block are made with."""
+"""Shared state of a program's blocks, and the base class that writes the lines of one block."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ from shardc.dialects.location import Place, place_of
 from shardc.passes.manager.attributes import observed
 
 Strides = Sequence[int] | Order | None
-"""How a value is laid out; None for contiguous."""
+"""Strides of a value; None for contiguous."""
 FREED_BYTES = 1024
-"""Values smaller than this are left to the end of the function: a `del` for each would drown the program."""
+"""Size from which on a value gets a `del`. Smaller ones live to the end of the function, for readability."""
 UNNAMED = "-"
-"""What MLIR calls a module that was parsed from a string: no file of the user's."""
+"""MLIR's file name for a module that was parsed from a string, which is no file of the user."""
 
 
 @dataclass
 class Messages:
-    """What the text of messages needs to know. ``axes``: the constant that names the pipeline's axis;
-    ``slices``: into how many a sequence is cut; ``stages``: symbol of a ``pipe.stage`` -> its function;
-    ``arrived``: what :func:`~shardc.backends.torch.memory.arrived.arrivals` gives.
+    """Facts about a pipeline for the text of its messages.
+
+    ``axes``: name of the constant with the pipeline's axis. ``slices``: number of slices of a sequence.
+    ``stages``: symbol of a ``pipe.stage`` -> its function. ``arrived``: result of
+    :func:`~shardc.backends.torch.memory.arrived.arrivals`.
     """
 
     axes: str
@@ -47,7 +49,7 @@ class Messages:
 
 @dataclass
 class Program:
-    """What all blocks of one program share."""
+    """State that all blocks of one program share."""
 
     names: Names
     functions: Functions
@@ -56,17 +58,17 @@ class Program:
     kernels: Kernels
     reader: CallReader = field(default_factory=CallReader)
     sources: dict[ir.Attribute, str | None] = field(default_factory=dict)
-    """Location -> the user's source line, ``model.py:12``: each distinct one is read once."""
+    """Location -> the user's source line, such as ``model.py:12``: a cache."""
     lines: list[str] = field(default_factory=list)
     values: dict[ir.Value, str] = field(default_factory=dict)
     place: tuple[str | None, str | None] = (None, None)
     strides: Mapping[ir.Value, Strides] = field(default_factory=dict)
-    """How values lie that calls make, where that matters."""
+    """Required strides of calls' results, if they matter."""
     messages: Messages | None = None
-    """Those between the ranks of a pipeline."""
+    """Messages between the ranks of a pipeline."""
 
     def source(self, op: ir.Operation) -> str | None:
-        """The user's file name and line of an op; None if it has none."""
+        """Return the user's file name and line of an op; None if it has none."""
         attribute = op.location.attr
         if attribute not in self.sources:
             self.sources[attribute] = _source(place_of(op.location))
@@ -74,14 +76,14 @@ class Program:
 
     @staticmethod
     def new(module: ir.Module, mesh: Mesh, names: Names, pooled: bool) -> Program:
-        """An empty program. ``pooled``: large results of matrix products are in the runtime's pool."""
+        """Create an empty program. ``pooled``: large matmul results are in the runtime's pool."""
         codec = ShardingCodec(module.context, mesh)
         dist = DistText(AxesTable(mesh, names), codec)
         return Program(names, Functions(names, pooled), dist, codec, Kernels(names))
 
 
 class Block:
-    """One block of a program: its steps in order, and what of its values shares memory."""
+    """Block of a program: its steps in order, and which of its values share memory."""
 
     def __init__(self, program: Program, schedule: Schedule, aliases: Aliases, indent: str) -> None:
         self.program, self.schedule, self.aliases, self.indent = program, schedule, aliases, indent
@@ -91,20 +93,20 @@ class Block:
         self.program.lines.append(f"{self.indent}{text}")
 
     def name(self, value: ir.Value) -> str:
-        """Its variable; of a constant that a kernel takes, its number."""
+        """Return a value's variable, or the number of a constant that a kernel takes."""
         values = self.program.values
         if value not in values:
             values[value] = str(ir.IntegerAttr(value.owner.attributes["value"]).value)
         return values[value]
 
     def free(self, values: list[ir.Value]) -> None:
-        """A `del` for those of ``values`` that are worth one."""
+        """Write a `del` for the large ones of ``values``."""
         names = [self.name(v) for v in values if self._is_worth_freeing(v)]
         if names:
             self.line(f"del {', '.join(names)}")
 
     def name_results(self, step: Step) -> list[str]:
-        """Variables for what a step makes, ``_`` for what nobody reads."""
+        """Return variables for a step's results, with ``_`` for unused ones."""
         values, names = self.program.values, self.program.names
         named = observed(step.results[0].owner if step.name.startswith("kern.") else step.op)
         given = {number: name.replace(":", "_") for name, number in reversed(named)}
@@ -128,7 +130,7 @@ def _source(place: Place | None) -> str | None:
 
 
 def _base_name(step: Step) -> str:
-    """``mm`` for ``torch.aten.mm``, ``add`` for ``aten.add.Tensor``, ``add_gelu`` for ``add_gelu_3``."""
+    """Shorten ``torch.aten.mm`` to ``mm``, ``aten.add.Tensor`` to ``add``, ``add_gelu_3`` to ``add_gelu``."""
     if step.name == KERNEL:
         return kernel_name(step.op).rpartition("_")[0]
     name = step.call.spec.target if step.call is not None else step.name

@@ -1,4 +1,4 @@
-"""The lines of one block: of the step itself, or of a loop's body."""
+"""Writer of the lines of one block: the step itself, or a loop's body."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from shardc.passes.manager.attributes import phase_of
 from shardc.runtime.first_run import type_text
 
 Store = tuple[ir.Value, ir.Value]
-"""A state argument, and its new value."""
+"""State argument, and its new value."""
 PENDING_STORES = 8
-"""How many new state tensors may be on their way at once; each holds its old and its new memory."""
+"""Maximum number of new state tensors in flight, because each has its old and its new memory."""
 
 
 class Body(Block):
-    """Writes the steps of one block; ``stores`` are (state argument, its new value) pairs to put in place.
+    """Writer of the steps of one block.
 
-    ``writes`` are such pairs that the caller puts in place; ``returned`` are what somebody else is given.
-    ``overwritten``: the new values that kernels have written there already, unless the argument was not
-    contiguous.
+    ``stores``: (state argument, new value) pairs that the block stores. ``writes``: such pairs that the
+    caller stores. ``returned``: values that are returned to others. ``overwritten``: new values that kernels
+    have already written to the argument's memory, if that was contiguous.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class Body(Block):
         super().__init__(program, schedule, aliases, indent)
         self._waits = schedule.waits()
         self.after: dict[int, list[tuple[ir.Value, Callable[[str], list[str]]]]] = {}
-        """Position -> values, and the lines that then take the place of each, from its name."""
+        """Position -> values, each with a function from its name to lines to insert there."""
         self.overwritten: set[ir.Value] = set()
         self._overwrites = Overwrites(
             schedule, self._whole_aliases(), {new: old for old, new in (*stores, *writes)}, returned
         )
 
     def write(self) -> None:
-        """Every step with its waits, stores and frees."""
+        """Write every step with its waits, stores and frees."""
         for position, step in enumerate(self.schedule.steps):
             self._write_waits(position)
             self._write_place(step.op)
@@ -99,7 +99,7 @@ class Body(Block):
             self.line("del _")
 
     def _types(self, step: Step) -> str:
-        """A comment with the types of a call's results that are read, for ``runtime/first_run.py``."""
+        """Return a comment with the types of a call's used results, for ``runtime/first_run.py``."""
         if step.call is None or is_python_number(step.call.spec.target):
             return ""
         texts, rounded = [], _rounded(step)
@@ -113,7 +113,7 @@ class Body(Block):
         return f"  # {', '.join(texts)}" if any(text != "None" for text in texts) else ""
 
     def _kernel_call(self, step: Step, position: int) -> str:
-        """Operands that a result takes the place of are copied first where that is not allowed."""
+        """Return a kernel's call. Operands that must not be overwritten by a result are copied first."""
         texts = []
         for member in step.members or (step,):
             operands = [self.name(v) for v in member.operands]
@@ -130,7 +130,7 @@ class Body(Block):
         return self.program.kernels.call(step.op, texts[0])
 
     def _targets(self, step: Step) -> str:
-        """The left side of a call: kernels give tuples."""
+        """Return the left side of a call. Kernels return tuples."""
         names = self.name_results(step)
         return ", ".join(names) + ("," if step.name == KERNEL and len(names) == 1 else "")
 
@@ -160,13 +160,13 @@ class Body(Block):
             self.program.lines += lines(self.name(value))
 
     def _write_inner(self, schedule: Schedule, aliases: Aliases) -> Block:
-        """The body of a loop."""
+        """Write the body of a loop."""
         inner = Body(self.program, schedule, aliases, self.indent + "    ")
         inner.write()
         return inner
 
     def _write_place(self, op: ir.Operation) -> None:
-        """Comments where the phase or the user's source line changes."""
+        """Write a comment if the phase or the user's source line changes."""
         phase = phase_of(op) or self.program.place[0]
         source = self.program.source(op) or self.program.place[1]
         if (phase, source) == self.program.place:
@@ -178,7 +178,7 @@ class Body(Block):
         self.program.place = (phase, source)
 
     def _may_reuse(self, value: ir.Value, position: int) -> bool:
-        """Whether nothing after ``position`` needs the memory of ``value``, and it is the program's own."""
+        """Return True if the program owns the memory of ``value`` and needs it no more after ``position``."""
         group = self.aliases.group(value)
         if group.foreign or group.stored:
             return False
@@ -189,7 +189,7 @@ class Body(Block):
 
 
 def _rounded(step: Step) -> dict[ir.Value, torch.dtype]:
-    """Mean and rstd in halves of a layer norm: a GPU keeps them in f32, whatever it was traced on."""
+    """Return a layer norm's 16-bit mean and rstd. A GPU computes them in f32, whatever the trace had."""
     if step.call is None or step.call.spec.target != "aten.native_layer_norm":
         return {}
     made = zip(step.results[1:], step.call.spec.results[1:], strict=True)
@@ -197,14 +197,15 @@ def _rounded(step: Step) -> dict[ir.Value, torch.dtype]:
 
 
 def _contiguous(shape: Sequence[int]) -> list[int] | None:
-    """The strides of a contiguous tensor; None where a size is not known."""
+    """Return the strides of a contiguous tensor; None if a size is not known."""
     return None if None in shape else [prod(shape[d + 1 :]) for d in range(len(shape))]
 
 
 def _place_stores(schedule: Schedule, stores: list[Store]) -> dict[int, list[Store]]:
-    """Each store right after its new value is made and its old one last read, noted as a use of both.
+    """Place each store after its new value is computed and its old value is last read.
 
-    New values on their way wait until so many others are, too: communication goes on meanwhile.
+    A store counts as a use of both. Stores of values in flight are delayed until the limit of such values is
+    reached, so that communication overlaps with computation.
     """
     placed: dict[int, list[Store]] = {}
     starts = sorted(schedule.made[new] for _, new in stores if _is_started(schedule, new))

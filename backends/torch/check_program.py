@@ -1,4 +1,4 @@
-"""Proof that an emitted program of a pipeline does what its schedule says, read from its text alone."""
+"""Check that an emitted program of a pipeline follows its schedule, from its text alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardc.passes.pipeline.checks.rank_events import Event, sums_of_stages
 def check_program(text: str, module: ir.Module) -> None:
     """Check the actions, sends and receives of a program that was emitted from ``module``.
 
-    Nothing of a module that is no pipeline. Raises RankProgramBroken.
+    A module without a pipeline is not checked. Raises RankProgramBroken.
     """
     op = find_schedule(module)
     if op is None:
@@ -47,9 +47,9 @@ def _is_action(label: str) -> bool:
 
 
 class _Reader:
-    """Reads one rank's function. ``labels``: those of ``ACTIONS`` whose actions are still to come.
+    """Reader of one rank's function. ``labels``: labels in ``ACTIONS`` whose actions are still to come.
 
-    Messages of other groups are other messages: the group stands where level 3 has the types.
+    The group of a message is part of its identity, in place of the types at level 3.
     """
 
     def __init__(self, lines: list[str], sums: Mapping[str, int], labels: list[str]) -> None:
@@ -87,7 +87,7 @@ class _Reader:
 
 
 def _names(node: ast.expr | None) -> tuple[str, ...]:
-    """The variables of an expression that is one, or a tuple of them, without those that nobody reads."""
+    """Return the variables of an expression, which is one or a tuple of them."""
     parts = node.elts if isinstance(node, ast.Tuple) else [] if node is None else [node]
     return tuple(part.id for part in parts if isinstance(part, ast.Name))
 

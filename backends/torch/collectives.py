@@ -11,14 +11,14 @@ from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 
 
 class DistText:
-    """Writes the right-hand sides of ``dist`` ops other than loops."""
+    """Writer of the right-hand sides of ``dist`` ops other than loops."""
 
     def __init__(self, axes: AxesTable, codec: ShardingCodec) -> None:
         self.axes, self._codec = axes, codec
         self._read: dict[ir.Attribute, Axes] = {}
 
     def write(self, op: ir.Operation, operands: list[str], reuse: bool = False) -> str:
-        """The expression for ``op``. ``reuse``: an all-reduce may put its result where its operand is."""
+        """Return the expression for ``op``. ``reuse``: an all-reduce may overwrite its operand."""
         name = op.name.removeprefix("dist.")
         if name not in _ARGUMENTS:
             return {"slice": self._slice, "partial": self._partial, "offset": self._offset}[name](
@@ -34,13 +34,13 @@ class DistText:
         return self._read[attribute]
 
     def spanned(self, op: ir.Operation) -> Axes:
-        """The axes that a collective spans."""
+        """Return the axes that a collective spans."""
         if op.name != "dist.permute":
             return self.axes_of(op)
         return union(tuple(a for name in ("source", "target") for a in self._layout(op, name).used))
 
     def _argument(self, op: ir.Operation, key: str) -> str:
-        """One argument of a collective, nothing for a default."""
+        """Return one argument of a collective; empty for a default."""
         if key == "axes":
             return self.axes.group(self.spanned(op))
         if key in ("source", "target"):
@@ -70,7 +70,7 @@ class DistText:
         return self._codec.read(op.attributes[name])
 
     def _dims(self, sharding: Sharding) -> str:
-        """The axes of each dim, then those of the partial terms as if they cut one more."""
+        """Return the axes of each dim, and those of the partial terms as if they sharded one more dim."""
         lists = [*sharding.dims, tuple(a for _, a in sharding.partial)]
         return f"({', '.join(self.axes.name(a) for a in lists)},)"
 
@@ -90,4 +90,4 @@ _ARGUMENTS = {
     "permute": ("source", "target", "axes"),
     "exchange": ("sources", "axes"),
 }
-"""The arguments of the collectives of a rank, in order."""
+"""Collective of a rank -> its arguments, in order."""

@@ -1,4 +1,4 @@
-"""What a program of level 3 or 4 takes and gives, as a manifest says it and the runtime reads it."""
+"""Description of a level 3 or 4 program for the manifest: its arguments, results, calls and kernels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
 from shardc.runtime.check import Json
 
 OUR_NAMESPACES = ("aten", "prims", "shardc")
-"""Operators that are there wherever torch and the runtime are."""
+"""Namespaces of operators that torch and the runtime define."""
 
 
 def describe_program(module: ir.Module) -> Json:
-    """Return what a manifest says of a level 3 or 4 module: mesh, arguments, results, calls, pipeline."""
+    """Return a level 3 or 4 module's fields in a manifest: mesh, arguments, results, calls, pipeline."""
     mesh = read_mesh(module)
     if mesh is None:
         raise ValueError("the module has no dist.mesh: it is not at level 3")
@@ -39,7 +39,7 @@ def describe_program(module: ir.Module) -> Json:
 
 
 def describe_kernels(module: ir.Module) -> list[Json]:
-    """The distinct kernels of a level-4 module: name, number of calls, and the ops that each stands for."""
+    """Return the distinct kernels of a level 4 module: name, number of calls, and replaced ops."""
     found: dict[str, Json] = {}
     for op in kernels(module):
         ops = [ir.StringAttr(name).value for name in op.attributes["kern.ops"]]
@@ -49,7 +49,7 @@ def describe_kernels(module: ir.Module) -> list[Json]:
 
 
 def _custom_operators(block: ir.Block) -> set[str]:
-    """The operators called in a block, loops included, that are the user's own: ``mylib::row_norm``."""
+    """Return the user's own operators that a block or its loops call, such as ``mylib::row_norm``."""
     found: set[str] = set()
     for op in block.operations:
         op = op.operation
@@ -64,7 +64,7 @@ def _custom_operators(block: ir.Block) -> set[str]:
 
 
 def edges(module: ir.Module) -> tuple[list[Json], list[Json], list[str]]:
-    """A level-3 module's mesh, its arguments as the manifest has them, and why each is cut as it is."""
+    """Return a level 3 module's mesh, its arguments as in the manifest, and why each has its sharding."""
     described, attributes = describe_program(module), step_function(module).attributes["arg_attrs"]
     whys = [
         ir.StringAttr(a["dist.why"]).value if "dist.why" in a else "nothing shards it" for a in attributes
@@ -73,13 +73,13 @@ def edges(module: ir.Module) -> tuple[list[Json], list[Json], list[str]]:
 
 
 def _mesh_axis(axis: MeshAxis) -> Json:
-    """An axis as :meth:`shardc.runtime.comm.mesh.Mesh.read` reads it."""
+    """Return an axis in the form that :meth:`shardc.runtime.comm.mesh.Mesh.read` reads."""
     trips = {"trips": list(axis.trips)} if axis.trips else {}
     return {"name": axis.name, "size": axis.size, "kind": axis.kind, **trips}
 
 
 def _entry(port: Port) -> Json:
-    """An argument or result of the step, as :class:`shardc.runtime.comm.layout.Leaf` reads it."""
+    """Return an argument or result in the form that :class:`shardc.runtime.comm.layout.Leaf` reads."""
     type_, stored = port.global_type, port.interleaving
     sharding = port.sharding or Sharding.replicated(len(type_.shape))
     found: Json = {

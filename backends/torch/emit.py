@@ -1,10 +1,10 @@
-"""From a module of level 3 or 4 to the program that every rank runs: one readable Python function.
+"""Emission of a level 3 or 4 module as the program that every rank runs: one readable Python function.
 
-One line for each ATen call, kernel and collective. A collective's line only starts it; its ``wait()`` stands
-where the result is first needed, or sooner if too much is under way. Gathers of parameters start some bytes
-ahead of their first use. Values are freed after their last use. Parameters, optimizer state and buffers are
-replaced in place (``rank.store``) as soon as their new value is there and the old one has been read for the
-last time, so that no step holds two copies of them; the other results (the loss) are returned.
+It has one line for each ATen call, kernel and collective. A collective's line only starts it. Its ``wait()``
+is where the result is first needed, or earlier if too much is in flight. Gathers of parameters start a number
+of bytes ahead of their first use. Values are freed after their last use. Parameters, optimizer state and
+buffers are replaced in place (``rank.store``) as soon as the new value exists and the old one is no longer
+read, so a step does not hold two copies of them. The other results, such as the loss, are returned.
 """
 
 from __future__ import annotations
@@ -38,20 +38,19 @@ from math import inf, nan
 
 
 Text = tuple[str, list[str]]
-"""The line of a function's ``def`` and those of its body."""
+"""Line of a function's ``def``, and lines of its body."""
 Edge = tuple[tuple[str, str], ir.Value]
-"""Role and name of an argument or result of the step, and its value in the function."""
+"""(Role, name) of an argument or result of the step, and its value in the function."""
 
 
 def emit_program(module: ir.Module) -> str:
     """Return the text of level 3 or 4's ``@step``: ``GROUPS``, and ``step(rank, *arguments)`` -> a tuple.
 
-    For a pipeline: ``STEPS``, such a function for each rank, and ``ACTIONS``, what each runs in order.
-
-    One with kernels is to be run with the globals ``kernel``
+    For a pipeline it has ``STEPS``, with such a function for each rank, and ``ACTIONS``, the actions of each
+    rank in order. A program with kernels needs the globals ``kernel``
     (:meth:`shardc.runtime.kernels.library.Library.kernel`) and ``empty``
-    (:func:`shardc.runtime.kernels.pool.contiguous`): large results of its kernels and of matrix products are
-    in the pool.
+    (:func:`shardc.runtime.kernels.pool.contiguous`), because large results of kernels and matmuls are in the
+    pool.
 
     Raises ValueError if the module has no mesh or no step.
     """
@@ -78,7 +77,7 @@ def _emit(module: ir.Module) -> str:
 
 
 def _write_stages(program: Program, module: ir.Module, mesh: Mesh, axis: Axis) -> list[Text]:
-    """A function ``stage_0_F(rank, micro_batch, ...)`` for each ``pipe.stage``; it returns a tuple."""
+    """Write a function ``stage_0_F(rank, micro_batch, ...)`` for each ``pipe.stage``; it returns a tuple."""
     schedule = find_schedule(module)
     assert schedule is not None
     messages = Messages(
@@ -114,7 +113,7 @@ def _write_stage(program: Program, op: ir.Operation, name: str, micro_batch: str
 
 
 def _actions(function: ir.Operation) -> list[str]:
-    """What a rank of a pipeline runs, in order."""
+    """Return the actions of a pipeline's rank, in order."""
     ops = (o.operation for o in function.regions[0].blocks[0].operations)
     return [ir.StringAttr(op.attributes["action"]).value for op in ops if op.name == "pipe.action"]
 
@@ -133,7 +132,7 @@ def _write_step(program: Program, function: ir.Operation, step: str) -> Text:
 
 
 def step_function(module: ir.Module) -> ir.Operation:
-    """The module's ``func.func @step``. Raises ValueError if there is none."""
+    """Return the module's ``func.func @step``. Raises ValueError if there is none."""
     step = find_step(module)
     if step is None:
         raise ValueError("the module has no function @step")
@@ -150,7 +149,7 @@ def _edges(function: ir.Operation, attribute: str, values: list[ir.Value]) -> li
 
 
 def _split_results(arguments: list[Edge], results: list[Edge]) -> tuple[list[Store], list[ir.Value]]:
-    """(argument, new value) for state that changes, and the values to return."""
+    """Return (argument, new value) for state that changes, and the values to return."""
     state = {key: value for key, value in arguments if key[0] in STATE_ROLES}
     stores = [(state[key], value) for key, value in results if key in state]
     outputs = [value for key, value in results if key not in state]
@@ -174,7 +173,10 @@ def _write_function(
 def _name_new_values(
     program: Program, arguments: list[Edge], stores: list[Store], made: dict[ir.Value, int]
 ) -> None:
-    """Refuses one state argument as the new value of another, which no traced step has."""
+    """Name new values after their arguments.
+
+    Raises ValueError if one state argument is the new value of another, which no traced step has.
+    """
     names = {value: name for (_, name), value in arguments}
     for old, new in stores:
         if new in names:

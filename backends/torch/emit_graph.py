@@ -1,8 +1,8 @@
-"""From the module of one graph to a Python function of ATen calls, for one device and for whoever runs it.
+"""Emission of one graph's module as a Python function of ATen calls, for a single device.
 
-It takes its inputs in a list, which it empties so that each can be freed after its last use (a backward holds
-all activations in it), and returns what the graph returns. Inputs that the graph writes to are written to at
-the end.
+The function takes its inputs in a list. It empties the list, so that each input can be freed after its last
+use, such as the activations of a backward. It returns what the graph returns. Inputs that the graph mutates
+are written at the end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shardc.dialects.dist.mesh import Mesh, MeshAxis
 _ONE_DEVICE = Mesh((MeshAxis("device", 1),))
 
 CALLERS = ("primals", "arg")
-"""AOTAutograd's names of arguments that callers hold, too; others are saved by forward, or gradients."""
+"""AOTAutograd's names of arguments that callers hold, too. Others are gradients, or saved by forward."""
 
 HEAD = '''"""A graph of torch.compile, written by shardc: `graph(rank, inputs)` on `rank.device`."""
 
@@ -44,14 +44,16 @@ def emit_graph(
     pooled: bool = False,
     relaid: bool = True,
 ) -> str:
-    """The text of ``graph(rank, inputs)``, which returns a tuple with an entry for each of ``outputs``.
+    """Return the text of ``graph(rank, inputs)``, which returns a tuple with an entry for each of
+    ``outputs``.
 
-    An entry is the number of a result of the module's ``@step``, or None for None. ``inputs`` is a list of
-    the arguments of ``@step``; the function empties it. ``writes`` are pairs (argument, result): the result
-    is copied into the argument's memory at the end. ``strides`` says how results must be laid out (None:
-    contiguous). If ``relaid`` the program sees to it: kernels make contiguous tensors, and what ATen makes of
-    those follows them. Else they are so anyway, which its first run checks. ``pooled``: large results of
-    matrix products are in the runtime's pool. Raises ValueError if the module has no ``@step``.
+    ``outputs``: numbers of results of the module's ``@step``, or None for an entry None. ``inputs``, of the
+    generated function, is a list of the arguments of ``@step``, which it empties. ``writes``: pairs
+    (argument, result); the result is copied into the argument's memory at the end. ``strides``: required
+    strides of results (None: contiguous). ``relaid``: make the program convert results to these strides,
+    since kernels return contiguous tensors, whose layout ATen's results follow. Otherwise results must have
+    them anyway, which the first run checks. ``pooled``: large matmul results are in the runtime's pool.
+    Raises ValueError if the module has no ``@step``.
     """
     function = step_function(module)
     block = function.regions[0].blocks[0]
@@ -81,8 +83,9 @@ def _write(
     returned: list[ir.Value],
     wanted: Mapping[ir.Value, Strides],
 ) -> Body:
-    """``wanted``: how results must be laid out. Each is when it was last read, not at the end, when all that
-    is returned is there beside a copy.
+    """Write the function's body. ``wanted``: required strides of results.
+
+    A result is converted right after its last read. At the end, all results would be alive beside the copy.
     """
     arguments = list(block.arguments)
     held = {a for a in arguments if program.values[a].startswith(CALLERS)} | {old for old, _ in writes}
@@ -105,7 +108,7 @@ def _write(
 
 
 def _writes(program: Program, pairs: list[Store], body: Body) -> list[str]:
-    """Copy written results; one that shares memory with an argument is first taken out of it."""
+    """Return lines that copy results into arguments. A result in an argument's memory is cloned first."""
     lines, copies = [], []
     for old, new in pairs:
         into, value = program.values[old], program.values[new]
@@ -120,7 +123,7 @@ def _writes(program: Program, pairs: list[Store], body: Body) -> list[str]:
 
 
 def _is_contiguous(value: ir.Value) -> bool:
-    """Whether that is known of a result: a kernel's is, an argument's is as given, an integer has none."""
+    """Return True if a result needs no conversion: kernels' results, arguments and integers."""
     if isinstance(value, ir.BlockArgument) or read_type(value.type) is None:
         return True
     made = value.owner
@@ -136,7 +139,7 @@ def _laid_out(name: str, strides: Strides) -> list[str]:
         back = tuple(strides.dims.index(d) for d in range(len(strides.dims)))
         return [f"    {name} = {name}.permute({strides.dims}).contiguous().permute({back})"] if back else []
     strides = tuple(strides)
-    if 0 in strides:  # expanded: one element of such a dim is all that its memory has
+    if 0 in strides:  # expanded: the memory has just one element of such a dim
         one = f"{name}[{', '.join(':1' if n == 0 else ':' for n in strides)}]"
         copy = f"{name}.new_empty_strided({one}.shape, {strides}).copy_({one}).expand({name}.shape)"
     else:

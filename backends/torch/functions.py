@@ -1,4 +1,7 @@
-"""ATen calls as Python text: ``mm_3 = mm(view_2, t_1)``, each operator bound once at the program's head."""
+"""ATen calls as Python text: ``mm_3 = mm(view_2, t_1)``.
+
+Each operator is bound once at the program's head.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from shardc.runtime.torch_private import schema_of
 
 PRODUCTS = frozenset(("aten.mm", "aten.addmm", "aten.bmm"))
 WITH_OUT = PRODUCTS | {"aten.cumsum", "aten.cumprod"}
-"""Calls whose result is contiguous and may be written to memory that is given (``aten.mm.out``)."""
+"""Calls whose result is contiguous and may be written to given memory (``aten.mm.out``)."""
 
 
 Parameter = tuple[str, str, bool, object]
@@ -25,10 +28,10 @@ Parameter = tuple[str, str, bool, object]
 
 
 class Functions:
-    """The operators of a program and the names that they are bound to.
+    """Operators of a program, and the names that they are bound to.
 
-    ``pooled``: large results of matrix products and scans are given memory of the runtime's pool by
-    ``empty``, which the program's globals must have (:func:`shardc.runtime.kernels.pool.contiguous`).
+    ``pooled``: allocate large results of matmuls and scans in the runtime's pool with ``empty``, which the
+    program's globals must have (:func:`shardc.runtime.kernels.pool.contiguous`).
     """
 
     def __init__(self, names: Names, pooled: bool = False) -> None:
@@ -36,13 +39,13 @@ class Functions:
         self._bound: dict[str, str] = {}
 
     def name(self, target: str) -> str:
-        """What ``target`` is called in the program."""
+        """Return the name of ``target`` in the program."""
         target = TOLERANT.get(target, target)
         found = self._bound.get(target)
         if found is None:
             _, base, *variant = target.split(".")
             choices = [base, f"{base}_{variant[0].lower()}"] if variant else [base]
-            if variant == ["Scalar"]:  # the plain name is for tensors, whichever comes first
+            if variant == ["Scalar"]:  # the plain name is reserved for the Tensor overload
                 choices = choices[1:]
             free = [name for name in choices if self._names.is_free(name)]
             found = self._names.exact(free[0] if free else f"aten_{base}")
@@ -50,18 +53,18 @@ class Functions:
         return found
 
     def head(self) -> list[str]:
-        """The lines that bind them, by name."""
+        """Return the lines that bind the operators, sorted by name."""
         bound = sorted((name, target) for target, name in self._bound.items())
         return [f"{n} = torch.ops.{t if t.count('.') == 2 else f'{t}.default'}" for n, t in bound]
 
     def call(self, spec: OpCall, operands: list[str]) -> str:
-        """The text of one call; ``operands`` are the names of its tensors and runtime integers, in order."""
+        """Return the text of a call. ``operands``: names of its tensors and runtime integers, in order."""
         if spec.target in TOLERANT:
             return f"{self.name(spec.target)}({operands[0]}, {text(spec.args[1], iter(operands[1:]))})"
         rest = iter(operands)
         if is_python_number(spec.target):
             return text_of(spec.target, [text(arg, rest) for arg in spec.args])
-        makes = not spec.tensors  # a factory: no tensor says on which device
+        makes = not spec.tensors  # a factory op needs an explicit device
         plan = _plan(spec.target)
         texts: list[str | None] = []
         for arg, (name, kind, _, default) in zip(spec.args, plan, strict=True):
@@ -80,7 +83,7 @@ class Functions:
 
 
 def _pooled_result(spec: OpCall, operands: list[str]) -> str | None:
-    """The memory of a result, of the pool if large; None for one that is known to be small."""
+    """Return the allocation of a result, from the pool if large; None for a result known to be small."""
     (result,) = spec.results
     if result is None or (None not in result.shape and result.size_bytes < POOLED_BYTES):
         return None
@@ -92,7 +95,7 @@ def _pooled_result(spec: OpCall, operands: list[str]) -> str | None:
 
 
 def _join(texts: list[str | None], plan: tuple[Parameter, ...]) -> str:
-    """Arguments by position as far as possible, then by name; those left out (None) have their defaults."""
+    """Join arguments, by position as far as possible, then by name. None stands for a default."""
     parts, by_name = [], False
     for argument, (name, _, keyword_only, _) in zip(texts, plan, strict=True):
         if argument is None:
@@ -103,7 +106,7 @@ def _join(texts: list[str | None], plan: tuple[Parameter, ...]) -> str:
 
 
 def text(arg: object, operands: Iterator[str]) -> str:
-    """One argument as Python; tensors and runtime integers take the next of ``operands``."""
+    """Return one argument as Python. Tensors and runtime integers take the next of ``operands``."""
     if isinstance(arg, TensorType | IntValue):
         return next(operands)
     if isinstance(arg, tuple | list):
@@ -116,7 +119,7 @@ def text(arg: object, operands: Iterator[str]) -> str:
 
 
 _REQUIRED = object()
-"""Stands for the default of a parameter that has none."""
+"""Placeholder for the default of a required parameter."""
 
 
 @cache
@@ -131,6 +134,6 @@ def _plan(target: str) -> tuple[Parameter, ...]:
 
 
 def _is_default(arg: object, default: object) -> bool:
-    """Whether it is a constant, equal and of one type: ``1`` and ``1.0`` give results of other dtypes."""
+    """Return True for a constant that equals the default in value and type: ``1`` and ``1.0`` differ."""
     is_constant = not isinstance(arg, TensorType | IntValue)
     return is_constant and type(arg) is type(default) and arg == default

@@ -1,5 +1,6 @@
-"""Calls of compiled kernels as Python text: ``add_gelu, = add_gelu_0(x, bias)``, with every kernel bound once
-at the program's head. The program's globals must have ``kernel`` and ``kernels``:
+"""Calls of compiled kernels as Python text: ``add_gelu, = add_gelu_0(x, bias)``.
+
+Each kernel is bound once at the program's head. The program's globals must have ``kernel`` and ``kernels``:
 :meth:`shardc.runtime.kernels.library.Library.kernel` and ``batch``.
 """
 
@@ -18,14 +19,14 @@ KERNEL = "kern.kernel"
 
 
 class Kernels:
-    """The kernels of a program and the names that they are bound to."""
+    """Kernels of a program, and the names that they are bound to."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._bound: dict[str, str] = {}
 
     def call(self, op: ir.Operation, operands: list[str]) -> str:
-        """The text of one call, which gives a tuple."""
+        """Return the text of a call, which returns a tuple."""
         more = f", {element_count(op)}" if FLAT in op.attributes else ""
         found = checks(op)
         more += f", checks={found}" if found else ""
@@ -33,20 +34,20 @@ class Kernels:
         return f"{bound}({', '.join(operands)})"
 
     def batch(self, ops: Sequence[ir.Operation], operands: Sequence[list[str]]) -> str:
-        """The text of one call of a flat kernel for several tuples of operands; it gives a list of tuples."""
+        """Return the text of one call of a flat kernel for several tuples, which returns a list of tuples."""
         members = ", ".join(f"({element_count(op)}, {_outputs(op)})" for op in ops)
         bound = self._bind(kernel_name(ops[0]), f'kernels("{kernel_name(ops[0])}", [{members}])')
         tuples = [f"({', '.join(each)}{',' if each else ''})" for each in operands]
         return f"{bound}({', '.join(tuples)})"
 
     def _bind(self, name: str, text: str) -> str:
-        """A name of the program for ``text``, which is evaluated once."""
+        """Return the program's name for ``text``, which is evaluated once."""
         if text not in self._bound:
             self._bound[text] = self._names.exact(name)
         return self._bound[text]
 
     def head(self) -> list[str]:
-        """The lines that bind them, in order of first use."""
+        """Return the lines that bind the kernels, in order of first use."""
         return [f"{name} = {text}" for text, name in self._bound.items()]
 
 
@@ -58,7 +59,7 @@ def _outputs(op: ir.Operation) -> str:
 
 
 def _shape(shape: tuple[AnySize, ...]) -> tuple[int | str, ...]:
-    """As the runtime takes it: a symbolic size is text, ``"n0 * 64"``, in the integers after the tensors."""
+    """Return a shape for the runtime. A symbolic size is text in the integer arguments: ``"n0 * 64"``."""
     write = "{} * {}".format, "{} + {}".format
     return tuple(
         n if isinstance(n, int) else evaluate(n, lambda s: f"n{s.number}", str, *write) for n in shape

@@ -1,4 +1,4 @@
-"""The program of one graph as a Python function, from its text."""
+"""Loading of a graph's program, as a Python function, from its text."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _DEFINED_BY = {
     "shardc.attention": "shardc.runtime.operators.attention",
     "shardc.linear_cross_entropy": "shardc.runtime.operators.linear_cross_entropy",
 }
-"""Modules that a process which traces nothing has not imported."""
+"""Modules to import, because a process that does not trace has not imported them."""
 
 
 def load_graph(
     text: str, library: Kernels | None = None, strict: bool = True
 ) -> Callable[..., tuple[object, ...]]:
-    """Return the program's function; its first run raises ResultMismatch if ``strict``, else warns."""
+    """Return the program's function. For wrong results its first run raises if ``strict``, else it warns."""
     for op, module in _DEFINED_BY.items():
         if f"torch.ops.{op}" in text:
             import_module(module)
@@ -34,12 +34,12 @@ def load_graph(
         names |= {"kernel": library.kernel, "kernels": library.batch}
     exec(compile(text, listed(text, "shardc graph"), "exec"), names)
     ops = called_operators(names)
-    # What calling an operator does, less one Python call: a quarter of a small op's time.
+    # Skips one Python call of each operator call, which is a quarter of a small op's time.
     names |= {name: direct_call(op) for name, op in ops.items()}
     FirstRun(text, names, ops, strict)
     return names["graph"]
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:
-    """Inside of it ``device`` is the one that kernels are launched on."""
+    """Return a context in which kernels are launched on ``device``."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

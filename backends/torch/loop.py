@@ -12,13 +12,13 @@ from shardc.backends.torch.memory.schedule import Schedule, schedule_block
 from shardc.dialects.dist.regions.loop_values import LoopValues
 
 WriteBlock = Callable[[Schedule, Aliases], Block]
-"""Writes all steps of an inner block."""
+"""Function that writes all steps of an inner block."""
 
 
 def write_loop(
     outer: Block, op: ir.Operation, loop: LoopValues, position: int, write_block: WriteBlock
 ) -> None:
-    """Write a loop: carried values keep one name, stacked ones are collected in lists and concatenated."""
+    """Write a loop. Carried values keep one name; stacked ones are collected in lists and concatenated."""
     program, block = outer.program, op.regions[0].blocks[0]
     carried = _name_values(outer, loop, block)
     parts = [program.names.numbered("parts") for _ in loop.rows]
@@ -39,7 +39,7 @@ def write_loop(
 
 
 def _name_values(outer: Block, loop: LoopValues, block: ir.Block) -> list[str]:
-    """Name the carried results and the body's arguments: carried ones as results, captures as captured."""
+    """Name the carried results and the body's arguments: carried ones like results, others like captures."""
     values, names = outer.program.values, outer.program.names
     carried = [names.numbered("carried") for _ in loop.inits]
     arguments = list(block.arguments)
@@ -51,7 +51,7 @@ def _name_values(outer: Block, loop: LoopValues, block: ir.Block) -> list[str]:
 
 
 def _free_inits(outer: Block, position: int, loop: LoopValues) -> None:
-    """Drop the first values' own names before the loop, or they would live as long as it runs."""
+    """Free the initial values before the loop. Otherwise their names would keep them alive during it."""
     dying = outer.dying.get(position, [])
     early = [v for v in dying if v in loop.inits and v not in loop.captures]
     outer.free(early)
@@ -78,7 +78,7 @@ def _write_body(
 
 
 def _takes_place(schedule: Schedule, argument: ir.Value, value: ir.Value) -> bool:
-    """Whether ``value``, the next of a carried ``argument``, may have its name as soon as it is made."""
+    """Return True if ``value``, the next of a carried ``argument``, may take its name when it is computed."""
     made = schedule.made.get(value)
     if made is None:
         return False

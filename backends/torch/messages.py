@@ -36,7 +36,7 @@ def _post(body: Block, step: Step) -> None:
 
 
 def _way(body: Block, step: Step, end: str) -> str:
-    """The last arguments of a transfer to or from a rank, and its tag."""
+    """Return the last arguments of a transfer, with its tag in a comment."""
     attributes = step.op.attributes
     return f"{end}={attributes[end].value}, axes={_messages(body).axes})  # {attributes['tag'].value}"
 
@@ -50,7 +50,7 @@ def _receive(body: Block, step: Step) -> None:
 
 
 def _assigned(body: Block, step: Step) -> str:
-    """The left side of a call that gives a tuple."""
+    """Return the left side of a call that returns a tuple."""
     names = body.name_results(step)
     return f"{', '.join(names)}{',' if len(names) == 1 else ''} = " if names else ""
 

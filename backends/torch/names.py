@@ -14,7 +14,7 @@ RESERVED = frozenset(keyword.kwlist) | frozenset(dir(builtins)) | GIVEN
 
 
 class Names:
-    """Hands out identifiers, each once."""
+    """Generator of unique identifiers."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(RESERVED) | set(taken)
@@ -24,12 +24,12 @@ class Names:
         return name not in self._taken
 
     def exact(self, wanted: str) -> str:
-        """``wanted`` as an identifier, with a number behind it if that is taken."""
+        """Return ``wanted`` as an identifier, with a number appended if it is taken."""
         base = identifier(wanted)
         return self._first_free(chain([base], (f"{base}_{number}" for number in count(2))))
 
     def numbered(self, base: str) -> str:
-        """``base_0``, ``base_1``, ... as they come."""
+        """Return the next of ``base_0``, ``base_1``, ..."""
         return self._first_free(f"{base}_{number}" for number in self._counts[base])
 
     def _first_free(self, names: Iterable[str]) -> str:
@@ -39,12 +39,12 @@ class Names:
 
 
 def tuple_text(parts: Iterable[str]) -> str:
-    """A tuple as Python."""
+    """Return a tuple as Python text."""
     texts = list(parts)
     return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
 
 
 def identifier(text: str) -> str:
-    """``layers.0.weight/exp_avg`` -> ``layers_0_weight__exp_avg``."""
+    """Return an identifier, as ``layers_0_weight__exp_avg`` for ``layers.0.weight/exp_avg``."""
     name = re.sub(r"\W", "_", text.replace("/", "__"))
     return f"_{name}" if not name or name[0].isdigit() else name

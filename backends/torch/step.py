@@ -1,4 +1,4 @@
-"""One op of a block as the program has it."""
+"""``Step``: one op of a block in the emitted program."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from shardc.dialects.dist.regions.loop_values import LoopValues
 
 @dataclass
 class Step:
-    """One op that becomes lines of the program, with the values that it reads and makes.
+    """Op that becomes lines of the program, with the values that it reads and computes.
 
-    ``members``: the calls of one kernel that this is all of, if it is more than one.
+    ``members``: the joined calls of one kernel, if there are several.
     """
 
     op: ir.Operation
@@ -32,22 +32,22 @@ class Step:
 
     @cached_property
     def reads(self) -> Counter[ir.Value]:
-        """How often it reads each operand."""
+        """Count of reads of each operand."""
         return Counter(self.operands)
 
     @property
     def starts(self) -> bool:
-        """Whether it only starts: its result is a handle to be waited for."""
+        """True if the step only starts a collective, whose result is a handle to wait for."""
         return self.name in COLLECTIVES
 
 
 def size_bytes(type_: TensorType | None) -> float:
-    """The bytes of a value: 0 for an integer and an absent result, infinite if known only at run time."""
+    """Return the bytes of a value: 0 for an integer or absent result, infinite if known only at run time."""
     if type_ is None:
         return 0
     return type_.size_bytes if type_.is_static else math.inf
 
 
 def yielded(block: ir.Block) -> list[ir.Value]:
-    """The operands of a block's terminator."""
+    """Return the operands of a block's terminator."""
     return list(block.operations[-1].operation.operands)

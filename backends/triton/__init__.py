@@ -1,5 +1,6 @@
-"""Triton kernels for GPUs: a ``kern.kernel`` body becomes one readable Python module.
+"""Compiler to Triton for GPUs: a ``kern.kernel`` body becomes one readable Python module.
 
-``body/`` (reading) -> ``nests`` (ops of one function) -> ``config`` (tiles) -> ``function`` (text) ->
-``module``; ``emit`` drives them. ``aot`` compiles without a GPU, ``interpreter`` runs modules for values.
+The steps are ``body/`` (reading), ``nests`` (ops of one function), ``config`` (tiles), ``function`` (text)
+and ``module``; ``emit`` runs them. ``aot`` compiles without a GPU, and ``interpreter`` runs modules on
+values.
 """

@@ -1,4 +1,4 @@
-"""What times a call on a GPU: events on its stream."""
+"""Clock for calls on a GPU: events on its stream."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from shardc.cost.machine import GPUS
 from shardc.runtime.kernels.triton_kernels import driver_version
 
 WIPED_BYTES = max(gpu.l2_bytes for gpu in GPUS.values())
-"""Bytes written before each timed call: caches are cold, and the host is ahead of the device (some 60 us), so
-that launches are no part of the time.
+"""Bytes written before each timed call. So caches are cold, and the host is about 60 us ahead of the device,
+so that launches are not part of the time.
 """
 
 
 class DeviceClock:
-    """Times calls on the current stream of ``device`` by events. Raises torch.OutOfMemoryError."""
+    """Clock for calls on the current stream of ``device``, with events. Raises torch.OutOfMemoryError."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -36,7 +36,7 @@ class DeviceClock:
         return first.elapsed_time(last) / 1e3
 
     def surroundings(self) -> str:
-        """Return the GPU, its driver, the libraries' versions, and the precision asked for."""
+        """Return the GPU, its driver, the libraries' versions, and the matmul precision."""
         import triton
 
         name, precision = cuda.get_device_name(self._device), torch.get_float32_matmul_precision()

@@ -1,4 +1,4 @@
-"""The kernels of a module compiled for a GPU."""
+"""Compilation of a module's kernels for a GPU."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from shardc.cost.machine import Gpu
 from shardc.diagnostics.base import ShardcError
 
 PROCESSES = 4
-"""That compile a module's kernels."""
+"""Number of processes that compile a module's kernels."""
 
 
 def compile_module(module: ir.Module, gpu: Gpu, tf32: bool) -> CompiledKernels:
-    """The kernels of ``module`` as a folder of modules and binaries, which the cache keeps."""
+    """Compile the kernels of ``module`` to a folder of modules and binaries in the cache."""
     with scratch() as name:
         made, errors = try_kernels(module, gpu, Path(name), PROCESSES, tf32)
         if errors or not made:
@@ -34,7 +34,7 @@ def compile_module(module: ir.Module, gpu: Gpu, tf32: bool) -> CompiledKernels:
 def try_kernels(
     module: ir.Module, gpu: Gpu, folder: Path, processes: int, tf32: bool = False
 ) -> tuple[list[Compiled], dict[str, ShardcError]]:
-    """The kernels of ``module``, compiled, and by name why others could not be."""
+    """Compile the kernels of ``module``; return those that compiled, and name -> error of the others."""
     emitted: list[Emitted] = []
     failed: dict[str, ShardcError] = {}
     for name, op in {kernel_name(op): op for op in kernels(module)}.items():

@@ -1,4 +1,4 @@
-"""Estimates of a program's kernels and calls on a GPU that need not be here."""
+"""Estimates of a program's kernels and calls on a GPU, which need not be present."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _NARROW = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Estimator:
-    """Estimates for ``target``; ``tf32``: torch allows it in products of f32."""
+    """Estimator for ``target``. ``tf32``: torch allows TF32 in f32 matmuls."""
 
     target: Gpu
     tf32: bool = False
 
     def program(self, module: ir.Module) -> list[Estimated]:
-        """The kernels and calls of a step in order. Raises (Triton)KernelNotSupported."""
+        """Return the kernels and calls of a step, in order. Raises (Triton)KernelNotSupported."""
         function = find_function(module)
         return [] if function is None else list(self._block(module, function.regions[0].blocks[0], 1, {}))
 
@@ -64,12 +64,12 @@ class Estimator:
                 yield Estimated(target_name(op), False, source_line(op.location), times, call)
 
     def _flat(self, op: ir.Operation, first: bool) -> Estimate:
-        """A member of a kernel of any number of elements, which starts once for all of its members."""
+        """Return the estimate of a member of a flat kernel, which is launched once for all members."""
         made = stream_call(sum(t.size_bytes for t in (*operand_types(op), *result_types(op))), self.target)
         return made if first else replace(made, seconds=made.seconds - self.target.launch_s)
 
     def _call(self, op: ir.Operation) -> Estimate | None:
-        """What a call takes; None for what starts nothing: views, constants, collectives."""
+        """Return the estimate of a call; None for views, constants and collectives, which launch nothing."""
         if not op.name.startswith("torch.") or op.name.startswith(_NO_CALLS):
             return None
         results = [type_ for r in op.results if (type_ := read_type(r.type)) is not None]
@@ -95,7 +95,7 @@ class Estimator:
         return matmul_call(*sizes, x.dtype.itemsize, self._has_matrix(x.dtype), self.target, more)
 
     def _attention(self, op: ir.Operation) -> Estimate:
-        """As ``shardc.runtime.operators.attention`` computes it."""
+        """Return the estimate of ``shardc.runtime.operators.attention``."""
         spec = CallReader().read(op).spec
         q, k, v = spec["q"], spec["k"], spec["v"]
         (batch, heads, queries, size), (keys, value_size) = q.shape, (k.shape[2], v.shape[3])
@@ -106,7 +106,7 @@ class Estimator:
         return attention_call(forward, "_backward" in spec.target, library, self.target)
 
     def _has_matrix(self, dtype: torch.dtype) -> bool:
-        """Whether matrix units multiply such numbers."""
+        """Return True if matrix units support the dtype."""
         return dtype in _NARROW or (dtype == torch.float32 and self.tf32)
 
 

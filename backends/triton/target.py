@@ -1,4 +1,4 @@
-"""GPUs as targets: kernels are Triton modules, compiled ahead of time."""
+"""Targets that are GPUs: kernels are Triton modules, compiled ahead of time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TritonTarget(Target):
-    """A GPU, which need not be here."""
+    """A GPU, which this machine may not have."""
 
     gpu: Gpu
 

@@ -1,1 +1,1 @@
-"""What the targets share of trying configurations of kernels: points, spaces, tasks, building and running."""
+"""Parts of tuning that all targets share: points, spaces, tasks, building and running."""

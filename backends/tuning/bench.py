@@ -1,4 +1,4 @@
-"""The state of a runner's process: one task, its inputs, its reference and the loaded kernels."""
+"""State of a runner's process: one task, its inputs, its reference and the loaded kernels."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from shardc.passes.fuse.bodies.flat import FLAT, SIZE
 from shardc.runtime.kernels.kernel_call import Output
 
 SETS = 2
-"""Input sets that calls alternate between, so that caches hold what they would in a program."""
+"""Number of input sets between which calls alternate, so that caches behave as in a program."""
 
 Kernel = Callable[..., tuple[torch.Tensor, ...]]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Request to check ``candidate`` and time it against ``incumbent``: gives Pairs, or what is wrong."""
+    """Request to check ``candidate`` and time it against ``incumbent``.
+
+    The answer is Pairs, or an error text.
+    """
 
     candidate: Path
     incumbent: Path
@@ -36,22 +39,23 @@ class Measure:
 
 
 class NotBegun(Exception):
-    """The process does not know the task yet."""
+    """Raised if the process does not have the task yet."""
 
 
 class Job:
-    """What a runner's process calls: it keeps the bench, made by ``of``, of the last task that it got."""
+    """Function of a runner's process. It keeps the bench, made by ``of``, of the last task."""
 
     def __init__(self, of: Callable[[Task], Bench]) -> None:
         self._of = of
         self._bench: Bench | None = None
 
     def __call__(self, asked: Task | Measure) -> Pairs | str | None:
-        """Make the inputs and the reference of a task, or what Measure says. Raises NoReference, NotBegun,
-        BadTriton.
+        """Make the inputs and the reference of a task, or run a Measure.
+
+        Raises NoReference, NotBegun, BadTriton.
         """
         if isinstance(asked, Task):
-            self._bench = None  # its memory is free for the next
+            self._bench = None  # frees its memory for the next bench
             self._bench = self._of(asked)
             return None
         if self._bench is None:
@@ -60,7 +64,7 @@ class Job:
 
 
 class Bench(ABC):
-    """A task on a device. Raises NoReference."""
+    """Task on a device. Raises NoReference."""
 
     def __init__(self, task: Task, device: str = "cpu") -> None:
         self.device = torch.device(device)
@@ -78,7 +82,7 @@ class Bench(ABC):
         if problem := self._reference.problem([r.cpu() for r in candidate(*self._copies())]):
             return problem
         for kernel in (candidate, incumbent):
-            self._timed(kernel, 1, 0)  # a first call also loads pages and makes workspace
+            self._timed(kernel, 1, 0)  # the first call also loads pages and allocates workspace
         calls = self.calls(incumbent)
 
         def timed(kernel: Kernel) -> Callable[[int], float]:
@@ -88,18 +92,18 @@ class Bench(ABC):
 
     @abstractmethod
     def load(self, path: Path) -> Kernel:
-        """The kernel of what a builder made."""
+        """Load the kernel that a builder wrote to ``path``."""
 
     @abstractmethod
     def calls(self, incumbent: Kernel) -> int:
-        """How many calls are timed together."""
+        """Return how many calls to time together."""
 
     @abstractmethod
     def seconds(self, kernel: Kernel, calls: int, number: int) -> float:
-        """Of a call, on average over ``calls``, of which the first is on set ``number``."""
+        """Return the seconds of a call, averaged over ``calls``. The first call uses input set ``number``."""
 
     def _timed(self, kernel: Kernel, calls: int, number: int) -> float:
-        """The same; what a kernel writes in place is restored before the clock runs."""
+        """Do the same, after restoring the inputs that the kernel overwrites."""
         for argument in self._written:
             value = self._reference.inputs[argument]
             for each in self.sets:
@@ -119,7 +123,7 @@ class Bench(ABC):
 
 
 def outputs_of(function: ir.Operation) -> list[Output]:
-    """As :meth:`shardc.runtime.kernels.library.Library.kernel` takes them."""
+    """Return a function's outputs for :meth:`shardc.runtime.kernels.library.Library.kernel`."""
     in_place = in_place_of(function)
     block = function.regions[0].blocks[0]
     symbols, shapes = symbols_and_shapes(function)

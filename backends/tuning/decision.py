@@ -1,4 +1,4 @@
-"""When enough pairs were timed: a sequential test on the ratios of paired times."""
+"""Sequential test on the ratios of paired times, which decides when enough pairs were timed."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from statistics import median
 
 
 class Verdict(StrEnum):
-    """Of a candidate against the incumbent."""
+    """Verdict on a candidate, compared with the incumbent."""
 
     FASTER = "faster"
     SLOWER = "slower"
     EQUAL = "equal"
-    """Within the noise, or not decided by the last pair."""
+    """Difference within the noise, or undecided after the last pair."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Order statistics bound the median of the ``ratios`` of pairs, candidate to incumbent (the inverted sign
-    test). With ``error``, the chance that one side of the bound is wrong in one look, the candidate is
+    """Rule of the test. Order statistics bound the median ratio of pairs, candidate to incumbent.
 
-    - slower if the bound lies above 1; with fewer than 5 pairs, if both of 2 ratios are above ``clear``, or
-      all of 3 or 4 above its root;
-    - faster if the bound lies below 1, and is narrower than ``width``, of at least 8 pairs;
-    - equal if the bound lies within ``width`` of 1, of at least 8 pairs.
+    This is the inverted sign test; ``error`` is the probability that one side of the bound is wrong at one
+    look. The candidate is
 
-    At ``most`` pairs, or when 5 or more pairs have taken ``budget_s``, the bound alone decides.
+    - slower if the bound is above 1; with fewer than 5 pairs, if both of 2 ratios are above ``clear``, or all
+      of 3 or 4 are above its square root;
+    - faster if the bound is below 1 and narrower than ``width``, after at least 8 pairs;
+    - equal if the bound is within ``width`` of 1, after at least 8 pairs.
+
+    After ``most`` pairs, or if 5 or more pairs took ``budget_s``, the bound alone decides.
     """
 
     error: float = 0.05
@@ -38,7 +40,7 @@ class Rule:
     budget_s: float = 2.0
 
     def bounds(self, ratios: Sequence[float]) -> tuple[float, float] | None:
-        """Of the median; None if there are too few."""
+        """Return bounds on the median; None if there are too few ratios."""
         found, count, tail = sorted(ratios), len(ratios), 0.0
         inside = 0
         while (tail := tail + comb(count, inside) / 2**count) <= self.error:
@@ -46,7 +48,7 @@ class Rule:
         return (found[inside - 1], found[count - inside]) if inside else None
 
     def verdict(self, ratios: Sequence[float], spent_s: float = 0.0) -> Verdict | None:
-        """None: another pair is needed."""
+        """Return the verdict; None if another pair is needed."""
         count = len(ratios)
         if 2 <= count < 5 and min(ratios) > (self.clear if count == 2 else self.clear**0.5):
             return Verdict.SLOWER
@@ -67,7 +69,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Seconds of a call of each, pair by pair, and how it came out."""
+    """Seconds of a call of each, pair by pair, and the verdict."""
 
     candidate: tuple[float, ...]
     incumbent: tuple[float, ...]
@@ -82,7 +84,7 @@ class Pairs:
         return median(self.ratios)
 
     def spread(self, rule: Rule) -> float:
-        """Half the width of the bound on the ratio; of all ratios, if there are too few for one."""
+        """Return half the width of the bound on the ratio; half the range if there are too few ratios."""
         low, high = rule.bounds(self.ratios) or (min(self.ratios), max(self.ratios))
         return (high - low) / 2
 

@@ -12,18 +12,17 @@ from shardc.dialects.kern.size import hint
 from shardc.dialects.kern.types import read_builtin
 
 INTEGERS = 16
-"""Integers that index nothing are below this."""
+"""Upper limit of integers that are no indices."""
 KINDS = ("normal", "positive", "first")
-"""What :func:`make_inputs` makes, in the order in which they are to be tried."""
+"""Kinds of inputs of :func:`make_inputs`, in the order in which to try them."""
 
 
 def make_inputs(function: ir.Operation, kind: str, seed: int) -> list[torch.Tensor | int]:
     """Return an input for each argument of a function of ``extract``, at the sizes first seen.
 
-    ``normal``: standard normal floats, factors of long sums so small that the sums are of about 1; integers
-    that index anything in range, others below INTEGERS; booleans are fair coins. ``positive``: floats from
-    0.5 to 1.5, for roots and logarithms, and booleans that are true. ``first``: the same, with all integers
-    0.
+    ``normal``: standard normal floats, with factors of long sums scaled so that sums are about 1. Indices are
+    in range, and other integers below INTEGERS. Booleans are random. ``positive``: floats from 0.5 to 1.5,
+    for roots and logarithms, and booleans are true. ``first``: like ``positive``, with all integers 0.
     """
     draw = torch.Generator().manual_seed(seed)
     symbols, shapes = symbols_and_shapes(function)
@@ -54,7 +53,7 @@ def index_bounds(function: ir.Operation) -> dict[int, int]:
     found: dict[int, int] = {}
 
     def note(value: ir.Value, bound: int) -> None:
-        """Everything that ``value`` comes from is below ``bound``."""
+        """Bound the arguments from which ``value`` is computed."""
         if isinstance(value, ir.BlockArgument):
             owner = value.owner.owner.operation
             if owner.name == "func.func":
@@ -112,11 +111,11 @@ _VIEWS = frozenset(("tensor.expand_shape", "tensor.collapse_shape", "tensor.extr
 _CASTS = ("arith.index_cast", "arith.extsi")
 _SCALARS = "index_cast index_castui extsi extui trunci select addi maxsi minsi"
 _INDICES = _VIEWS | {f"arith.{name}" for name in _SCALARS.split()}
-"""Ops whose results are indices where their operands are; a select's condition is not bounded."""
+"""Ops whose operands are indices if their results are. A select's condition is not bounded."""
 
 
 def _loop_size(loops: GenericLoops, compare: ir.Operation) -> int:
-    """The size of the loop whose place one side of a comparison is; 0 if none is, or its size is symbolic."""
+    """Return the size of the loop whose index is compared; 0 if there is none, or its size is symbolic."""
     for operand in compare.operands:
         while (made := loops.made_here(operand)) is not None and made.name in _CASTS:
             operand = made.operands[0]

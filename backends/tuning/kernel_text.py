@@ -1,4 +1,4 @@
-"""A kernel as the text of a task, and a configuration put on either."""
+"""Text of a kernel for a task, and the setting of configurations on kernels and tasks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from shardc.dialects.kern.types import ELEMENTS, read_builtin
 _of_thread = threading.local()
 
 CONFIG = "config"
-"""The attribute of a ``kern.kernel``; that of an extracted function is FUNCTION_CONFIG."""
+"""Attribute of a ``kern.kernel`` for its configuration. Extracted functions have FUNCTION_CONFIG instead."""
 FUNCTION_CONFIG = "kern.config"
 
 
 def task_of(kernel: ir.Operation, target: str, threads: int) -> Task:
-    """One ``kern.kernel`` as a task: its extracted function without its name, locations and configuration."""
+    """Return a ``kern.kernel`` as a task: its extracted function, without name, locations and config."""
     module = extract_kernels([kernel])
     (view,) = module.body
     function = view.operation
@@ -37,12 +37,15 @@ def task_of(kernel: ir.Operation, target: str, threads: int) -> Task:
 
 
 def configure(kernel: ir.Operation, point: Point) -> None:
-    """Writes a point's choices as ``#kern.config`` of a ``kern.kernel``."""
+    """Write a point's choices as ``#kern.config`` of a ``kern.kernel``."""
     kernel.attributes[CONFIG] = config(point.config, kernel.context)
 
 
 def configured(task: Task, point: Point | None) -> ir.Module:
-    """The task's function, in a context of this thread, with a point's choices; without any for None."""
+    """Return the task's function with a point's choices, or without any for None.
+
+    The module is in a context of this thread.
+    """
     module = ir.Module.parse(task.text, _context())
     if point is not None:
         (view,) = module.body
@@ -51,20 +54,20 @@ def configured(task: Task, point: Point | None) -> ir.Module:
 
 
 def _context() -> ir.Context:
-    """One for each thread: making one takes tens of milliseconds."""
+    """Return this thread's context. Making one takes tens of milliseconds."""
     if not hasattr(_of_thread, "context"):
         _of_thread.context = new_context()
     return _of_thread.context
 
 
 def _ops(kernel: ir.Operation) -> str:
-    """``matmul+add+gelu``: what the kernel computes, of long ones the beginning."""
+    """Return the ops of a kernel, as ``matmul+add+gelu``, shortened for long kernels."""
     name, _, number = kernel_name(kernel).rpartition("_")
     return name if number.isdigit() and name else kernel_name(kernel)
 
 
 def _sizes(function: ir.Operation) -> str:
-    """``1024x1024x1024 f32``: sizes of a contraction, else of the largest tensor, and its dtype."""
+    """Return sizes and dtype, as ``1024x1024x1024 f32``: those of a contraction, or of the largest tensor."""
     block = function.regions[0].blocks[0]
     values = [*block.arguments, *list(block.operations)[-1].operation.operands]
     tensors = [t for v in values if (t := read_builtin(v.type)) is not None]
@@ -77,7 +80,7 @@ def _sizes(function: ir.Operation) -> str:
 
 
 def _contraction(op: ir.Operation) -> tuple[int, ...]:
-    """The sizes of the loops of a sum of products; none for anything else."""
+    """Return the loop sizes of a sum of products; empty for anything else."""
     if op.name != GENERIC or not any((loops := GenericLoops(op)).reduces) or len(op.operands) < 3:
         return ()
     sizes = loops.typed_sizes(0)

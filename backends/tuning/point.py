@@ -1,4 +1,4 @@
-"""``Point``: one choice of everything that a kernel's schedule leaves open."""
+"""``Point``: one complete configuration of a kernel's schedule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Point:
-    """A decision trace: a ``sketch`` and its parameters' values (integers of at least 1), in order."""
+    """Sketch and the values of its parameters (integers of at least 1), in order."""
 
     sketch: str
     values: tuple[tuple[str, int], ...]
@@ -19,7 +19,7 @@ class Point:
 
     @property
     def config(self) -> dict[str, int]:
-        """What ``#kern.config`` says of it."""
+        """Content of its ``#kern.config``."""
         return dict(self.values)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""``Process``: a worker that may crash or hang without harm to whoever asks it."""
+"""``Process``: a worker process whose crash or hang does not harm the caller."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from shardc.environment import child_environment
 
 WORKER = Path(__file__).with_name("worker.py")
 START_S = 120
-"""A process that takes longer to import what it needs is given up."""
+"""Seconds that a process may take for its imports."""
 
 
 class Ended(Exception):
-    """The process ended while it was asked: by a signal, or an exit code."""
+    """Raised if the process ended before it answered. The text has its signal or exit code."""
 
 
 class TookTooLong(Exception):
-    """No answer within the limit; the process was ended."""
+    """Raised if there is no answer within the limit. The process was ended."""
 
 
 class Refused(Exception):
-    """What was asked raised an exception there, whose type and text this has."""
+    """Raised with the type and text of an exception that the function raised in the process."""
 
 
 class Process:
-    """A Python process that calls one function, ``role`` (``module:function``), with whatever it is sent.
+    """Python process that calls one function, ``role`` (``module:function``), with each message it gets.
 
-    It starts when it is first needed, and again after it ended. It ends when its pipe is closed, by an alarm
-    of its own where it hangs, or by :meth:`end`.
+    It starts when first needed, and again after it ended. It ends when its pipe is closed, by its own alarm
+    if it hangs, or by :meth:`end`.
     """
 
     def __init__(self, role: str, environment: Mapping[str, str | None] | None = None) -> None:
@@ -47,12 +47,12 @@ class Process:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it if it does not run; does not wait for it."""
+        """Start it if it does not run, without waiting."""
         if self._process is not None and self._process.poll() is None:
             return
         self.end()
         self._said = tempfile.TemporaryFile(prefix="shardc-")  # noqa: SIM115 -- end() closes it
-        # Nothing of the user's site or folder is imported, and an interrupt is for the user's process.
+        # The worker imports nothing from the user's site or folder, and ignores the user's interrupts.
         command = [sys.executable, "-I", "-S", str(WORKER), self._role, *filter(None, sys.path)]
         pipe, environment = subprocess.PIPE, child_environment(**self._environment)
         self._process = subprocess.Popen(
@@ -62,18 +62,18 @@ class Process:
         self._asked, self._answers, self._fresh = self._process.stdin, self._process.stdout, True
 
     def ask(self, message: object, limit_s: float) -> Any:
-        """What the function gives for ``message``. Raises Ended, TookTooLong, Refused."""
+        """Return the function's result for ``message``. Raises Ended, TookTooLong, Refused."""
         self.start()
         content = pickle.dumps((message, limit_s))
         try:
-            if self._fresh:  # it says when it has imported what it needs
+            if self._fresh:  # it reports when its imports are done
                 self._answer(START_S)
                 self._fresh = False
             with suppress(BrokenPipeError):
                 self._asked.write(struct.pack("<Q", len(content)) + content)
                 self._asked.flush()
             ok, answer = self._answer(limit_s)
-        except BaseException:  # an interrupt, too: nobody waits any more for what it is at
+        except BaseException:  # after an interrupt, too, nobody waits for its answer
             self.end()
             raise
         if not ok:
@@ -81,7 +81,7 @@ class Process:
         return answer
 
     def end(self) -> None:
-        """Ends it, whatever it is at."""
+        """Kill it."""
         if self._process is None:
             return
         self._process.kill()

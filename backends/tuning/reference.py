@@ -1,4 +1,4 @@
-"""What a kernel must compute: its body in f64, and how far a candidate may lie from that."""
+"""Reference results of a kernel, from its body in f64, and the allowed error of a candidate."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from shardc.runtime.errors import IndexOutOfRange
 
 
 class NoReference(Exception):
-    """The body cannot be evaluated, or has no finite results on any inputs that were tried."""
+    """Raised if the body cannot be evaluated, or has no finite results for any inputs that were tried."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """``results`` of the body in f64 on ``inputs``, the scale of each, and the allowed relative error."""
+    """Results of the body in f64 on ``inputs``, the scale of each, and the allowed relative error."""
 
     inputs: list[torch.Tensor | int]
     results: list[torch.Tensor]
@@ -31,7 +31,7 @@ class Reference:
     relative: float
 
     def problem(self, results: Sequence[torch.Tensor]) -> str | None:
-        """How ``results`` are wrong; None if they are right."""
+        """Return text on how ``results`` are wrong; None if they are right."""
         for number, (found, wanted) in enumerate(zip(results, self.results, strict=True)):
             if found.shape != wanted.shape:
                 return f"result {number} has the shape {list(found.shape)}, not {list(wanted.shape)}"
@@ -78,7 +78,7 @@ def _widened(value: torch.Tensor | int) -> torch.Tensor:
 
 
 def _coarsest(function: ir.Operation) -> torch.dtype:
-    """The floating dtype with the fewest bits among a body's tensors; f64 if it has none."""
+    """Return the coarsest floating dtype among a body's tensors; f64 if it has none."""
     block = function.regions[0].blocks[0]
     values = [*block.arguments, *(r for view in block.operations for r in view.operation.results)]
     types = (t.dtype for v in values if (t := read_builtin(v.type)) is not None)

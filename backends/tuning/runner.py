@@ -1,4 +1,4 @@
-"""What was built of one task is checked and timed in a process of its own."""
+"""``Runner``: checks and times built points of a task in a separate process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Built, Outcome
 
 LIMIT_S = 60.0
-"""Of checking and timing a candidate."""
+"""Time limit of checking and timing a candidate, in seconds."""
 REFERENCE_S = 600.0
-"""Of making the reference."""
+"""Time limit of computing the reference results, in seconds."""
 
 
 class Runner:
-    """Runs what was built of one task at a time, in a process that calls ``job`` (``module:function``) and is
-    started anew after a crash, a time-out or wrong results, whose memory may be damaged.
+    """Runner of built points, for one task at a time, in a process that calls ``job`` (``module:function``).
+
+    The process is restarted after a crash, a time-out, or wrong results, which may have damaged its memory.
     """
 
     def __init__(
@@ -31,11 +32,11 @@ class Runner:
         self._threads = 0
 
     def runs(self, target: str) -> bool:
-        """Whether kernels for a target run here. Raises UnknownTarget."""
+        """Return True if kernels for a target run on this machine. Raises UnknownTarget."""
         return True
 
     def start(self, threads: int) -> Process:
-        """Starts the process, before there is something to run."""
+        """Start the process, before there is something to run."""
         if self._process is None or self._threads != threads:
             self.close()
             environment = self._environment | {"OMP_NUM_THREADS": str(threads)}
@@ -63,10 +64,10 @@ class Runner:
         self._process = self._task = None
 
     def _begin(self, task: Task) -> Process:
-        """The process, which knows the task."""
+        """Return the process, after giving it the task."""
         process = self.start(task.threads)
         if self._task != task:
-            self._task = None  # if the new one has no reference, the process has none of the old one either
+            self._task = None  # if the new task has no reference, the process has lost the old one, too
             process.ask(task, REFERENCE_S)
             self._task = task
         return process

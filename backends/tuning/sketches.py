@@ -1,4 +1,4 @@
-"""Sketches of a kernel from those of its loop nests, under one configuration."""
+"""Sketches of a kernel, combined from those of its loop nests with one configuration."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from functools import cache
 from shardc.backends.tuning.space import Parameter, Sketch
 
 NEVER = 1 << 40
-"""A threshold that nothing reaches."""
+"""Threshold that nothing reaches."""
 
 NEAR = 0.002
-"""Penalty for a step away from the default: of points that look alike, the default wins."""
+"""Penalty for each step away from the default, so that the default wins among equal points."""
 
 Values = Mapping[str, int]
 
 
 def legal(values: Values) -> None:
-    """The refusal of a sketch all of whose points are legal."""
+    """Refuse nothing: the refusal of a sketch whose points are all legal."""
 
 
 def cache_of(effect: Callable[[Values], object]) -> Callable[[Values], object]:
-    """``effect``, computed once for each of the values that it is asked for."""
+    """Return a cached version of ``effect``."""
     known = cache(lambda items: effect(dict(items)))
     return lambda values: known(tuple(sorted(values.items())))
 
 
 def together(sketches: Sequence[Sketch]) -> Sketch:
-    """The sketch of nests that run one after the other under one configuration."""
+    """Return the sketch of nests that run one after the other with one configuration."""
     if len(sketches) == 1:
         return sketches[0]
     values: dict[str, set[int]] = {}
@@ -53,10 +53,10 @@ def together(sketches: Sequence[Sketch]) -> Sketch:
 def that_matter(
     candidates: Mapping[str, Sequence[int]], default: Values, effect: Callable[[Values], object]
 ) -> tuple[Parameter, ...]:
-    """A parameter for each name whose values differ in ``effect``, with the first value of each effect.
+    """Return a parameter for each name whose values differ in ``effect``, with one value for each effect.
 
-    Effects are compared with the other names at their defaults and at every other of their values. The
-    default's own value stands for those that do what it does.
+    Effects are compared with the other names at their defaults and at every other of their values. Of values
+    with the same effect the first is kept, or the default's own value.
     """
     found: list[Parameter] = []
     for name, values in candidates.items():

@@ -12,12 +12,12 @@ from shardc.backends.tuning.point import Point
 from shardc.diagnostics.tuner import EmptySpace
 
 DRAWS = 1000
-"""Before a space is taken to have next to no legal points."""
+"""Number of random draws after which all points are listed, because few are legal."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A name of ``#kern.config`` and its values, ordered so that neighbours are alike."""
+    """Name of ``#kern.config`` and its values, ordered so that neighbours are similar."""
 
     name: str
     values: tuple[int, ...]
@@ -25,9 +25,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Sketch:
-    """One structure of the loops. ``refusal``: why values are illegal, in closed form, or None;
-    ``estimate_s``: the model's seconds; ``counts``: what they are made of, by name (cycles, bytes), for a
-    learned cost model.
+    """One structure of a kernel's loops, with its parameters.
+
+    ``refusal``: returns why values are illegal, computed in closed form, or None. ``estimate_s``: the
+    analytic model's seconds. ``counts``: the quantities behind them (cycles, bytes) by name, for the learned
+    cost model.
     """
 
     name: str
@@ -54,7 +56,7 @@ class Space:
                 yield point
 
     def refusal(self, point: Point) -> str | None:
-        """Why ``point`` is illegal here; None if it is legal."""
+        """Return why ``point`` is illegal; None if it is legal."""
         wrong = [n for n, value in self.pinned.items() if point.config.get(n, value) != value]
         if wrong:
             return f"{wrong[0]} is pinned to {self.pinned[wrong[0]]}"
@@ -62,15 +64,15 @@ class Space:
         return f"there is no sketch {point.sketch!r}" if sketch is None else sketch.refusal(point.config)
 
     def estimate_s(self, point: Point) -> float:
-        """Seconds by the sketch's model."""
+        """Return the seconds that the sketch's model estimates."""
         return self._of(point).estimate_s(point.config)
 
     def counts(self, point: Point) -> Mapping[str, float]:
-        """Cycles and bytes that the sketch's model counts, by name."""
+        """Return the cycles and bytes that the sketch's model counts, by name."""
         return self._of(point).counts(point.config)
 
     def sample(self, draw: random.Random) -> Point:
-        """Draw values, each as likely as its neighbours, until they are legal. Raises EmptySpace."""
+        """Draw values uniformly until they are legal. Raises EmptySpace."""
         for _ in range(DRAWS):
             sketch = draw.choice(self.sketches)
             values = {
@@ -80,21 +82,21 @@ class Space:
             point = Point.of(sketch.name, values)
             if self.refusal(point) is None:
                 return point
-        legal = list(self.points())  # next to none is legal
+        legal = list(self.points())  # few points are legal
         if not legal:
             raise EmptySpace(sketches=", ".join(s.name for s in self.sketches), pinned=str(dict(self.pinned)))
         return draw.choice(legal)
 
     def ranked(self, limit: int) -> Sequence[Point]:
-        """The ``limit`` legal points of the smallest estimates, best first, after the user's own."""
+        """Return ``limit`` legal points: the user's own, then those with the smallest estimates."""
         return heapq.nsmallest(limit, self.points(), key=self.rank)
 
     def rank(self, point: Point) -> tuple[bool, float, Point]:
-        """The user's own points first, then the smallest estimates."""
+        """Return a sort key: the user's own points first, then by estimate."""
         return point not in self.added, self.estimate_s(point), point
 
     def sketch(self, name: str) -> Sketch | None:
-        """The sketch of this name, if there is one."""
+        """Return the sketch of this name, if there is one."""
         return next((s for s in self.sketches if s.name == name), None)
 
     def _of(self, point: Point) -> Sketch:

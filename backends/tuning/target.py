@@ -1,4 +1,4 @@
-"""``Tuning``: how a target's kernels are tuned."""
+"""``Tuning``: interface for tuning a target's kernels."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from shardc.backends.tuning.trial import Built
 
 
 class Builder(Protocol):
-    """Compiles points of tasks, in processes of its own."""
+    """Compiler of points of tasks, in separate processes."""
 
     def start(self) -> None:
-        """Starts the processes, before there is something to build."""
+        """Start the processes, before there is something to build."""
 
     def build(self, task: Task, points: Sequence[Point | None]) -> Iterator[Built]:
-        """Each point, in order, as soon as it is built; None: the kernel without any configuration."""
+        """Yield each point, in order, as soon as it is built. None means the kernel without configuration."""
         ...
 
     def close(self) -> None:
-        """Ends the processes and removes what was built."""
+        """End the processes and remove the built files."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """How a target's kernels are tuned.
+    """Tuning of a target's kernels.
 
-    ``task_target``: what tasks and trials are of: the target's name, then what counts of this machine;
-    ``threads``: those that kernels run on. ``sketches``: the choices for a module with one function on so
-    many threads; it raises KernelNotSupported or TritonKernelNotSupported. ``builder`` (of some processes)
-    and ``runner`` make and time points. ``generator``: see :func:`generator_text`. ``timed_alone``: nothing
-    may be built while one thread is timed. ``is_pretrained``: the shipped cost model has seen such kernels.
+    ``task_target``: target of tasks and trials: the target's name, then properties of this machine.
+    ``threads``: number of threads of kernels. ``sketches``: function (module with one function, threads) ->
+    sketches; it raises KernelNotSupported or TritonKernelNotSupported. ``builder``: makes a builder with a
+    number of processes. ``runner``: makes a runner, which times points. ``generator``: see
+    :func:`generator_text`. ``timed_alone``: True if nothing may be built while one thread is timed.
+    ``is_pretrained``: True if the shipped cost model was trained on such kernels.
     """
 
     task_target: str
@@ -56,8 +57,10 @@ class Tuning:
 
 @cache
 def generator_text(backend: str, table: Path, package: str) -> str:
-    """The version of a backend's compiler, the Python ``package``, and a hash of the ``table`` of its
-    configurations: what the meaning of a point and the default, which ratios are to, depend on.
+    """Return the version of a backend's code generator, which decides the meaning of points and ratios.
+
+    It has the version of the compiler, the Python ``package``, and a hash of the file ``table`` with the
+    default configurations.
     """
     try:
         compiler = version(package)

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 NAME = "kernel"
-"""Of the function of a task's text."""
+"""Name of the function in a task's text."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One kernel: ``text`` is a module of ``extract`` with one function ``@kernel``, without locations and
-    ``kern.config``. ``target`` is that of a database: ``cpu`` with the CPU's model, or a GPU's name
-    (``sm_90``); ``threads`` those of torch's pool, 1 for GPUs. ``label`` is for people only.
+    """Kernel to tune.
+
+    ``text``: a module of ``extract`` with one function ``@kernel``, without locations and ``kern.config``.
+    ``target``: the target in databases: ``cpu`` with the CPU's model, or a GPU's name (``sm_90``).
+    ``threads``: threads of torch's pool; 1 for GPUs. ``label``: text for users only.
     """
 
     text: str
@@ -24,10 +26,10 @@ class Task:
 
     @cached_property
     def structure(self) -> str:
-        """The hash of the kernel."""
+        """Hash of the kernel."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:32]
 
     @property
     def key(self) -> str:
-        """What a database finds it by, besides versions."""
+        """Key in a database, besides versions."""
         return f"{self.structure} {self.target} {self.threads}"

@@ -1,4 +1,4 @@
-"""``Built`` and ``Trial``: what became of compiling one point, and of trying it."""
+"""``Built`` and ``Trial``: results of compiling a point, and of trying it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from shardc.backends.tuning.point import Point
 
 
 class Outcome(StrEnum):
-    """Of building and running a point."""
+    """Outcome of building and running a point."""
 
     MEASURED = "measured"
     NOT_BUILT = "not built"
-    """The compiler refused it, took too long, or crashed."""
+    """The compiler failed, took too long, or crashed."""
     CRASHED = "crashed"
     """It ended its process."""
     TIMED_OUT = "timed out"
     WRONG = "wrong"
     """Its results differ from the reference."""
     BUILT = "built"
-    """It was compiled for a GPU that is not here, within that GPU's limits."""
+    """It was compiled for a GPU that this machine lacks, within that GPU's limits."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """A built point (None: the kernel without configuration): ``path``, or None and why in ``said``. Two with
-    the same ``code`` are the same program.
+    """Built point (None: the kernel without configuration).
 
-    ``figures`` of a GPU's binary: ``registers``, ``spill_bytes``, ``shared_bytes``, and counts of
+    ``path``: the built file, or None with the reason in ``said``. Points with the same ``code`` are the same
+    program. ``figures``: for a GPU's binary, ``registers``, ``spill_bytes``, ``shared_bytes``, and counts of
     instructions (``loads``, ``wide_loads``, ``stores``, ``wide_stores``, ``matrix_ops``).
     """
 
@@ -44,9 +44,12 @@ class Built:
 
 @dataclass(frozen=True)
 class Trial:
-    """``ratio``: the point's time over the untuned kernel's, in turns in one process, so that days compare;
-    ``seconds``: the point's median; ``spread``: half the width of a bound on the ratio; None unless measured.
-    ``said``: why not. ``figures``: those of :class:`Built`.
+    """Result of trying a point.
+
+    ``ratio``: the point's time relative to the untuned kernel's, timed alternately in one process, so that
+    trials of different days compare. ``seconds``: the point's median. ``spread``: half the width of a bound
+    on the ratio. All three are None unless measured; ``said`` then has the reason. ``figures``: see
+    :class:`Built`.
     """
 
     point: Point
@@ -63,5 +66,5 @@ class Trial:
 
 
 def fastest_first(trials: Iterable[Trial]) -> list[Trial]:
-    """Those that were measured, by their ratios."""
+    """Return the measured trials, sorted by ratio."""
     return sorted((t for t in trials if t.ok and t.ratio is not None), key=lambda t: (t.ratio, t.point))

@@ -1,7 +1,8 @@
-"""A process of the tuner, started by ``process.py``: ``worker.py MODULE:FUNCTION PATH...``.
+"""Worker process of the tuner, started by ``process.py``: ``worker.py MODULE:FUNCTION PATH...``.
 
-It says when it is ready. Each message has the function's argument and a limit in seconds; the answer is
-whether it came back, and what. What is printed goes to where errors go.
+It sends a message when it is ready. Each request has the function's argument and a limit in seconds. The
+answer is whether the function returned, and its result or error. Standard output is redirected to standard
+error.
 """
 
 import os
@@ -13,7 +14,7 @@ from importlib import import_module
 from typing import BinaryIO
 
 LATE_S = 30
-"""So long after its limit, it ends itself: whoever asked is gone, or would have ended it."""
+"""Seconds after the limit at which it ends itself: the caller has ended, or would have killed it."""
 
 
 def main(role: str) -> None:

@@ -1,1 +1,1 @@
-"""Attention kernels as loops over memory."""
+"""Generation of attention kernels as loops over memory."""

@@ -1,7 +1,8 @@
-"""``kern.attention_backward`` as loops: probabilities again from lse (FlashAttention, Dao et al., 2022, B).
+"""``kern.attention_backward`` as loops, with recomputed probabilities (FlashAttention, Dao et al., 2022, B).
 
-A thread takes a head of keys whole, or every so many'th block of them where threads outnumber heads. So dk
-and dv are its own sums over all queries of the group, with sizes in lanes. Parts of dq are added at the end.
+A thread takes all keys of a head or, if there are more threads than heads, every n-th block of them. So dk
+and dv are the thread's own sums over all queries of the group, with head sizes in lanes. Parts of dq are
+added at the end.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ INPUTS = ["grad_out", "q", "k", "v", "out", "lse", "mask"]
 
 @handles(AttentionBackwardOp)
 def emit_backward(body: Structured, module: ir.Module) -> Emitted:
-    """Adds the function of a ``kern.attention_backward`` to ``module``."""
+    """Add the function of a ``kern.attention_backward`` to ``module``."""
     spec = read_attention(body.op, body.shapes)
     blocks = Blocks(body, spec, INPUTS, ["dq", "dk", "dv"], module)
     with ir.InsertionPoint(blocks.block):
@@ -59,7 +60,7 @@ class _Backward:
             self.shared_dq = replace(blocks.buffer(elements, 1, "shared"), row_stride=queries)
 
     def _parts(self) -> ir.Value:
-        """Into how many parts the keys of a head are cut: as many as give each thread one, if that may be."""
+        """Return the number of parts of a head's keys: as many as give each thread one, up to the limit."""
         heads = arith.maxui(self.lanes.index(self.heads), self.lanes.index(1))
         wanted = arith.ceildivui(self.blocks.threads, heads)
         return arith.minui(wanted, self.lanes.index(self.most_parts))
@@ -79,7 +80,7 @@ class _Backward:
                 self._join(number)
 
     def _head(self, b: ir.Value, kv_head: ir.Value, part: ir.Value) -> None:
-        """A part of the keys of one head, with all queries of its group."""
+        """Process a part of one head's keys, with all queries of its group."""
         blocks, sizes, group = self.blocks, self.blocks.sizes, self.blocks.spec.group
         with blocks.key_blocks(sizes["n"], part, self.parts) as keys:
             for into in (self.dk, self.dv):
@@ -97,7 +98,7 @@ class _Backward:
         return replace(sums, start=self.lanes.sum((keys.first, sums.row_stride)))
 
     def _rows(self, rows: Rows, part: ir.Value, number: ir.Value) -> None:
-        """One block of queries of a head, the ``number``-th, with a part of the keys."""
+        """Process block number ``number`` of a head's queries, with a part of the keys."""
         blocks, d, e, scale = self.blocks, self.blocks.d, self.blocks.e, self.blocks.spec.scale
         read = (("q", d, self.turned_q, self.q, scale), ("grad_out", e, self.turned_grad, self.grad, 1.0))
         for role, columns, turned, plain, by in read:
@@ -121,13 +122,13 @@ class _Backward:
                 lanes.store(lanes.load(self.dq.buffer, p), mine.buffer, lanes.sum(mine.start, p))
 
     def _shared_block(self, part: ir.Value, number: ir.Value) -> Matrix:
-        """What a part of the keys adds to dq of a block of queries, whose number over all heads is given."""
+        """Return a part's contribution to dq of a block of queries. ``number``: its number over all heads."""
         assert self.shared_dq is not None
         rows = self.lanes.sum((part, self.blocks.row_blocks), number)
         return replace(self.shared_dq, start=self.lanes.sum((rows, self.blocks.d * self.blocks.queries)))
 
     def _join(self, number: ir.Value) -> None:
-        """dq of a block of queries from what the parts added to it."""
+        """Sum the parts' contributions to dq of a block of queries."""
         blocks, lanes, heads = self.blocks, self.lanes, self.blocks.sizes["h"]
         blocks.clear(self.dq, blocks.d)
         with blocks.loop(0, self.parts) as part:
@@ -147,7 +148,7 @@ class _Backward:
         blocks.turn_back(self.dq, "dq", rows, blocks.d)
 
     def _of_rows(self, rows: Rows) -> None:
-        """Reads lse of each query (infinite where it sees nothing) and adds up delta, grad_out * out."""
+        """Read lse of each query (infinite if it sees nothing); compute delta, the sum of grad_out * out."""
         blocks, lanes = self.blocks, self.lanes
         blocks.clear(self.delta, 1)
         for start in blocks.lane_starts():
@@ -177,7 +178,7 @@ class _Backward:
         blocks.product(k.across, self.slopes, self.dq, blocks.d, keys.count, blocks.kept(self.dq))
 
     def _probabilities(self, keys: Keys) -> None:
-        """Scores become probabilities, and slopes the gradients of scores."""
+        """Turn scores into probabilities, and slopes into the gradients of scores."""
         lanes, starts = self.lanes, list(self.blocks.lane_starts())
         rows = self.lse.buffer, self.delta.buffer
         lse, delta = ([lanes.load(row, lanes.index(start)) for start in starts] for row in rows)

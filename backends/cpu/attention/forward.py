@@ -20,7 +20,7 @@ from shardc.dialects.kern.attention_maps import read_attention
 
 @handles(AttentionOp)
 def emit_forward(body: Structured, module: ir.Module) -> Emitted:
-    """Adds the function of a ``kern.attention`` to ``module``. Threads take blocks of queries in turn."""
+    """Add the function of a ``kern.attention`` to ``module``. Threads take blocks of queries round-robin."""
     spec = read_attention(body.op, body.shapes)
     blocks = Blocks(body, spec, ["q", "k", "v", "mask"], ["out", "lse"], module)
     lanes = blocks.lanes
@@ -65,12 +65,12 @@ class _Forward:
         self.lanes.store(value, row.buffer, self.lanes.index(start))
 
     def _decayed(self, position: ir.Value, vector: int) -> ir.Value:
-        """What the sums of earlier blocks are worth under the new maximum."""
+        """Rescale the sums of earlier blocks to the new maximum."""
         sums = self.lanes.load(self.out.buffer, position)
         return arith.mulf(sums, self._get(self.decay, vector * self.lanes.width))
 
     def _softmax(self, keys: Keys) -> None:
-        """Scores become exponentials under the new maximum."""
+        """Turn scores into exponentials relative to the new maximum."""
         lanes, starts = self.lanes, list(self.blocks.lane_starts())
         before = [self._get(self.top, start) for start in starts]
         with carrying_loop(lanes.elements, 0, keys.count, before) as (n, loop):
@@ -96,7 +96,7 @@ class _Forward:
         return self.lanes.load(self.scores.buffer, self.scores.at(self.lanes, key, start))
 
     def _finish(self, rows: Rows) -> None:
-        """out, divided by the sums, and lse."""
+        """Write out, divided by the sums, and lse."""
         lanes, blocks = self.lanes, self.blocks
         for start in blocks.lane_starts():
             top, total = self._get(self.top, start), self._get(self.total, start)

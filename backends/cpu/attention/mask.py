@@ -1,4 +1,4 @@
-"""Which blocks of keys are computed, and the mask of a block of scores."""
+"""Selection of the blocks of keys to compute, and the mask of a block of scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardc.backends.cpu.lanes.lanes import Matrix
 def seen_blocks(
     blocks: Blocks, rows: Rows, scores: Matrix, part: Count = 0, parts: Count = 1
 ) -> Iterator[Keys]:
-    """Blocks of the keys that some of these queries see; where there is a mask, ``scores`` hold it."""
+    """Yield blocks of the keys that some of these queries see. With a mask, ``scores`` contains it."""
     with blocks.key_blocks(blocks.seen_keys(rows), part, parts) as keys:
         if "mask" not in blocks.memory:
             yield keys
@@ -30,7 +30,10 @@ def seen_blocks(
 
 
 def _fill_mask(blocks: Blocks, rows: Rows, keys: Keys, scores: Matrix) -> ir.Value:
-    """``scores[key, query]`` = the mask, if it shows any, and whether it does. Lanes may repeat a query."""
+    """Set ``scores[key, query]`` to the mask if it shows any key; return whether it does.
+
+    Lanes may repeat a query.
+    """
     b, h, m, n = (blocks.spec.tensors["mask"].stride(dim) for dim in "bhmn")
     start = blocks.lanes.sum((rows.b, b), (rows.h, h), (rows.first, m), (keys.first, n))
     source = Matrix(blocks.memory["mask"], start, m, n)
@@ -46,7 +49,7 @@ def _fill_mask(blocks: Blocks, rows: Rows, keys: Keys, scores: Matrix) -> ir.Val
 
 
 def _reader(blocks: Blocks) -> Read:
-    """How what is added to scores is read: truth values as 0 and -inf."""
+    """Return a reader of the mask's additive form: booleans become 0 and -inf."""
     lanes, truth = blocks.lanes, isinstance(blocks.element("mask"), ir.IntegerType)
 
     def read(buffer: ir.Value, position: ir.Value, wide: bool) -> ir.Value:
@@ -82,7 +85,7 @@ def _any_seen(blocks: Blocks, source: Matrix, rows: ir.Value, columns: ir.Value)
 
 
 def _spread(blocks: Blocks, source: Matrix, keys: Keys, scores: Matrix) -> None:
-    """Writes a mask that is the same for all queries."""
+    """Write a mask that is the same for all queries."""
     read = _reader(blocks)
     with blocks.loop(0, keys.count) as n:
         value = blocks.lanes.splat(read(source.buffer, source.at(blocks.lanes, 0, n), False))

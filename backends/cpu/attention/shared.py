@@ -1,9 +1,9 @@
-"""``kern.attention`` and its backward as loops over memory: what the two share.
+"""Shared parts of ``kern.attention`` and its backward as loops over memory.
 
-Scores of a block of queries and a block of keys are kept with the queries in vector lanes,
-``[keys, queries]``. So the softmax's maxima and sums are lane by lane, and keys and values are read where
-they lie, an element at a time, whatever their strides and head size; only queries are copied, once for all
-keys. Blocks that causality or the mask hides whole are not computed.
+Scores of a block of queries and a block of keys are stored with the queries in vector lanes,
+``[keys, queries]``. So the softmax's maxima and sums are computed lane by lane. Keys and values are read in
+place, one element at a time, whatever their strides and head size. Only queries are copied, once for all
+keys. Blocks that causality or the mask hides completely are not computed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shardc.dialects.kern.size import AnySize, Size, hint
 
 @dataclass(frozen=True)
 class Rows:
-    """A block of queries: of batch ``b`` and head ``h``, ``count`` of them from ``first`` on."""
+    """Block of queries: ``count`` of them from ``first`` on, of batch ``b`` and head ``h``."""
 
     b: ir.Value
     h: ir.Value
@@ -40,18 +40,18 @@ class Rows:
 
 @dataclass(frozen=True)
 class Keys:
-    """A block of keys, ``count`` of them from ``first`` on."""
+    """Block of keys: ``count`` of them from ``first`` on."""
 
     first: ir.Value
     count: ir.Value
 
 
 class Blocks:
-    """The function ``@name_body`` of one attention, and what its loops are made of.
+    """Function ``@name_body`` of one attention, with builders for its loops.
 
-    ``d`` and ``e`` are the sizes of a key and of a value, ``queries`` and ``keys`` those of a block;
-    ``blocks`` is how many blocks of queries there are, of all heads ``row_blocks``. Query m sees the keys up
-    to m + ``offset``.
+    ``d`` and ``e``: head sizes of keys and values. ``queries`` and ``keys``: sizes of a block. ``blocks``:
+    number of blocks of queries of a head; ``row_blocks``: of all heads. Query m sees the keys up to m +
+    ``offset``.
     """
 
     def __init__(
@@ -86,17 +86,17 @@ class Blocks:
 
     @property
     def padded_rows(self) -> AnySize:
-        """The rows of all blocks of a head, at most."""
+        """Maximum number of rows in all blocks of a head."""
         return self.blocks * self.queries if isinstance(self.blocks, int) else self.sizes["m"] + self.queries
 
     def element(self, role: str) -> ir.Type:
         return ir.MemRefType(self.memory[role].type).element_type
 
     def finish(self, units: Count, products: int) -> Emitted:
-        """Ends the function, whose threads share ``units`` of its ``products`` over scores."""
+        """End the function. Its threads share ``units``; it has ``products`` matmuls over scores."""
         self.buffers.finish()
         work = products * prod(self.sizes[d] for d in "bhmn") * (self.d + self.e)
-        # half of it are additions, which take a fourth of the time of those in other kernels
+        # Half of the work are additions, which take a quarter of the time of those in other kernels.
         per_thread = self.config.work_per_thread * (16 if self.spec.causal else 8)
         threads = hint(work) // per_thread
         if isinstance(units, int):
@@ -108,12 +108,15 @@ class Blocks:
     # Places
 
     def buffer(self, rows: AnySize, columns: int, kind: str = "private") -> Matrix:
-        """A buffer of f32: a thread's own, or one that all threads see (``shared``)."""
+        """Add an f32 buffer: private to a thread, or ``shared`` by all threads."""
         buffer = self.buffers.add(kind, rows * columns, self.lanes.float)
         return Matrix(buffer, self.lanes.index(0), columns)
 
     def tensor(self, role: str, b: ir.Value, h: ir.Value, first: Count = 0) -> Matrix:
-        """Rows (queries or keys) of a tensor from ``first`` on; ``h`` is its own head or its group's."""
+        """Return rows (queries or keys) of a tensor from ``first`` on.
+
+        ``h``: its own head, or its group's.
+        """
         layout = self.spec.tensors[role]
         over, row, column = (layout.stride(d) for d in ("h", *(ROLES[role] + "-")[2:4]))
         start = self.lanes.sum((b, layout.stride("b")), (h, over), (first, row))
@@ -128,7 +131,7 @@ class Blocks:
         return bounded_loop(self.lanes.elements, low, high, step)
 
     def lane_starts(self) -> range:
-        """Where the vectors in a row of scores begin."""
+        """Return the starts of the vectors in a row of scores."""
         return range(0, self.queries, self.lanes.width)
 
     # What a block of queries begins and ends with
@@ -139,7 +142,7 @@ class Blocks:
             self.lanes.store(self.lanes.splat(0.0), into.buffer, p)
 
     def turn(self, role: str, rows: Rows, columns: int, into: Matrix, scale: float = 1.0) -> None:
-        """``into[column, query] = tensor[query, column] * scale``, 0 for queries that there are none of."""
+        """Set ``into[column, query] = tensor[query, column] * scale``, with 0 for queries beyond the end."""
         lanes = self.lanes
 
         def finish(value: ir.Value, start: ir.Value) -> ir.Value:
@@ -150,14 +153,14 @@ class Blocks:
         Turning(lanes, rows.count, columns, self.queries).into_lanes(source, into, finish)
 
     def copy(self, source: Matrix, rows: Count, columns: int, into: Matrix, scale: float = 1.0) -> None:
-        """``into[row, column] = source[row, column] * scale``."""
+        """Set ``into[row, column] = source[row, column] * scale``."""
         with self.loop(0, rows) as r, self.loop(0, columns) as c:
             value = self.lanes.scalar(source.buffer, source.at(self.lanes, r, c))
             value = value if scale == 1.0 else arith.mulf(value, arith.constant(self.lanes.float, scale))
             self.lanes.put(value, into.buffer, into.at(self.lanes, r, c))
 
     def turn_back(self, source: Matrix, role: str, rows: Rows, columns: int) -> None:
-        """``tensor[query, column] = source[column, query]``."""
+        """Set ``tensor[query, column] = source[column, query]``."""
         into = self.tensor(role, rows.b, rows.h, rows.first)
         Turning(self.lanes, rows.count, columns, self.queries).from_lanes(source, into)
 
@@ -165,14 +168,14 @@ class Blocks:
 
     @contextmanager
     def key_blocks(self, high: Count, part: Count = 0, parts: Count = 1) -> Iterator[Keys]:
-        """Blocks of the keys before ``high``: every ``parts``-th, from number ``part`` on."""
+        """Loop over blocks of the keys before ``high``: every ``parts``-th, from number ``part`` on."""
         lanes = self.lanes
         with self.loop(lanes.sum((part, self.keys)), high, lanes.sum((parts, self.keys))) as first:
             left = arith.subi(lanes.index(high), first)
             yield Keys(first, arith.minui(left, lanes.index(self.keys)))
 
     def seen_keys(self, rows: Rows) -> ir.Value:
-        """The end of the keys that causality lets some of these queries see."""
+        """Return the end of the keys that some of these queries may see by causality."""
         lanes, count = self.lanes, self.sizes["n"]
         if not self.spec.causal:
             return lanes.index(count)
@@ -180,7 +183,7 @@ class Blocks:
         return arith.minsi(arith.maxsi(end, lanes.index(0)), lanes.index(count))
 
     def operand(self, role: str, rows: Rows, keys: Keys, wide: Matrix | None) -> Matrix:
-        """A block of keys or values in f32: where it lies, or copied into ``wide``."""
+        """Return a block of keys or values in f32: in place, or copied into ``wide``."""
         group = self.spec.group
         head = rows.h if group == 1 else arith.divui(rows.h, self.lanes.index(group))
         source = self.tensor(role, rows.b, head, keys.first)
@@ -190,18 +193,21 @@ class Blocks:
         return wide
 
     def wide(self, columns: int) -> Matrix | None:
-        """A buffer for a block of keys or values that are not f32."""
+        """Add a buffer for a block of keys or values, if they are not f32."""
         return None if self.is_wide else self.buffer(self.keys, columns)
 
     def score(self, keys: Matrix, turned: Matrix, rows: Rows, block: Keys, scores: Matrix) -> None:
-        """``scores[key, query]``, -inf where causality hides it; ``turned`` queries are scaled."""
+        """Compute ``scores[key, query]``, with -inf where causality hides a key.
+
+        ``turned``: scaled queries.
+        """
         start = self.kept(scores) if "mask" in self.memory else self.zero
         self.product(keys, turned, scores, block.count, self.d, start)
         if self.spec.causal:
             self._hide(rows, block, scores)
 
     def _hide(self, rows: Rows, block: Keys, scores: Matrix) -> None:
-        """Of block's keys those from the first that a query of these does not see."""
+        """Hide keys of the block, starting with the first key that some of these queries do not see."""
         diagonal = self.lanes.sum(rows.first, self.offset)
         first = arith.maxsi(arith.subi(self.lanes.sum(diagonal, 1), block.first), self.lanes.index(0))
         with self.loop(first, block.count) as n:
@@ -224,10 +230,10 @@ class Blocks:
         return self.lanes.splat(0.0)
 
     def kept(self, into: Matrix) -> Initial:
-        """Sums that go on from what is there."""
+        """Return an initial value that continues the sums in ``into``."""
         return lambda position, vector: self.lanes.load(into.buffer, position)
 
 
 def block_of_queries(count: int, most: int, width: int) -> int:
-    """Lanes of a block: the multiple of ``width`` up to ``most`` with the fewest empty over all queries."""
+    """Return the lanes of a block: the multiple of ``width`` up to ``most`` with the fewest empty lanes."""
     return min(range(width, max(width, most) + 1, width), key=lambda size: (-(-count // size) * size, -size))

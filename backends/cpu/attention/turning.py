@@ -1,4 +1,4 @@
-"""Copies between tensors, whose rows are queries, and buffers, whose lanes are; by vectors if possible."""
+"""Transposing copies between tensors (queries in rows) and buffers (queries in lanes)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shardc.backends.cpu.emit.loops import bounded_loop
 from shardc.backends.cpu.lanes.lanes import Lanes, Matrix, transposed
 
 Read = Callable[[ir.Value, ir.Value, bool], ir.Value]
-"""(buffer, position, whether lanes are wanted) -> the f32 there, or lanes of it."""
+"""Function (buffer, position, True for a vector) -> the f32 element there, or a vector."""
 Finish = Callable[[ir.Value, ir.Value], ir.Value]
-"""(lanes of a column, number of the first row among them) -> what is kept of them."""
+"""Function (lanes of a column, number of the first row in them) -> lanes to store."""
 
 
 @dataclass(frozen=True)
 class Turning:
-    """``rows`` rows of ``columns`` of a matrix, and a buffer that has them as ``queries`` lanes a row."""
+    """Transposition between ``rows`` x ``columns`` of a matrix and a buffer with ``queries`` lanes a row."""
 
     lanes: Lanes
     rows: ir.Value
@@ -28,7 +28,7 @@ class Turning:
     queries: int
 
     def into_lanes(self, source: Matrix, into: Matrix, finish: Finish, read: Read | None = None) -> None:
-        """``into[column, row] = finish(source[row, column], first lane)``; the last row is repeated."""
+        """Set ``into[column, row] = finish(source[row, column], first lane)``. The last row is repeated."""
         lanes, width, read = self.lanes, self.lanes.width, read or self._read
         last = lanes.sum(self.rows, -1)
         with bounded_loop(lanes.elements, 0, self.queries, width) as start:
@@ -49,7 +49,7 @@ class Turning:
         return self.lanes.load(buffer, position) if wide else self.lanes.scalar(buffer, position)
 
     def from_lanes(self, source: Matrix, into: Matrix) -> None:
-        """``into[row, column] = source[column, row]``, rounded to the type of ``into``."""
+        """Set ``into[row, column] = source[column, row]``, rounded to the type of ``into``."""
         lanes, width = self.lanes, self.lanes.width
         whole = lanes.index(0) if into.column_stride != 1 else self._multiple(self.rows)
         rows = bounded_loop(lanes.elements, 0, whole, width)
@@ -69,11 +69,11 @@ class Turning:
             lanes.put(lanes.scalar(source.buffer, source.at(lanes, c, r)), into.buffer, into.at(lanes, r, c))
 
     def _whole(self, tensor: Matrix) -> ir.Value:
-        """Columns that are read as whole vectors."""
+        """Return the number of columns that are read as whole vectors."""
         return self._multiple(self.columns) if tensor.column_stride == 1 else self.lanes.index(0)
 
     def _multiple(self, count: Count) -> ir.Value:
-        """``count`` without what makes no whole vector."""
+        """Return ``count`` rounded down to whole vectors."""
         index, width = self.lanes.index, self.lanes.width
         if isinstance(count, int):
             return index(count // width * width)

@@ -1,1 +1,1 @@
-"""From a kernel's body to loops over memory."""
+"""Generation of loops over memory from a kernel's body."""

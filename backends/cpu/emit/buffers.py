@@ -1,4 +1,4 @@
-"""A kernel's function: the memory that it is handed, and what is known of it once it is written."""
+"""Function of a kernel: its arguments and buffers, and the facts about it after generation."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MAX_COUNT = 1 << 40  # bounds the type of memory whose size is not known
 
 
 class Buffers:
-    """The function ``@name_body`` and its arguments: thread number, thread count, ``sizes`` sizes, memory of
-    the types ``memory``, then the buffers that the workspace is cut into.
+    """Function ``@name_body`` with its arguments: thread number, thread count, ``sizes`` sizes, memory of the
+    types ``memory``, then the buffers of the workspace.
 
-    ``sizes`` are those, in bytes (to be rounded up, where symbolic), of ``shared`` buffers, of which there is
-    one; ``private`` ones, one for each thread, seen by it alone; ``partial`` ones, with a part for each
-    thread, seen whole by all. ``kinds`` gives the order of arguments.
+    Attribute ``sizes``: bytes of the buffers by kind (symbolic ones still to be rounded up). There is one
+    ``shared`` buffer for all threads; each thread has its own ``private`` buffer; a ``partial`` buffer has a
+    part for each thread, and all threads see all parts. ``kinds``: order of these arguments.
     """
 
     def __init__(self, name: str, sizes: int, memory: Sequence[ir.Type], module: ir.Module) -> None:
@@ -40,7 +40,7 @@ class Buffers:
         self.kinds: list[tuple[str, int]] = []
 
     def add(self, kind: str, count: AnySize, element: ir.Type) -> ir.Value:
-        """A buffer of ``count`` elements; for a *partial* one, of each thread's part (see :func:`padded`)."""
+        """Add a buffer of ``count`` elements; for *partial* ones, in each part (see :func:`padded`)."""
         sizes = self.sizes[kind]
         self.kinds.append((kind, len(sizes)))
         if isinstance(count, int):
@@ -51,7 +51,7 @@ class Buffers:
         return self.block.add_argument(memory(whole, element), ir.Location.unknown())
 
     def finish(self) -> None:
-        """Ends the function, whose memory does not overlap, and gives it the type of its arguments."""
+        """End the function, and set its type and its arguments' ``noalias`` attributes."""
         with ir.InsertionPoint(self.block):
             func.ReturnOp([])
         types = [a.type for a in self.block.arguments]
@@ -63,12 +63,12 @@ class Buffers:
 
 @dataclass(eq=False)
 class Emitted:
-    """A function ``@name_body``: tensors that it takes and makes, threads that pay, and its workspace.
+    """Generated function ``@name_body``: its inputs and outputs, useful threads, and workspace.
 
-    ``outputs`` are those with memory of their own. ``elements_per_thread`` (0: sizes are known) are those of
-    a flat kernel below which another thread does not pay. A kernel with symbolic sizes takes so many
-    ``sizes``; ``work``, in additions, of which a thread is worth ``work_per_thread``, says then how many
-    threads pay, and ``max_threads`` is an estimate.
+    ``outputs``: number of results with their own memory. ``elements_per_thread``: for a flat kernel, the
+    number of elements from which on another thread is useful; 0 if sizes are known. ``sizes``: number of
+    symbolic sizes. With symbolic sizes, ``work``, in additions, divided by ``work_per_thread`` gives the
+    number of useful threads, and ``max_threads`` is an estimate.
     """
 
     name: str
@@ -83,29 +83,29 @@ class Emitted:
 
 
 def padded(count: AnySize) -> AnySize:
-    """``count`` elements and as many more as keep the next thread's part from sharing a cache line."""
+    """Round ``count`` elements up, so that parts of different threads share no cache line."""
     if not isinstance(count, int):
         return count + ALIGNMENT_BYTES
     return -(-max(1, count) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def memory(count: AnySize, element: ir.Type) -> ir.MemRefType:
-    """Contiguous memory of ``count`` elements; truth values take a byte."""
+    """Return the type of contiguous memory of ``count`` elements. A boolean takes a byte."""
     bound = max(1, count) if isinstance(count, int) else MAX_COUNT
     return ir.MemRefType.get([bound], ir.IntegerType.get_signless(8) if width(element) == 1 else element)
 
 
 def memory_of(tensor: TensorType, context: ir.Context) -> ir.MemRefType:
-    """The memory of a tensor that a kernel takes or makes."""
+    """Return the memory type of a kernel's input or output tensor."""
     return memory(prod(tensor.shape), element_type(tensor.dtype, context))
 
 
 def width(element: ir.Type) -> int:
-    """The bits of an element."""
+    """Return the bits of an element."""
     assert isinstance(element, ir.IntegerType | ir.FloatType)
     return element.width
 
 
 def width_bytes(element: ir.Type) -> int:
-    """The bytes that an element takes in memory."""
+    """Return the bytes of an element in memory."""
     return max(1, width(element) // 8)

@@ -1,4 +1,4 @@
-"""One element of a tensor of the body, as scalar ops at the place where it is asked for."""
+"""Generation of one element of a body's tensor, as scalar ops where it is needed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from shardc.dialects.kern.generic import loop_of
 from shardc.dialects.kern.size import AnySize, Size, Symbol, evaluate, hint
 
 Count = ir.Value | AnySize
-"""A value of type index, or a number or size that becomes one."""
+"""Value of type index, or a number or size that is converted to one."""
 
 
 @dataclass(eq=False)
 class Place:
-    """A place in the loops: where the axes stand, and what is already computed there or around it."""
+    """Place in the loops: positions of the axes, and values already computed there or in outer places."""
 
     axes: dict[Axis, ir.Value] = field(default_factory=dict)
     known: ChainMap[object, ir.Value] = field(default_factory=ChainMap[object, ir.Value])
@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(eq=False)
 class Kept:
-    """Where later stages find a value: at ``offset``, in elements, in a buffer that begins at ``start``."""
+    """Value stored for later stages: at ``offset``, in elements, of a buffer that begins at ``start``."""
 
     buffer: ir.Value
     offset: Linear
@@ -44,10 +44,11 @@ class Kept:
 
 @dataclass(eq=False)
 class Elements:
-    """Makes elements. ``buffers``: values that lie in memory whole; ``kept``: values of the row at one index.
+    """Generator of elements.
 
-    ``symbols`` are those of the function's sizes, ``sizes`` what the ``index`` values of the kernel's body
-    are in them. ``merged`` are axes that count as nothing in offsets (see
+    ``buffers``: values that are in memory as a whole. ``kept``: values of the row, stored at one index.
+    ``symbols``: the function's arguments for symbols. ``sizes``: the body's ``index`` values in terms of
+    symbols. ``merged``: axes with the value 0 in offsets (see
     :func:`shardc.backends.body.nest.merge_axes`).
     """
 
@@ -61,7 +62,7 @@ class Elements:
     copied: dict[ir.Value | ir.Attribute, ir.Value] = field(default_factory=dict)
 
     def number(self, value: Count) -> ir.Value:
-        """A number or a size, of type index, made once at the function's entry."""
+        """Return a number or size as an index, computed once at the function's entry."""
         if isinstance(value, ir.Value):
             return value
         if value not in self.constants:
@@ -78,7 +79,7 @@ class Elements:
             return op(a, b)
 
     def spread(self, sizes: Mapping[Axis, AnySize], flat: ir.Value) -> dict[Axis, ir.Value]:
-        """A position along several axes together, the last of which is the fastest, as one on each."""
+        """Split a position along several axes, the last being the fastest, into a position on each."""
         found = {}
         for at, (axis, size) in reversed(list(enumerate(sizes.items()))):
             count = self.number(size)
@@ -87,7 +88,7 @@ class Elements:
         return found
 
     def position(self, expression: Linear, place: Place) -> ir.Value:
-        """The value of an index expression."""
+        """Compute an index expression."""
         if (found := place.known.get(expression)) is not None:
             return found
         total: ir.Value | None = None
@@ -102,7 +103,7 @@ class Elements:
         return total
 
     def element(self, value: Value, index: Index, place: Place) -> ir.Value:
-        """Element ``index`` of ``value``, computed at most once in each place."""
+        """Return element ``index`` of ``value``, computed at most once in each place."""
         if isinstance(value, Splat):
             return self.scalar(value.scalar)
         if (found := place.known.get((value, index))) is not None:
@@ -134,14 +135,14 @@ class Elements:
         return self._in_memory(source, value, index, place)
 
     def _in_memory(self, source: Value, value: Value, index: Index, place: Place) -> ir.Value:
-        """Element ``index`` of ``value``, which lies where ``source`` does."""
+        """Load element ``index`` of ``value``, which is in the memory of ``source``."""
         position = self.position(row_major(index, value.shape), place)
         return self.load(self.buffers[source], position, value.element)
 
     def results(
         self, generic: Generic, dims: Index, accumulators: dict[int, ir.Value], place: Place
     ) -> list[ir.Value]:
-        """What the body of ``generic`` yields at ``dims``; ``accumulators`` stand for its inits."""
+        """Return the values that ``generic`` yields at ``dims``. ``accumulators``: values of its inits."""
         operands: dict[ir.Value, ir.Value] = {}
 
         def scalar(value: ir.Value) -> ir.Value:
@@ -170,7 +171,7 @@ class Elements:
     def _extracted(
         self, generic: Generic, extract: Extract, positions: list[ir.Value], dims: Index, place: Place
     ) -> ir.Value:
-        """The element that an extract reads at ``positions``."""
+        """Return the element that an extract reads at ``positions``."""
         index = extract.index(generic, dims)
         for loop, position, value in zip(extract.loops, index, positions, strict=True):
             if loop is None:
@@ -179,7 +180,7 @@ class Elements:
         return self.element(extract.source, index, place)
 
     def part(self, generic: Generic, value: ir.Value, dims: Index, place: Place) -> ir.Value:
-        """A scalar, without accumulators, on the way to what the body of ``generic`` yields at ``dims``."""
+        """Compute an intermediate scalar of ``generic`` at ``dims`` that depends on no accumulator."""
         key = (generic, value)
         if (found := place.known.get(key)) is not None:
             return found
@@ -194,7 +195,7 @@ class Elements:
         return made
 
     def scalar(self, value: ir.Value | ir.Attribute) -> ir.Value:
-        """A scalar of the kernel's body that depends on no tensor, made once at the function's entry."""
+        """Return a scalar that depends on no tensor, computed once at the function's entry."""
         if value not in self.copied:
             if isinstance(value, ir.Attribute):
                 with ir.InsertionPoint.at_block_begin(self.entry):
@@ -213,7 +214,7 @@ class Elements:
         return arith.trunci(element, loaded) if loaded.type != element else loaded
 
     def fetch(self, value: Argument, position: ir.Value, level: int) -> None:
-        """Has an argument's element brought into the first cache or the second."""
+        """Prefetch an argument's element into the first or second cache."""
         locality = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4 - level)
         flags = {"isWrite": ir.BoolAttr.get(False), "isDataCache": ir.BoolAttr.get(True)}
         attributes = {**flags, "localityHint": locality}
@@ -225,7 +226,7 @@ class Elements:
 
 
 def _after(values: list[ir.Value], entry: ir.Block) -> ir.InsertionPoint:
-    """At the start of the function if nothing must come before."""
+    """Return the first insertion point after ``values``, at the function's start if possible."""
     made = {v.owner.operation for v in values if not isinstance(v, ir.BlockArgument)}
     ops = list(entry.operations)
     at = max((at for at, op in enumerate(ops, 1) if op.operation in made), default=0)

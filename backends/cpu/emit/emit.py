@@ -1,4 +1,4 @@
-"""A graph becomes loops: ``@name_body(thread, threads, sizes..., inputs..., outputs..., workspace...)``."""
+"""Loops from a graph: ``@name_body(thread, threads, sizes..., inputs..., outputs..., workspace...)``."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from shardc.dialects.kern.size import hint
 from shardc.passes.fuse.bodies.flat import SIZE
 
 Range = tuple[Axis, ir.Value, ir.Value]
-"""An axis from a place to before another."""
+"""Axis with a range of positions (start, end)."""
 
 
 def emit(graph: Graph, module: ir.Module) -> Emitted:
-    """Adds the function of ``graph`` to ``module``."""
-    with recursion(1000 + 20 * len(graph.generics)):  # elements are asked for along chains of ops
+    """Add the function of ``graph`` to ``module``."""
+    with recursion(1000 + 20 * len(graph.generics)):  # elements are computed recursively along ops
         return _emit(graph, module)
 
 
@@ -86,7 +86,7 @@ class _Writer:
         return Emitted(graph.name, graph.inputs, outputs, threads, buffers, flat, sizes, work, per_thread)
 
     def matmul(self, nest: Nest, contraction: Contraction, read_later: set[Root]) -> None:
-        """The loops of a nest that holds a contraction."""
+        """Write the loops of a nest with a contraction."""
         with ir.InsertionPoint(self.block):
             targets = self._begin(nest, read_later)
             value, config = self.computed[Result(contraction.root).generic, 0], self.config
@@ -94,7 +94,7 @@ class _Writer:
             self._written(targets)
 
     def nest(self, nest: Nest, stages: Stages, read_later: set[Root]) -> None:
-        """The loops of one nest, and the joining of what the threads summed up."""
+        """Write the loops of one nest, and the reduction of the threads' partial sums."""
         with ir.InsertionPoint(self.block):
             targets = self._begin(nest, read_later)
             partials = {result: self._partial(result) for result in targets if nest.carried(result.root)}
@@ -113,7 +113,7 @@ class _Writer:
     def _streams(
         self, nest: Nest, stages: Stages, read_later: set[Root], targets: Targets
     ) -> dict[Loop, list[Stream]]:
-        """What the loops of a nest write past the caches."""
+        """Return the results that the loops of a nest write with non-temporal stores."""
         config = self.config
         found: dict[Loop, list[Stream]] = {}
         for loop, members in streams_of(nest, stages, self.graph, read_later, config.streamed_bytes).items():
@@ -124,7 +124,7 @@ class _Writer:
         return found
 
     def _begin(self, nest: Nest, read_later: set[Root]) -> Targets:
-        """The memory of each result of a nest that has some."""
+        """Return the memory of each result of a nest that is written to memory."""
         if nest.waits:
             barrier()
         self.elements.merged = nest.merged
@@ -136,7 +136,7 @@ class _Writer:
         return {result: target for result, target in targets.items() if target is not None}
 
     def _written(self, targets: Targets) -> None:
-        """What nests after this one find in memory."""
+        """Register the results in memory for later nests."""
         for result, target in targets.items():
             root = result.root
             value = self.computed[root.generic, result.n] if root.generic else root.value
@@ -144,7 +144,7 @@ class _Writer:
                 self.elements.buffers[value] = target
 
     def _target(self, result: Result, needed: bool) -> ir.Value | None:
-        """The memory that a result is written to, if it is."""
+        """Return the memory for a result; None if it is not written."""
         if stores := result.root.stores[result.n]:
             return self.outputs[stores[0]]
         if not needed and result.root.is_reduction:
@@ -152,7 +152,7 @@ class _Writer:
         return self.buffers.add("shared", result.count, result.element)
 
     def _partial(self, result: Result) -> ir.Value:
-        """A part for each thread, in which this thread's holds nothing yet."""
+        """Add a partial buffer, with this thread's part set to the neutral element."""
         identity = result.combiner.identity
         partial = self.buffers.add("partial", padded(result.count), identity.type)
         nothing = self.elements.scalar(identity)
@@ -162,7 +162,7 @@ class _Writer:
         return partial
 
     def _part(self, result: Result, thread: ir.Value | None = None) -> ir.Value:
-        """Where a thread's part of a partial result begins."""
+        """Return the start of a thread's part of a partial result."""
         return arith.muli(thread or self.thread, self.elements.number(padded(result.count)))
 
     def _rows(self, nest: Nest, row: Row, partials: Targets) -> None:
@@ -191,7 +191,7 @@ class _Writer:
             row.emit(row.place(position))
 
     def _tiles(self, nest: Nest, row: Row, low: ir.Value, high: ir.Value) -> None:
-        """Writes all rows in short pieces, so that a cache line read across the rows serves several."""
+        """Write all rows in short tiles, so that a cache line read across rows serves several of them."""
         (axis,) = set(nest.order) - set(nest.rows)
         size, tile = nest.sizes[axis], self.config.tile
         with ExitStack() as loops:
@@ -207,7 +207,7 @@ class _Writer:
             self._each_row(row, low, high)
 
     def _turn(self, value: Argument, index: Index, rows: Range, columns: Range) -> None:
-        """Copies a piece of an argument into a thread's own buffer, where it is contiguous along the row."""
+        """Copy a tile of an argument into a private buffer, where it is contiguous along the row."""
         tile, elements = self.config.tile, self.elements
         (row, top, bottom), (column, left, right) = rows, columns
         offset = Linear.axis(row) * tile + Linear.axis(column)
@@ -221,7 +221,7 @@ class _Writer:
         elements.kept[value, index] = kept
 
     def _add(self, result: Result, partial: ir.Value, buffer: ir.Value) -> None:
-        """Adds a thread's sum over some rows to its part."""
+        """Add a thread's sum over some rows to its part."""
         start = self._part(result)
         with bounded_loop(self.elements, 0, result.count) as q:
             self._combine_at(result.combiner, partial, arith.addi(start, q), buffer, q)
@@ -241,7 +241,7 @@ class _Writer:
             row.emit(Place())
 
     def _join(self, result: Result, partial: ir.Value, target: ir.Value) -> None:
-        """Adds the threads' parts to what the sum starts from; each thread takes a share of the elements."""
+        """Add all threads' parts to the initial value. Each thread handles a share of the elements."""
         elements = self.elements
         places = zip(result.index, result.shape, strict=True)
         plain = {axis: size for place, size in places if (axis := place.plain()) is not None}

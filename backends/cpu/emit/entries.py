@@ -1,4 +1,4 @@
-"""The entry of each kernel, for a thread pool to call, and what a library says of its kernels, as LLVM IR."""
+"""LLVM IR of each kernel's entry, which the thread pool calls, and of a library's data on its kernels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ TARGET_SYMBOL = "shardc_target"
 
 
 def entries(kernels: list[Emitted], target: str) -> str:
-    """A module of the LLVM dialect: the entries, the kernels' figures and the name of the target.
+    """Return an LLVM dialect module with the entries, the kernels' figures and the name of the target.
 
-    Entry ``name(void **pointers)``: inputs, outputs, symbolic sizes, workspace; that of a flat kernel: a
-    count, and so many times the number of elements, inputs, outputs. ``name_info``: six i64, the numbers of
-    inputs and of outputs with memory of their own, the most threads that pay, bytes of workspace that threads
-    share and that each has, and for flat kernels the number of elements for which a thread pays (else 0).
-    ``name_sizes``, for kernels with symbolic sizes alone: JSON that says how many these are, and what the
-    work, and the bytes of workspace, are in them. Bodies, ``name_body``, are declared.
+    Entry ``name(void **pointers)`` takes inputs, outputs, symbolic sizes and workspace. The entry of a flat
+    kernel takes a count, and that many times the number of elements, inputs and outputs. ``name_info`` has
+    six
+    i64: the numbers of inputs and of outputs with their own memory, the maximum of useful threads, the bytes
+    of shared and of per-thread workspace, and for flat kernels the number of elements per useful thread (else
+    0). ``name_sizes``, only for kernels with symbolic sizes, is JSON with their number, and with the work and
+    the workspace bytes in terms of them. Bodies, ``name_body``, are only declared.
     """
     functions = [_flat_entry(k) if k.elements_per_thread else _plain_entry(k) for k in kernels]
     pairs = zip(functions, map(_info, kernels), strict=True)
@@ -43,7 +44,7 @@ _THREADS = """
 
 
 def _slot(number: int, address: str, name: str, type_: str) -> list[str]:
-    """Loads the value ``name`` from a place of a list of pointers."""
+    """Return lines that load the value ``name`` from a position in a list of pointers."""
     place = f"  %slot{number} = llvm.getelementptr {address} : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr"
     return [place, f"  {name} = llvm.load %slot{number} : !llvm.ptr -> {type_}"]
 
@@ -79,7 +80,7 @@ llvm.func @{kernel.name}_body({types})"""
 
 
 class _Arithmetic:
-    """Lines of i64 arithmetic; ``symbols`` names the sizes."""
+    """Builder of lines of i64 arithmetic. ``symbols``: names of the sizes."""
 
     def __init__(self, symbols: list[str]) -> None:
         self.lines: list[str] = []
@@ -95,7 +96,7 @@ class _Arithmetic:
         return self._line(f"llvm.mul {a}, {b} : i64")
 
     def bytes(self, size: AnySize) -> str:
-        """The bytes of a buffer; those of a symbolic size are rounded up here."""
+        """Return the bytes of a buffer. Symbolic ones are rounded up here."""
         value = evaluate(size, lambda s: self._symbols[s.number], self.number, self.times, self.plus)
         if not isinstance(size, Size):
             return value
@@ -134,7 +135,7 @@ def _plain_entry(kernel: Emitted) -> str:
 
 
 def _workspace(arithmetic: _Arithmetic, buffers: Buffers) -> list[str]:
-    """Where each buffer begins: shared ones, then each thread's private ones, then parts of all threads."""
+    """Return the start of each buffer: shared ones, each thread's private ones, then partial ones."""
     privates = arithmetic.at("%workspace", arithmetic.total(buffers.sizes["shared"]))
     private = arithmetic.total(buffers.sizes["private"])
     mine = arithmetic.at(privates, arithmetic.times("%thread", private))
@@ -165,11 +166,11 @@ def _info(kernel: Emitted) -> str:
 
 
 def _bound(sizes: list[AnySize]) -> AnySize:
-    """The bytes of all buffers together, at most."""
+    """Return an upper bound on the bytes of all buffers together."""
     return sum(sizes) + ALIGNMENT_BYTES * sum(isinstance(size, Size) for size in sizes)
 
 
 def _terms(size: AnySize) -> list[list[int]]:
-    """``[[64, 0, 1]]`` for ``64 * s0 * s1``: products to be added, each a factor and numbers of symbols."""
+    """Return a size as products of a factor and symbol numbers: ``[[64, 0, 1]]`` for 64 * s0 * s1."""
     terms = size.terms if isinstance(size, Size) else (((), size),)
     return [[factor, *(s.number for s in monomial)] for monomial, factor in terms]

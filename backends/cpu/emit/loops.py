@@ -1,4 +1,4 @@
-"""Loops and branches as context managers, and a thread's share of a loop."""
+"""Context managers that build loops and branches, and a thread's share of a loop."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from shardc.backends.cpu.emit.element import Count, Elements
 from shardc.backends.cpu.object_code.marks import LOOP
 
 BARRIER = "GOMP_barrier"
-"""An attribute of ``scf.for``, of the same name where it has become a branch."""
+"""Attribute of ``scf.for``. It keeps its name when the loop becomes a branch."""
 
 
 def barrier() -> None:
-    """Threads wait for each other here; nothing if there is one."""
+    """Insert a barrier of all threads, which does nothing for a single thread."""
     func.CallOp([], BARRIER, [])
 
 
 @contextmanager
 def bounded_loop(elements: Elements, low: Count, high: Count, step: Count = 1) -> Iterator[ir.Value]:
-    """A loop from ``low`` to before ``high``."""
+    """Build a loop from ``low`` to before ``high``."""
     with carrying_loop(elements, low, high, (), step) as (position, _):
         yield position
         scf.YieldOp([])
@@ -32,7 +32,7 @@ def bounded_loop(elements: Elements, low: Count, high: Count, step: Count = 1) -
 def carrying_loop(
     elements: Elements, low: Count, high: Count, carry: Sequence[ir.Value], step: Count = 1
 ) -> Iterator[tuple[ir.Value, scf.ForOp]]:
-    """The same for a body that carries values, and ends with a yield of them."""
+    """Build a loop whose body carries values. The caller must end the body with a yield."""
     first, end, by = map(elements.number, (low, high, step))
     loop = scf.ForOp(first, end, by, list(carry))
     with ir.InsertionPoint(loop.body):
@@ -40,9 +40,9 @@ def carrying_loop(
 
 
 def interleave(loop: scf.ForOp, vectors: int) -> None:
-    """Has the steps of an innermost loop run in so many vectors side by side, and not be written out.
+    """Make LLVM interleave an innermost loop by ``vectors`` vectors, without unrolling it.
 
-    LLVM writes loops of up to 64 vectors out, and then makes one long sum of what would be several.
+    LLVM unrolls loops of up to 64 vectors, and would then turn several sums into one long dependence chain.
     """
     annotation = f"#llvm.loop_annotation<unroll = <disable = true>, interleave = <count = {vectors} : i32>>"
     loop.operation.attributes[LOOP] = ir.Attribute.parse(annotation)
@@ -50,14 +50,14 @@ def interleave(loop: scf.ForOp, vectors: int) -> None:
 
 @contextmanager
 def when(condition: ir.Value) -> Iterator[None]:
-    """What is done only where ``condition`` holds."""
+    """Build a branch that runs only if ``condition`` holds."""
     with ir.InsertionPoint(scf.IfOp(condition).then_block):
         yield
         scf.YieldOp([])
 
 
 def either(condition: ir.Value, yes: Callable[[], None], no: Callable[[], None]) -> None:
-    """What ``yes`` writes where ``condition`` holds, elsewhere what ``no`` does."""
+    """Build a branch with the code of ``yes`` if ``condition`` holds, and otherwise that of ``no``."""
     branch = scf.IfOp(condition, has_else=True)
     assert branch.else_block is not None
     for block, write in ((branch.then_block, yes), (branch.else_block, no)):
@@ -69,7 +69,7 @@ def either(condition: ir.Value, yes: Callable[[], None], no: Callable[[], None])
 def share(
     elements: Elements, total: Count, thread: ir.Value, threads: ir.Value, multiple: int = 1
 ) -> tuple[ir.Value, ir.Value]:
-    """The part of ``range(total)`` of one of the threads; parts begin at multiples of ``multiple``."""
+    """Return a thread's part of ``range(total)``. Parts begin at multiples of ``multiple``."""
     number = elements.number
     if isinstance(total, int):
         count, total = number(-(-total // multiple)), number(total)

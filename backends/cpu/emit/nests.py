@@ -1,4 +1,4 @@
-"""Which roots share loops: nests of a row loop, cut over the threads, with all that a row needs inside."""
+"""Grouping of roots into nests: a row loop, divided among threads, with all computation of a row inside."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ from shardc.dialects.kern.generic import loop_of
 from shardc.dialects.kern.size import AnySize, hint
 
 PARALLEL_ROWS = 16
-"""With fewer rows than this, a sum over the middle of a tensor is rather cut over what it sums."""
+"""Number of rows below which a sum over the middle of a tensor is divided along the summed axis instead."""
 MAX_PARTS = 16
-"""The most parts of a nest's concatenations together: each part is a copy of the loop's body."""
+"""Maximum number of parts of a nest's concatenations, because each part copies the loop's body."""
 
 CASTS = ("arith.index_cast", "arith.trunci", "arith.extsi")
 
 
 @dataclass(eq=False)
 class Nest(body.Nest):
-    """Rows are cut over the threads.
+    """Nest whose rows are divided among threads.
 
-    ``split``: there are no rows; the one axis of all loops is cut itself. ``waits``: something it reads was
-    written since the last barrier. ``transposed``: something is contiguous along a row axis, and rows are
-    therefore run through in short pieces; ``turned`` are arguments of which a piece is copied first, so that
-    it is contiguous along the row. A nest with a ``contraction`` has no rows: its loops are those of a
-    matmul, and what reads the result is over them too. ``written_out`` are axes inside the rows (see
-    :func:`part_axes`) whose steps stand one after the other, without a loop.
+    ``split``: there are no rows, and the single axis of all loops is divided. ``waits``: it reads values that
+    were written since the last barrier. ``transposed``: some tensor is contiguous along a row axis, so rows
+    are processed in short tiles. ``turned``: arguments of which a tile is copied first, to be contiguous
+    along the row. ``contraction``: the nest has the loops of a matmul instead of rows, and roots that read
+    its result run in them. ``written_out``: axes inside the rows that are unrolled (see :func:`part_axes`).
     """
 
     split: bool = False
@@ -49,7 +48,7 @@ class Nest(body.Nest):
 
 
 def find_nests(roots: Roots, reads: dict[Root, Reads]) -> list[Nest]:
-    """All roots in nests, in an order in which they can run."""
+    """Group all roots into nests, in a valid order."""
     done: set[Root] = set()
     nests: list[Nest] = []
     remaining = list(roots.items)
@@ -71,7 +70,10 @@ def find_nests(roots: Roots, reads: dict[Root, Reads]) -> list[Nest]:
 def _best_rows(
     near: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
 ) -> tuple[frozenset[Axis], list[Root]]:
-    """The row axes that most roots can share, and these roots; reductions step along memory if they can."""
+    """Return the row axes that most roots can share, and these roots.
+
+    Row axes for which reductions read contiguous memory are preferred.
+    """
     choices = [
         (rows, members_of(rows, _suited(rows, near, reads), done, roots, reads))
         for rows in _candidates(near, reads)
@@ -82,7 +84,7 @@ def _best_rows(
 def _matmul(
     product: Root, remaining: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
 ) -> Nest:
-    """A contraction with the roots over its result's loops that read only it, there, and what is done."""
+    """Return the nest of a contraction, with the roots over the same loops that need no other new root."""
     index = product.result_index(0)
 
     def reads_here(root: Root) -> bool:
@@ -98,7 +100,7 @@ def _matmul(
 
 
 def _candidates(remaining: list[Root], reads: dict[Root, Reads]) -> list[frozenset[Axis]]:
-    """Sets of row axes to try, the better of equal ones first."""
+    """Return sets of row axes to try. Of equally good ones, the first is preferred."""
     found: list[frozenset[Axis]] = []
     for root in remaining:
         if not root.is_reduction:
@@ -118,13 +120,13 @@ def _candidates(remaining: list[Root], reads: dict[Root, Reads]) -> list[frozens
 
 
 def _suited(rows: frozenset[Axis], roots: list[Root], reads: dict[Root, Reads]) -> list[Root]:
-    """Those that are not written across the rows: such a one has a nest of its own."""
+    """Return the roots that are not written across the rows. The others need separate nests."""
     inside = {root for root in roots if not root.is_reduction and rows < root.parallel}
     return [root for root in roots if root not in inside or fast_axis([root], reads) not in rows]
 
 
 def _strided(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> bool:
-    """Whether a reduction inside the rows would step across what lies contiguous: a vector lane at a time."""
+    """Return True if a reduction inside the rows would read memory with a stride."""
     inside = (root for root in members if root.reduced and rows <= root.parallel)
     return any(fast_axis([root], reads) in rows for root in inside)
 
@@ -146,7 +148,7 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
     nest.transposed = any(o.factor(axis) == 1 for o in apart for axis in nest.rows)
     if nest.transposed and len(nest.rows) == 1:
         nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
-    elif not nest.transposed:  # inside of the loop over ``fast``, what the parts both read is loaded once
+    elif not nest.transposed:  # within the loop over ``fast``, common reads of the parts are loaded once
         nest.written_out = [a for a in parts if a != fast]
         nest.rows = [a for a in nest.rows if a not in nest.written_out]
         nest.order = [a for a in nest.order if a not in nest.written_out] + nest.written_out
@@ -157,7 +159,7 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
 def _turned(
     row: Axis, fast: Axis, members: list[Root], reads: dict[Root, Reads]
 ) -> Iterator[tuple[Argument, Index]]:
-    """The arguments that are read across the rows, each with its index."""
+    """Yield the arguments that are read across the rows, with their indices."""
     for value, index in (end for root in members for end in reads[root].ends):
         if isinstance(value, Argument) and index is not None:
             offset = row_major(index, value.shape)
@@ -175,19 +177,20 @@ def _place_barriers(nests: list[Nest], roots: Roots, reads: dict[Root, Reads]) -
             nest.waits = True
             written = set()
         carried = {r for r in nest.roots if nest.carried(r)}
-        written = carried or written | set(nest.roots)  # joining carried results has a barrier of its own
+        written = carried or written | set(nest.roots)  # the reduction of carried results has a barrier
 
 
 def read_later(nest: Nest, nests: list[Nest], roots: Roots, reads: dict[Root, Reads]) -> set[Root]:
-    """Roots of ``nest`` that other nests read."""
+    """Return the roots of ``nest`` that other nests read."""
     others = [r for other in nests if other is not nest for r in other.roots]
     found = {roots.of[v] for r in others for v, _ in reads[r].ends if not isinstance(v, Argument)}
     return found & set(nest.roots)
 
 
 def part_axes(members: list[Root], reads: dict[Root, Reads], sizes: Mapping[Axis, AnySize]) -> set[Axis]:
-    """Axes that number the parts of a concatenation: their position is compared with numbers. Given a number,
-    each part is a plain vector loop.
+    """Return the axes that select the parts of a concatenation: their index is compared with constants.
+
+    With such an axis fixed, each part is a simple vector loop.
     """
     found: set[Axis] = set()
     for root in members:
@@ -200,14 +203,14 @@ def part_axes(members: list[Root], reads: dict[Root, Reads], sizes: Mapping[Axis
 
 
 def _chosen_by(generic: Generic) -> Iterator[int]:
-    """Dims of ``generic`` whose index is compared with numbers."""
+    """Yield the dims of ``generic`` whose index is compared with constants."""
     for op in generic.body_ops:
         if (loop := loop_of(op.results[0])) is not None and _is_compared(op.results[0]):
             yield loop
 
 
 def _is_compared(value: ir.Value) -> bool:
-    """Whether every use of ``value`` is a comparison with a number."""
+    """Return True if every use of ``value`` is a comparison with a constant."""
     for user in (use.owner.operation for use in value.uses):
         if user.name == "arith.cmpi":
             made = [v.owner.operation for v in user.operands if not isinstance(v, ir.BlockArgument)]

@@ -1,4 +1,4 @@
-"""One result of a root: where it lies, and how a reduction adds to it."""
+"""``Result``: one result of a root, its position in memory, and its combiner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardc.dialects.kern.size import AnySize
 
 @dataclass(frozen=True)
 class Result:
-    """Result ``n`` of a root. Only that of a reduction has a ``generic``, ``combiner`` and ``init``."""
+    """Result ``n`` of a root. Only a reduction's result has ``generic``, ``combiner`` and ``init``."""
 
     root: Root
     n: int = 0
@@ -37,7 +37,7 @@ class Result:
 
     @property
     def stored(self) -> Value:
-        """What a root that is no reduction stores."""
+        """Value that a root other than a reduction stores."""
         assert self.root.value is not None
         return self.root.value
 
@@ -47,7 +47,7 @@ class Result:
 
     @property
     def index(self) -> Index:
-        """Where it is written when the loops stand at the root's dims."""
+        """Index at which it is written when the loops are at the root's dims."""
         return self.root.result_index(self.n)
 
     @property
@@ -56,15 +56,15 @@ class Result:
 
     @property
     def count(self) -> AnySize:
-        """Its elements."""
+        """Number of its elements."""
         return prod(self.shape)
 
     @property
     def offset(self) -> Linear:
-        """Where it is written, in elements."""
+        """Offset at which it is written, in elements."""
         return row_major(self.index, self.shape)
 
 
 def results_of(root: Root) -> list[Result]:
-    """All results of a root."""
+    """Return all results of a root."""
     return [Result(root, n) for n in range(root.result_count())]

@@ -1,9 +1,9 @@
 """``kern.scatter_add`` as loops over memory.
 
-First the threads write what rows hold that nobody names: zeros, or ``init``, where out is not its memory.
-Then each takes a part of the columns and adds updates to their rows in order: nothing is added twice or
-atomically, and rows that nobody names are not looked at again. Rows of 16 bits are added up in f32, and so
-one at a time: one thread chains the positions with the same index, and the threads share chains and rows.
+First the threads initialise out with zeros, or with ``init`` if out has other memory. Then each thread takes
+a part of the columns, and adds updates to their rows in order, so no atomics are needed, and rows without
+updates are not read again. 16-bit rows are summed in f32, one row at a time: one thread chains the positions
+with the same index, and the threads share chains and columns.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from shardc.dialects.kern.size import AnySize, hint
 from shardc.runtime.kernels.kernel_call import FINE
 
 FEW_ROWS = 64
-"""With fewer rows than this, rows are cut into pieces as short as a cache line."""
+"""Number of rows below which rows are divided into pieces as short as a cache line."""
 
 
 @handles(ScatterAddOp)
 def emit_scatter(body: Structured, module: ir.Module) -> Emitted:
-    """Adds the loops of a ``kern.scatter_add`` to ``module``. Raises KernelNotSupported."""
+    """Add the loops of a ``kern.scatter_add`` to ``module``. Raises KernelNotSupported."""
     return _Scatter(body, module).emit()
 
 
 class _Scatter:
-    """The function ``@name_body``. ``wrong``: a result, if asked for; ``in_place``: out is init's memory."""
+    """Function ``@name_body``. ``wrong``: a result, if needed. ``in_place``: out is in init's memory."""
 
     def __init__(self, body: Structured, module: ir.Module) -> None:
         self.body, self.config = body, Config.of(body.config)
@@ -86,7 +86,7 @@ class _Scatter:
         return Emitted(body.name, inputs, new, threads, self.buffers, 0, len(body.symbols), work, per_thread)
 
     def _fill(self) -> None:
-        """out as it is where nobody adds anything."""
+        """Initialise out."""
         zero = arith.constant(self.element, 0 if isinstance(self.element, ir.IntegerType) else 0.0)
         size = prod(self.spec.out.shape)
         low, high = share(self.elements, size, self.thread, self.threads, multiple=LINE_BYTES)
@@ -94,7 +94,7 @@ class _Scatter:
             memref.store(zero if self.init is None else memref.load(self.init, [at]), self.out, [at])
 
     def _check(self) -> None:
-        """The largest index that is wrong, if that is asked for."""
+        """Compute the largest wrong index, if that result is needed."""
         if self.wrong is None:
             return
         fine = arith.constant(self.i64, FINE)
@@ -105,7 +105,7 @@ class _Scatter:
         memref.store(loop.results[0], self.wrong, [self.elements.number(0)])
 
     def _row(self, position: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
-        """The index there as i64, the row that it names, whether it counts, and whether the row exists."""
+        """Return the index at a position as i64, its row, whether it counts, and whether the row exists."""
         spec, index = self.spec, memref.load(self.index, [position])
         index = index if index.type == self.i64 else arith.extsi(self.i64, index)
         counted = arith.constant(ir.IntegerType.get_signless(1), 1)
@@ -120,13 +120,13 @@ class _Scatter:
 
     @contextmanager
     def _used(self, position: ir.Value) -> Iterator[ir.Value]:
-        """What is done for a position whose update is added to a row: to this one."""
+        """Build a branch for a position whose update is added to a row; yield the row."""
         _, row, counted, inside = self._row(position)
         with when(arith.andi(counted, inside)):
             yield row
 
     def _start(self, size: AnySize, outer: ir.Value, at: ir.Value) -> ir.Value:
-        """Where row ``at`` of ``size`` begins, after those of ``outer`` as many."""
+        """Return the start of row ``at``, after ``outer`` groups of ``size`` rows."""
         number = self.elements.number
         return arith.muli(arith.addi(arith.muli(outer, number(size)), at), number(self.spec.inner))
 
@@ -137,7 +137,7 @@ class _Scatter:
         return arith.extf(self.sum_type, value) if self.is_wide else value
 
     def _add_in_order(self) -> None:
-        """Adds each update to its row in memory, a thread those of its columns."""
+        """Add each update to its row in memory. A thread handles its own columns."""
         spec, line = self.spec, LINE_BYTES // width_bytes(self.element)
         low, high = share(self.elements, spec.inner, self.thread, self.threads, multiple=line)
         outer_loop, loop = (bounded_loop(self.elements, 0, n) for n in (spec.outer, spec.count))
@@ -153,9 +153,10 @@ class _Scatter:
     # Sums of 16 bits
 
     def _chain(self) -> None:
-        """``chains`` holds the first position of each chain, and after all others how many there are;
-        ``next`` of a position is the one after it in its chain, or -1. While they are made, ``last`` of a row
-        is its last position so far.
+        """Build the chains of positions with the same index.
+
+        ``chains``: first position of each chain, and at its end the number of chains. ``next``: for a
+        position, the next one in its chain, or -1. ``last``: for a row, its last position so far.
         """
         number, none, first = self.elements.number, arith.constant(self.i64, -1), arith.constant(self.i64, 0)
         count = number(self.spec.count)
@@ -181,7 +182,7 @@ class _Scatter:
         memref.store(arith.index_cast(self.i64, loop.results[0]), self.chains, [count])
 
     def _add_chains(self) -> None:
-        """Threads take pieces of the rows of chains in turn."""
+        """Distribute pieces of the chains' rows round-robin among threads."""
         number, inner, line = self.elements.number, self.elements.number(self.spec.inner), LINE_BYTES // 2
         found = _position(memref.load(self.chains, [number(self.spec.count)]))
         shortest = self.config.columns if hint(self.spec.rows) >= FEW_ROWS else line
@@ -195,7 +196,7 @@ class _Scatter:
             self._add_chain(outer, start, low, high)
 
     def _add_chain(self, outer: ir.Value, first: ir.Value, low: ir.Value, high: ir.Value) -> None:
-        """Adds up columns ``low`` to before ``high`` of the chain's row, from position ``first`` on."""
+        """Sum columns ``low`` to before ``high`` of a chain's row, from position ``first`` on."""
         spec = self.spec
         _, row, _, _ = self._row(_position(first))
         into = self._start(spec.rows, outer, row)
@@ -213,7 +214,7 @@ class _Scatter:
 
     @contextmanager
     def _positions(self, first: ir.Value) -> Iterator[ir.Value]:
-        """What is done for each position of a chain, from ``first`` on."""
+        """Build a loop over the positions of a chain, from ``first`` on."""
         loop = scf.WhileOp([first.type], [first])
         before, after = (region.blocks.append(first.type) for region in (loop.before, loop.after))
         with ir.InsertionPoint(before):

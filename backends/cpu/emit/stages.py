@@ -1,4 +1,4 @@
-"""The order inside a row: what waits for a reduction of the row, and what is kept and not made again."""
+"""Stages of a row, separated by reductions, and the choice of values to store instead of recompute."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from shardc.dialects.kern.size import AnySize, hint
 
 @dataclass(eq=False)
 class Loop:
-    """One loop nest inside a row, over ``axes``, for ``roots`` and for the values ``kept`` for later stages.
-    ``ahead``: what the next row's first stage reads, contiguous along this loop's axis, which fetches it.
+    """Loop nest inside a row, over ``axes``, for ``roots`` and for the values ``kept`` for later stages.
+
+    ``ahead``: reads of the next row's first stage that this loop prefetches, contiguous along its axis.
     """
 
     axes: list[Axis]
@@ -29,7 +30,7 @@ class Loop:
 
 @dataclass(eq=False)
 class Stages:
-    """The loops of each stage in order. ``again`` gives values that a root has stored, with the root."""
+    """Loops of each stage, in order. ``again``: values that a root has stored, with the root."""
 
     stages: list[list[Loop]]
     again: dict[tuple[Computed, Index], Root]
@@ -41,7 +42,7 @@ class Stages:
 
 
 def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], config: Config) -> Stages:
-    """Sorts the roots of a nest into stages and their loops."""
+    """Sort the roots of a nest into stages and loops."""
     level: dict[Root, int] = {}
     for root in nest.roots:
         before = [roots.of[v] for v, _ in reads[root].ends if not isinstance(v, Argument)]
@@ -58,10 +59,10 @@ def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], config: Conf
 def _look_ahead(
     nest: Nest, stages: list[list[Loop]], roots: Roots, reads: dict[Root, Reads], config: Config
 ) -> None:
-    """Fills ``ahead``: of the first loop whose arithmetic leaves the memory idle, or else the last one.
+    """Fill ``ahead`` of the first loop with enough arithmetic to hide prefetching, or of the last loop.
 
-    A softmax that fetches the next row beside its exponentials takes three quarters of the time of one that
-    fetches beside its quotients; a layer norm that fetches beside its sum of squares takes longer.
+    A softmax that prefetches the next row during its exponentials takes three quarters of the time of one
+    that prefetches during its divisions. A layer norm that prefetches during its sum of squares is slower.
     """
     loops = [loop for stage in stages[1:] for loop in stage if len(loop.axes) == 1]
     if len(nest.rows) != 1 or not loops:
@@ -88,7 +89,7 @@ def _look_ahead(
 def _keep(
     nest: Nest, stages: list[list[Loop]], roots: Roots, reads: dict[Root, Reads], recompute_cost: int
 ) -> dict[tuple[Computed, Index], Root]:
-    """Fills ``kept`` with dear values that a later stage reads. Returns those that a root stores anyway."""
+    """Fill ``kept`` with costly values that a later stage reads. Return those that a root stores anyway."""
     costs: dict[Value, int] = {}
     made: dict[tuple[Computed, Index], Loop] = {}
     again: dict[tuple[Computed, Index], Root] = {}
@@ -121,7 +122,7 @@ def _remember(found: tuple[Computed, Index], loop: Loop, again: dict[tuple[Compu
 
 
 def cost(value: Value, roots: Roots, known: dict[Value, int]) -> int:
-    """What one element takes to make from memory and from other roots, in additions."""
+    """Return the cost of one element, from memory and other roots, in additions."""
     if isinstance(value, View | Slice):
         return cost(value.source, roots, known)
     if not isinstance(value, Computed):
@@ -135,6 +136,6 @@ def cost(value: Value, roots: Roots, known: dict[Value, int]) -> int:
 
 
 def work_of(roots: Roots) -> AnySize:
-    """All that the loops of a kernel do, in additions."""
+    """Return the work of all loops of a kernel, in additions."""
     known: dict[Value, int] = {}
     return sum(prod(r.sizes) * (2 + sum(cost(v, roots, known) for v, _ in r.read())) for r in roots.items)

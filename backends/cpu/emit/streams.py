@@ -1,7 +1,7 @@
-"""Large results are written past the caches: a store into a cache first reads the line that it replaces.
+"""Non-temporal stores of large results. A store into a cache would first read the line that it replaces.
 
-Such stores take whole cache lines, and LLVM's loop vectorizer makes none. So a loop writes a piece of the row
-into a buffer that stays in the first cache, and vectors of it are moved from there.
+Such stores write whole cache lines, and LLVM's loop vectorizer does not generate them. So a loop writes a
+piece of the row into a buffer that stays in the first cache, and vectors are moved from there.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ LINE_BYTES = Cpu.line_bytes
 def streams_of(
     nest: Nest, stages: Stages, graph: Graph, read_later: Collection[Root], far_bytes: int
 ) -> dict[Loop, list[Root]]:
-    """What each loop of a nest writes past the caches: not what is read again (``read_later``: by other
-    nests), nor what is written where an operand was.
+    """Return the results that each loop of a nest writes with non-temporal stores.
+
+    Results that are read again (``read_later``: by other nests), or that overwrite operands, are excluded.
     """
     if architecture() != "x86_64" or nest.transposed or graph.flat:
         return {}
@@ -43,8 +44,10 @@ def streams_of(
 
 
 def streamed(nest: Nest, loop: Loop, kept: Collection[Root], far_bytes: int) -> list[Root]:
-    """The roots of a loop that are stored past the caches: results of ``far_bytes`` and more, not ``kept``,
-    in whole lines. None of a loop that accumulates in a register: it does not run in pieces.
+    """Return the roots of a loop with non-temporal stores.
+
+    These are results of at least ``far_bytes``, not ``kept``, in whole cache lines. A loop that accumulates
+    in a register has none, because it does not run in pieces.
     """
     if any(root.is_reduction and not any(a in root.parallel for a in loop.axes) for root in loop.roots):
         return []
@@ -67,8 +70,9 @@ def _in_lines(root: Root, axis: Axis, nest: Nest, far_bytes: int) -> bool:
 
 
 class Stream:
-    """A piece of one result in a buffer, and the way from there to ``target``. ``axis`` is the loop's;
-    ``parts`` are the axes inside of it that are written out, with their sizes.
+    """Piece of one result in a buffer, to be moved to ``target``.
+
+    ``axis``: the loop's axis. ``parts``: unrolled axes inside of it, with their sizes.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class Stream:
         self.buffer = buffers.add("private", piece * prod(parts.values()), self.element)
 
     def at(self, elements: Elements, place: Place, first: ir.Value) -> ir.Value:
-        """Where in the buffer of a piece that begins at ``first`` a place's element lies."""
+        """Return the position of a place's element in the buffer of a piece that begins at ``first``."""
         position = arith.subi(place.axes[self.axis], first)
         step = self.piece
         for part, size in self.parts.items():
@@ -88,7 +92,7 @@ class Stream:
         return position
 
     def write(self, elements: Elements, place: Place, first: ir.Value, end: ir.Value) -> None:
-        """Moves the piece from ``first`` to before ``end`` to its place in the result."""
+        """Move the piece from ``first`` to before ``end`` to its place in the result."""
         lanes = LINE_BYTES // width_bytes(self.element)
         type_ = ir.VectorType.get([lanes], self.element)
         for steps in product(*map(range, self.parts.values())):
@@ -102,5 +106,5 @@ class Stream:
 
 
 def order_stores() -> None:
-    """What comes after this finds all streams in memory: they are not in the order of other stores."""
+    """Insert a fence after non-temporal stores, which are not ordered with other stores."""
     call_intrinsic("llvm.x86.sse.sfence", [], [])

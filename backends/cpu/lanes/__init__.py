@@ -1,1 +1,1 @@
-"""Arithmetic on vector lanes."""
+"""Vectorized arithmetic and math functions."""

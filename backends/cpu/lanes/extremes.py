@@ -1,7 +1,7 @@
-"""Largest and smallest values, NaN where there is one, by two instructions a vector instead of four.
+"""Maximum and minimum that propagate NaN, with two instructions per vector instead of four.
 
-x86's instruction for the larger of two returns the second where one is NaN (aarch64's returns NaN). So the
-terms' squares are added up too: their sum is NaN where a term is, and nowhere else.
+x86's maximum returns the second operand if either is NaN (aarch64's returns NaN). So the terms' squares are
+summed, too: that sum is NaN exactly if a term is.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from shardc.backends.cpu.emit.result import Result
 from shardc.backends.cpu.host import architecture
 
 _PLAIN = {"arith.maximumf": "arith.maxnumf", "arith.minimumf": "arith.minnumf"}
-"""The op that need not know of NaN."""
+"""Op that propagates NaN -> the op that does not."""
 _PLACED = ("tensor.extract", "linalg.index")
 _UNORDERED = 14
-"""The predicate of ``arith.cmpf`` that is true for NaN alone."""
+"""Predicate of ``arith.cmpf`` that is true only for NaN."""
 
 
 def is_extreme(root: Root) -> bool:
-    """Whether ``root`` is the largest or smallest of f32 or f64 terms, and nothing else, on x86. Not of what
-    is read at computed indices, or made of the loop's own position.
+    """Return True if ``root`` is just the maximum or minimum of f32 or f64 terms, on x86.
+
+    Terms that are read at computed indices, or that depend on the loop's index, are excluded.
     """
     found = root.combiners or []
     if architecture() != "x86_64" or len(found) != 1 or found[0].op not in _PLAIN:
@@ -35,7 +36,7 @@ def is_extreme(root: Root) -> bool:
 def step(
     result: Result, so_far: ir.Value, squares: ir.Value, elements: Elements, place: Place
 ) -> tuple[ir.Value, ir.Value]:
-    """The extreme and the sum of squares with one more term. The extreme is any number if a term was NaN."""
+    """Add a term to the extreme and the sum of squares. After a NaN term the extreme is arbitrary."""
     join = result.generic.join(0)
     assert join is not None
     term = elements.part(result.generic, join.term, result.root.dims, place)
@@ -50,5 +51,5 @@ def _flags(names: str) -> ir.Attribute:
 
 
 def checked(extreme: ir.Value, squares: ir.Value) -> ir.Value:
-    """NaN if a term was."""
+    """Return the extreme, or NaN if a term was NaN."""
     return arith.select(arith.cmpf(_UNORDERED, squares, squares), squares, extreme)

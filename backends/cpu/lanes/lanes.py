@@ -1,4 +1,4 @@
-"""Arithmetic on vectors of f32 lanes and on indices, at the insertion point; matrix products in lanes."""
+"""Builders of arithmetic on f32 vectors and on indices, at the insertion point, and of matmuls in vectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from shardc.dialects.kern.size import AnySize, Symbol
 
 @dataclass(eq=False)
 class Lanes:
-    """Vectors of ``width`` lanes of f32; positions are in elements. ``symbols``: of the function's sizes."""
+    """Builder for vectors of ``width`` f32 lanes.
+
+    Positions are in elements. ``symbols``: sizes' arguments.
+    """
 
     entry: ir.Block
     width: int
@@ -31,13 +34,13 @@ class Lanes:
         return self.elements.number(value)
 
     def times(self, a: Count, b: Count) -> Count:
-        """A number or size if both are one."""
+        """Multiply; the result is a number or size if both operands are."""
         if isinstance(a, ir.Value) or isinstance(b, ir.Value):
             return arith.muli(self.index(a), self.index(b))
         return a * b
 
     def sum(self, *terms: Count | tuple[Count, Count]) -> ir.Value:
-        """The sum of the terms, each of which may be a pair of an index and a factor."""
+        """Return the sum of terms. A term may be a pair of an index and a factor."""
         total: ir.Value | None = None
         constant: AnySize = 0
         for term in terms:
@@ -61,38 +64,38 @@ class Lanes:
         return ir.VectorType.get([self.width], element)
 
     def load(self, buffer: ir.Value, position: ir.Value) -> ir.Value:
-        """The elements from there on, in f32."""
+        """Load a vector from ``position`` on, in f32."""
         element = ir.MemRefType(buffer.type).element_type
         found = vector.load(self.of(element), buffer, [position])
         return found if element == self.float else arith.extf(self.type, found)
 
     def store(self, value: ir.Value, buffer: ir.Value, position: ir.Value) -> None:
-        """Lanes of f32, rounded to the buffer's type."""
+        """Store an f32 vector, rounded to the buffer's type."""
         element = ir.MemRefType(buffer.type).element_type
         rounded = value if element == self.float else arith.truncf(self.of(element), value)
         vector.store(rounded, buffer, [position])
 
     def scalar(self, buffer: ir.Value, position: ir.Value) -> ir.Value:
-        """The element there, in f32."""
+        """Load an element in f32."""
         found = memref.load(buffer, [position])
         return found if found.type == self.float else arith.extf(self.float, found)
 
     def put(self, value: ir.Value, buffer: ir.Value, position: ir.Value) -> None:
-        """An f32, rounded to the buffer's type."""
+        """Store an f32 element, rounded to the buffer's type."""
         element = ir.MemRefType(buffer.type).element_type
         memref.store(value if element == self.float else arith.truncf(element, value), buffer, [position])
 
     def maximum(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """The larger; b where a is NaN."""
+        """Return the larger one; b if a is NaN."""
         return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, a, b), a, b)
 
     def instead(self, value: ir.Value, bad: float, good: float) -> ir.Value:
-        """``value``, or ``good`` in lanes where it is ``bad``."""
+        """Return ``value`` with ``good`` in lanes that equal ``bad``."""
         is_bad = arith.cmpf(arith.CmpFPredicate.OEQ, value, self.splat(bad))
         return arith.select(is_bad, self.splat(good), value)
 
     def where(self, order: str, number: ir.Value, value: ir.Value, others: float) -> ir.Value:
-        """``value`` in the lanes whose number is ``slt`` or ``sge`` to an index, else ``others``."""
+        """Return ``value`` in the lanes whose number is ``slt`` or ``sge`` to an index, else ``others``."""
         i32 = ir.IntegerType.get_signless(32)
         lanes = self.of(i32)
         numbers = arith.constant(lanes, ir.Attribute.parse(f"dense<{list(range(self.width))}> : {lanes}"))
@@ -103,7 +106,7 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Elements of a buffer: (row, column) lies at ``start + row * row_stride + column * column_stride``."""
+    """Matrix in a buffer: (row, column) is at ``start + row * row_stride + column * column_stride``."""
 
     buffer: ir.Value
     start: ir.Value
@@ -112,7 +115,7 @@ class Matrix:
 
     @property
     def across(self) -> Matrix:
-        """The same elements with rows for columns."""
+        """Transposed view of the same elements."""
         return Matrix(self.buffer, self.start, self.column_stride, self.row_stride)
 
     def at(self, lanes: Lanes, row: Count, column: Count) -> ir.Value:
@@ -120,15 +123,15 @@ class Matrix:
 
 
 Initial = Callable[[ir.Value, int], ir.Value]
-"""(position in the result, number of the vector in its row) -> what a sum starts from."""
+"""Function (position in the result, number of the vector in its row) -> initial value of a sum."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """``into[i, :] = initial + sum over k < depth of left[i, k] * right[k, :]`` for i below ``rows``.
+    """Matmul ``into[i, :] = initial + sum over k < depth of left[i, k] * right[k, :]`` for i < ``rows``.
 
-    ``left`` is read an element at a time, in place and in whatever order it lies; ``right`` and ``into`` have
-    rows of whole vectors, ``vectors`` of them. A last tile that is not full does the last row several times.
+    ``left`` is read in place, one element at a time, with any strides. Rows of ``right`` and ``into`` are
+    ``vectors`` whole vectors. A partial last tile computes the last row several times.
     """
 
     left: Matrix
@@ -175,19 +178,19 @@ class Product:
 
 
 def chunks(vectors: int, registers: int) -> list[int]:
-    """How many vectors of a row go at once: as many as leave a tile several rows, in parts of like size."""
+    """Divide a row's vectors into parts of similar size that leave a tile several rows."""
     most = 4 if registers >= 32 else 2
     parts = -(-vectors // most)
     return [vectors // parts + (part < vectors % parts) for part in range(parts)]
 
 
 def tile_rows(vectors: int, registers: int) -> int:
-    """Rows of a tile whose sums stay in registers, beside a row of the right factor and one left element."""
+    """Return the rows of a tile whose sums fit in registers, with a row of right and one element of left."""
     return min(8, (registers - 1 - vectors) // vectors)
 
 
 def transposed(rows: Sequence[ir.Value]) -> list[ir.Value]:
-    """A square of vectors turned: in each of log2 steps, blocks of half the size change places."""
+    """Transpose a square of vectors. Each of log2(n) steps swaps blocks of half the size."""
     values, lanes = list(rows), len(rows)
     half = lanes // 2
     while half:

@@ -1,12 +1,12 @@
-"""exp, log, sin, erf, tanh and the like as arithmetic that LLVM can run in vector lanes, instead of calls of
-libm.
+"""Expansion of exp, log, sin, erf, tanh and others to arithmetic that LLVM can vectorize, instead of libm
+calls.
 
-f32 is expanded; f16 and bf16 are computed in f32; f64 is left to libm. Sources: the reductions of exp and
-log, the coefficients of log, sin and cos are those of Cephes (``expf.c``, ``logf.c``, ``sinf.c``; S.
-Moshier), of erf the minimax polynomials that N. Juffa published (StackOverflow 35148198), of tanh the
-rational one of Eigen (``MathFunctionsImpl.h``); those of exp are least squares of the relative error,
-reweighted until it is even. Errors, in ulp against f64, are asserted in
-``test/unit/backends/cpu/test_polynomials.py``.
+f32 is expanded, f16 and bf16 are computed in f32, and f64 is left to libm. Sources: the range reductions of
+exp and log, and the coefficients of log, sin and cos, are from Cephes (``expf.c``, ``logf.c``, ``sinf.c``; S.
+Moshier). erf uses the minimax polynomials of N. Juffa (StackOverflow 35148198), and tanh the rational
+function of Eigen (``MathFunctionsImpl.h``). The coefficients of exp are a least-squares fit of the relative
+error, reweighted until it is even. ``test/unit/backends/cpu/test_polynomials.py`` asserts the errors, in ulp
+against f64.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shardc.backends.cpu.lanes.tables import LANES, TABLED
 _LOG2_E = 1.44269504088896341
 _ROUNDER_OF_F64 = 1.5 * 2.0**52
 _INVERSE_TURN, _INVERSE_TURN_BITS = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041F, 198
-"""1 / (2 pi) * 2**198, the first two bits of which are 0."""
+"""1 / (2 pi) * 2**198, whose first two bits are 0."""
 _PART_BITS = 28
 _PARTS_OF_INVERSE_TURN = [
     ldexp(_INVERSE_TURN >> (_INVERSE_TURN_BITS - end) & ((1 << _PART_BITS) - 1), -end)
@@ -39,12 +39,12 @@ _EXP = [1.3814534759e-3, 8.3687454462e-3, 4.1668392718e-2, 1.6666521132e-1, 4.99
 
 
 def _exp_of(s: Scalars, r: ir.Value) -> ir.Value:
-    """exp(r) - 1."""
+    """Return exp(r) - 1."""
     return s.fma(s.polynomial(r, _EXP), s.mul(r, r), r)
 
 
 def _exp_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """x = n ln 2 + r with an integer n: n as an i32, and exp(r) - 1."""
+    """Split x = n ln 2 + r with an integer n; return n as an i32, and exp(r) - 1."""
     n, i = s.rounded(x, _LOG2_E)
     r = s.fma(n, s.number(-0.693145751953125), x)
     r = s.fma(n, s.number(-1.428606765330187e-06), r)
@@ -64,7 +64,7 @@ def _exp2(s: Scalars, x: ir.Value) -> ir.Value:
 
 
 def _expm1(s: Scalars, x: ir.Value) -> ir.Value:
-    """2**n (exp(r) - 1) + (2**n - 1): no cancellation, because n is 0 wherever the result is small."""
+    """Compute 2**n (exp(r) - 1) + (2**n - 1). Nothing cancels, because n is 0 for small results."""
     inside = s.clamp(x, -17.5, 88.0)
     n, minus_one = _exp_parts(s, inside)
     scale = s.power_of_two(n)
@@ -74,7 +74,7 @@ def _expm1(s: Scalars, x: ir.Value) -> ir.Value:
 
 
 def _log_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """x = 2**e * (1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1], x a positive normal: e and f as f32."""
+    """Split a positive normal x = 2**e * (1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1], into e and f, as f32."""
     i = s.make("arith.bitcast", x, type_=s.integer)
     above = s.make("arith.subi", i, s.bits(0x3F3504F3))
     e = s.make("arith.shrsi", above, s.bits(23))
@@ -84,7 +84,7 @@ def _log_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 
 def _log_of(s: Scalars, e: ir.Value, f: ir.Value) -> ir.Value:
-    """e ln 2 + log(1 + f)."""
+    """Return e ln 2 + log(1 + f)."""
     square = s.mul(f, f)
     tail = s.fma(s.mul(s.polynomial(f, _LOG), square), f, s.mul(e, s.number(-2.12194440e-4)))
     tail = s.fma(square, s.number(-0.5), tail)
@@ -92,7 +92,7 @@ def _log_of(s: Scalars, e: ir.Value, f: ir.Value) -> ir.Value:
 
 
 def _log_edges(s: Scalars, x: ir.Value, zero: float, result: ir.Value) -> ir.Value:
-    """The logarithm's values at ``zero`` (-inf), below it (NaN), at infinity and NaN."""
+    """Set the logarithm's values at ``zero`` (-inf), below it (NaN), at infinity and at NaN."""
     result = s.select(s.compare(OEQ, x, s.number(inf)), x, result)
     result = s.select(s.compare(OEQ, x, s.number(zero)), s.number(-inf), result)
     bad = s.compare(ULT, x, s.number(zero))
@@ -100,7 +100,7 @@ def _log_edges(s: Scalars, x: ir.Value, zero: float, result: ir.Value) -> ir.Val
 
 
 def _wide_log_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """As :func:`_log_parts`, of subnormals too."""
+    """Do the same as :func:`_log_parts`, for subnormals, too."""
     tiny = s.compare(OLT, x, s.number(1.1754943508222875e-38))
     e, f = _log_parts(s, s.select(tiny, s.mul(x, s.number(2.0**25)), x))
     return s.select(tiny, s.sub(e, s.number(25.0)), e), f
@@ -117,7 +117,7 @@ def _log2(s: Scalars, x: ir.Value) -> ir.Value:
 
 
 def _log1p(s: Scalars, x: ir.Value) -> ir.Value:
-    """log(u) + (x - (u - 1)) / u with u = 1 + x: the second term is what rounding u lost (Kahan)."""
+    """Compute log(u) + (x - (u - 1)) / u with u = 1 + x. The second term corrects u's rounding (Kahan)."""
     u = s.make("arith.addf", s.number(1.0), x)
     e, f = _log_parts(s, s.select(s.compare(OGT, u, s.number(0.0)), u, s.number(1.0)))
     lost = s.make("arith.subf", x, s.make("arith.subf", u, s.number(1.0)))
@@ -126,11 +126,11 @@ def _log1p(s: Scalars, x: ir.Value) -> ir.Value:
 
 
 def _erf(s: Scalars, x: ir.Value) -> ir.Value:
-    """An odd polynomial near 0; beyond, 1 - exp of a polynomial, which keeps 1 - |erf| as small as it is."""
+    """Compute an odd polynomial near 0; beyond, 1 - exp of a polynomial, which keeps 1 - |erf| accurate."""
     t, q = s.clamp(s.arithmetic("math.absf", x), 0.0, 4.0), s.mul(x, x)
     far = [-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2, -1.06777877e-1, -6.34846687e-1]
     outer = s.polynomial(t, [*far, -1.28717512e-1])
-    # of -20 to 0: a normal number
+    # The argument is from -20 to 0, so the result is a normal number.
     n, minus_one = _exp_parts(s, s.fma(outer, t, s.arithmetic("arith.negf", t)))
     outer = s.sub(s.number(1.0), s.mul(s.add(minus_one, s.number(1.0)), s.power_of_two(n)))
     near = [-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1]
@@ -139,7 +139,7 @@ def _erf(s: Scalars, x: ir.Value) -> ir.Value:
 
 
 def _tanh(s: Scalars, x: ir.Value) -> ir.Value:
-    """The polynomials' quotient is near 1 where x is subnormal, and times x it is more than 1 at 9.7."""
+    """Compute x times a quotient of polynomials, near 1 for subnormal x. It exceeds 1 at 9.7: clamp it."""
     t = s.clamp(x, -9.7, 9.7)
     q = s.mul(t, t)
     above = [-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08]
@@ -149,12 +149,12 @@ def _tanh(s: Scalars, x: ir.Value) -> ir.Value:
 
 
 def _quarters(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """x = (n + f) pi / 2 with an integer n and f in [-1/2, 1/2], for every f32: n as an i32, modulo 4, and f
-    pi / 2.
+    """Split x = (n + f) pi / 2, for every f32, with an integer n and f in [-1/2, 1/2].
 
-    1 / (2 pi) stands in parts of 28 bits, so that products with x are exact in f64, and so is what is left of
-    them without whole turns (Payne and Hanek, 1983, in floating point). Without the quarters that it has by
-    then, the sum is rounded in proportion to itself, however near x is to a multiple of pi / 2.
+    Return n modulo 4 as an i32, and f pi / 2. 1 / (2 pi) is stored in parts of 28 bits, so that products with
+    x are exact in f64, and so are their fractions of a turn (Payne and Hanek, 1983, in floating point). After
+    whole quarters are subtracted, the sum's rounding error is relative to the sum itself, however near x is
+    to a multiple of pi / 2.
     """
     wide = s.make("arith.extf", x, type_=s.double)
     turns, quarters = s.wide(0.0), s.wide(_ROUNDER_OF_F64)
@@ -169,7 +169,7 @@ def _quarters(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 
 def _sine(s: Scalars, n: ir.Value, r: ir.Value) -> ir.Value:
-    """sin(r + n pi / 2) for r in [-pi / 4, pi / 4]."""
+    """Return sin(r + n pi / 2) for r in [-pi / 4, pi / 4]."""
     square = s.mul(r, r)
     sin = s.polynomial(square, [-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1])
     sin = s.fma(s.mul(sin, square), r, r)
@@ -208,11 +208,11 @@ EXPANSIONS: dict[str, Expansion] = {
 
 
 def expand_math(module: ir.Module, scales: bool, tables: bool) -> None:
-    """Replaces the functions of :data:`EXPANSIONS` of f32, and vectors of it (and f16, bf16 through f32), all
-    over ``module``.
+    """Replace the functions of :data:`EXPANSIONS` in ``module``, for scalars and vectors.
 
-    ``scales``: the target multiplies a vector by powers of two with one instruction (AVX-512's
-    ``vscalefps``). ``tables``: it has the instructions of :mod:`shardc.backends.cpu.lanes.tables`.
+    f32 is expanded directly, and f16 and bf16 through f32. ``scales``: True if the target scales vectors by
+    powers of two with one instruction (AVX-512's ``vscalefps``). ``tables``: True if it has the instructions
+    of :mod:`shardc.backends.cpu.lanes.tables`.
     """
     with module.context, ir.Location.unknown():
         for op in list(walk(module.operation)):
@@ -224,7 +224,7 @@ def expand_math(module: ir.Module, scales: bool, tables: bool) -> None:
 
 
 def is_expanded(op: ir.Operation) -> bool:
-    """Whether arithmetic takes the place of ``op``."""
+    """Return True if ``op`` is replaced by arithmetic."""
     return op.name in EXPANSIONS and isinstance(
         _scalar(op.results[0].type), ir.F32Type | ir.F16Type | ir.BF16Type
     )
@@ -250,7 +250,7 @@ def _expanded(scalars: Scalars, op: ir.Operation, tables: bool) -> ir.Value:
 
 
 def walk(op: ir.Operation) -> Iterator[ir.Operation]:
-    """All ops inside of ``op``, outer ones first."""
+    """Yield all ops inside of ``op``, outer ones first."""
     for region in op.regions:
         for block in region.blocks:
             for view in block.operations:

@@ -1,4 +1,4 @@
-"""Builds f32 arithmetic at the insertion point, on scalars or on vectors."""
+"""Builder of f32 arithmetic at the insertion point, on scalars or vectors."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from torch_mlir import ir
 
 ROUNDER, _ROUNDER_BITS = 1.5 * 2.0**23, 0x4B400000
-"""Added to an f32, it rounds it to an integer in its last places."""
+"""Number whose addition rounds an f32 to an integer, in its last bits."""
 NE = 1  # arith.cmpi predicate
 OLT, OGT, OEQ, ULT = 4, 2, 1, 11  # arith.cmpf predicates; ordered ones are false for NaN
 
 
 class Scalars:
-    """Builds f32 arithmetic at the insertion point, on vectors of ``shape`` if there is one. ``contract``
-    allows fused multiply-add, nothing more. ``scales`` as for :func:`expand_math`.
+    """Builder of f32 arithmetic at the insertion point.
+
+    ``shape``: shape of vectors; None for scalars. ``contract``: flag that allows only fused multiply-add.
+    ``scales``: as in :func:`expand_math`.
     """
 
     def __init__(self, shape: list[int] | None, scales: bool) -> None:
@@ -44,7 +46,7 @@ class Scalars:
         return self.constant(self.float, ir.FloatAttr.get(ir.F32Type.get(), value))
 
     def wide(self, value: float) -> ir.Value:
-        """A number as an f64."""
+        """Return a number as an f64."""
         return self.constant(self.double, ir.FloatAttr.get(ir.F64Type.get(), value))
 
     def bits(self, value: int) -> ir.Value:
@@ -66,8 +68,10 @@ class Scalars:
         return self.arithmetic("math.fma", a, b, c)
 
     def polynomial(self, x: ir.Value, coefficients: list[float]) -> ir.Value:
-        """Of the highest power's coefficient first, by Estrin's scheme: Horner's needs fewer multiplications,
-        but each waits for the one before it, and a core holds too few elements at once to fill that time.
+        """Evaluate a polynomial, with the highest power's coefficient first, by Estrin's scheme.
+
+        Horner's scheme needs fewer multiplications, but each depends on the one before, and a core processes
+        too few elements at once to hide that latency.
         """
         terms = [self.number(c) for c in reversed(coefficients)]
         while len(terms) > 1:
@@ -82,7 +86,7 @@ class Scalars:
         return self._compare("arith.cmpf", predicate, a, b)
 
     def is_set(self, n: ir.Value, bit: int) -> ir.Value:
-        """Whether an i32 has ``bit`` (1, 2, 4, ...)."""
+        """Return whether ``bit`` (1, 2, 4, ...) of an i32 is set."""
         return self._compare("arith.cmpi", NE, self.make("arith.andi", n, self.bits(bit)), self.bits(0))
 
     def _compare(self, name: str, predicate: int, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -93,24 +97,27 @@ class Scalars:
         return self.make("arith.select", condition, yes, no, type_=yes.type)
 
     def clamp(self, x: ir.Value, low: float, high: float) -> ir.Value:
-        """Within ``low`` and ``high``; NaN stays NaN."""
+        """Clamp to ``low`` and ``high``; NaN stays NaN."""
         x = self.select(self.compare(OLT, x, self.number(low)), self.number(low), x)
         return self.select(self.compare(OGT, x, self.number(high)), self.number(high), x)
 
     def power_of_two(self, n: ir.Value) -> ir.Value:
-        """2**n for an integer n of a normal f32's exponent."""
+        """Return 2**n, for an integer n in the range of a normal f32's exponent."""
         biased = self.make("arith.addi", n, self.bits(127))
         return self.make("arith.bitcast", self.make("arith.shli", biased, self.bits(23)), type_=self.float)
 
     def rounded(self, x: ir.Value, factor: float = 1.0) -> tuple[ir.Value, ir.Value]:
-        """``x * factor`` rounded to an integer below 2**22, as f32 and as i32 (not converted: NaN may be)."""
+        """Round ``x * factor`` to an integer below 2**22; return it as f32 and, by its bits, as i32.
+
+        A conversion to i32 would be undefined for NaN.
+        """
         shifted = self.fma(x, self.number(factor), self.number(ROUNDER))
         bits = self.make("arith.bitcast", shifted, type_=self.integer)
         whole = self.sub(shifted, self.number(ROUNDER))
         return whole, self.make("arith.subi", bits, self.bits(_ROUNDER_BITS))
 
     def scaled(self, x: ir.Value, n: ir.Value) -> ir.Value:
-        """x * 2**n, which overflows to infinity and underflows through the subnormals."""
+        """Return x * 2**n, with overflow to infinity and gradual underflow."""
         if self.scales:  # the op of LLVM's intrinsic takes no vectors
             scalar = self.shape is None
             return self.make("llvm.intr.ldexp", x, n) if scalar else self.intrinsic("llvm.ldexp", x, n)
@@ -119,16 +126,16 @@ class Scalars:
         return self.mul(once, self.power_of_two(self.make("arith.subi", n, half)))
 
     def intrinsic(self, name: str, *operands: ir.Value) -> ir.Value:
-        """LLVM's function of that name, whose result has its first operand's type."""
+        """Call LLVM's intrinsic of that name. Its result has its first operand's type."""
         return call_intrinsic(name, [operands[0].type], operands).result
 
 
 Expansion = Callable[[Scalars, ir.Value], ir.Value]
-"""Writes arithmetic that computes a function of a value."""
+"""Function that builds the arithmetic of a math function."""
 
 
 def call_intrinsic(name: str, results: Sequence[ir.Type], operands: Sequence[ir.Value]) -> ir.Operation:
-    """A call of LLVM's function of that name."""
+    """Call LLVM's intrinsic of that name."""
     attributes = {
         "intrin": ir.StringAttr.get(name),
         "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),

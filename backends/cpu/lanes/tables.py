@@ -1,9 +1,9 @@
-"""exp, exp2 and erf of 16 f32 lanes by polynomials of low degree, with coefficients in vector registers.
+"""exp, exp2 and erf of 16 f32 lanes by low-degree polynomials, with tables in vector registers.
 
-AVX-512 looks 16 numbers up in a register of them with one instruction, ``vpermps`` (P. T. P. Tang,
-"Table-driven implementation of the exponential function", 1989). So the polynomials are of short intervals:
-three multiply-adds instead of six for exp, five for erf and no exponential. Coefficients interpolate the
-function at Chebyshev's nodes, which is done here, once.
+AVX-512's ``vpermps`` looks up 16 numbers in a register with one instruction (P. T. P. Tang, "Table-driven
+implementation of the exponential function", 1989). So the polynomials cover short intervals: exp takes three
+multiply-adds instead of six, and erf five and no exponential. The coefficients interpolate the function at
+Chebyshev nodes. They are computed here, once.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from shardc.backends.cpu.lanes.scalars import OGT, ROUNDER, Expansion, Scalars
 LANES = 16
 _EXACT, _TO_NEAREST = -1, 4  # all lanes; the rounding mode of the control register
 _NEARER_TO_ZERO = 2
-"""vrangeps: the smaller of two sizes, with the first operand's sign; of a number and NaN, the number."""
+"""Mode of vrangeps: the smaller magnitude, with the first operand's sign; the number, if the other is NaN."""
 _LOG2_E, _LOG2_E_REST = 1.44269502162933349609375, 1.925963033500011e-08
 _SIXTEENTHS = 1.5 * 2.0**19
-"""Added to an f32, it rounds it to sixteenths; the last four bits count them."""
+"""Number whose addition rounds an f32 to sixteenths, which the last four bits count."""
 _ERF_STEP, _ERF_IS_ONE = 4435 / 2**14, 4.0
-"""A step of near 17/64, at whose multiples erf is near to numbers of f32."""
+"""Step near 17/64, at whose multiples erf is close to f32 numbers."""
 
 
 def _exp(s: Scalars, x: ir.Value) -> ir.Value:
-    """2**(x log2(e)), whose difference from its next sixteenth is exact before the rest is added."""
+    """Compute 2**(x log2(e)). The exponent's difference from the nearest sixteenth is exact."""
     shifted = s.fma(x, s.number(_LOG2_E), s.number(_SIXTEENTHS))
     n = s.sub(shifted, s.number(_SIXTEENTHS))
     r = s.fma(x, s.number(_LOG2_E_REST), s.fma(x, s.number(_LOG2_E), s.arithmetic("arith.negf", n)))
@@ -42,10 +42,10 @@ def _exp2(s: Scalars, x: ir.Value) -> ir.Value:
 
 
 def _power_of_two(s: Scalars, shifted: ir.Value, n: ir.Value, r: ir.Value) -> ir.Value:
-    """2**(n + r) for sixteenths n, as they are in the last bits of ``shifted``, and small r.
+    """Return 2**(n + r), for a number of sixteenths n, in the last bits of ``shifted``, and a small r.
 
-    Where n is so large that r is not small, or not a number, any power between 1/2 and 4 will do: the scale
-    is 0 or infinity there, or NaN. ``vscalefps`` takes the whole part of n.
+    If n is so large that r is not small, or NaN, any power between 1/2 and 4 is right, because the scale is
+    then 0, infinity or NaN. ``vscalefps`` uses the integer part of n.
     """
     bound = s.number(1 / 30)
     number = _integer(s, 32, _NEARER_TO_ZERO)
@@ -57,8 +57,10 @@ def _power_of_two(s: Scalars, shifted: ir.Value, n: ir.Value, r: ir.Value) -> ir
 
 
 def _erf(s: Scalars, x: ir.Value) -> ir.Value:
-    """Of |x|, as a polynomial in its distance u to the next multiple of a step. The one around 0 is 1 * u,
-    which is exact, and odd powers of u: small results are as exact as others.
+    """Compute erf from |x|, as a polynomial in the distance u to the nearest multiple of a step.
+
+    The polynomial around 0 is 1 * u, which is exact, plus odd powers of u. So small results have the same
+    relative accuracy.
     """
     size = s.arithmetic("math.absf", x)
     size = s.select(s.compare(OGT, size, s.number(_ERF_IS_ONE)), s.number(_ERF_IS_ONE), size)
@@ -78,7 +80,7 @@ TABLED: dict[str, Expansion] = {"math.exp": _exp, "math.exp2": _exp2, "math.erf"
 
 @cache
 def _erf_parts() -> list[tuple[float, ...]]:
-    """Of each power of u, from 0 to 5, the coefficients of all parts."""
+    """Return the coefficients of all intervals, for each power of u from 0 to 5."""
     found = [_interpolated(erf, k * _ERF_STEP, _ERF_STEP / 2, 5) for k in range(LANES)]
     found[0] = [c - (power == 1) if power % 2 else 0.0 for power, c in enumerate(found[0])]
     return list(zip(*found, strict=True))
@@ -87,8 +89,10 @@ def _erf_parts() -> list[tuple[float, ...]]:
 def _interpolated(
     function: Callable[[float], float], centre: float, width: float, degree: int
 ) -> list[float]:
-    """Coefficients, lowest first, of the polynomial in x - ``centre`` that meets ``function`` at Chebyshev's
-    nodes of ``width`` to both sides (Newton's divided differences).
+    """Return the coefficients, lowest first, of the polynomial in x - ``centre`` that interpolates
+    ``function``.
+
+    The nodes are Chebyshev's, within ``width`` on both sides; the method is Newton's divided differences.
     """
     nodes = [width * cos(pi * (2 * k + 1) / (2 * degree + 2)) for k in range(degree + 1)]
     nodes = [0.0 if 2 * k == degree else u for k, u in enumerate(nodes)]
@@ -104,7 +108,7 @@ def _interpolated(
 
 
 def _looked_up(s: Scalars, shifted: ir.Value, numbers: Sequence[float]) -> ir.Value:
-    """Of 16 numbers the one that the last four bits of each lane say."""
+    """Look up one of 16 numbers by the last four bits of each lane."""
     attributes = [ir.FloatAttr.get(ir.F32Type.get(), n) for n in numbers]
     table = s.make("arith.constant", type_=s.float, value=ir.DenseElementsAttr.get(attributes, s.float))
     return _intrinsic(s, "permvar.sf.512", table, s.make("arith.bitcast", shifted, type_=s.integer))

@@ -1,6 +1,6 @@
-"""Innermost loops with functions of ``tables.py`` run in vectors that are written here, if all is understood.
+"""Vectorization of innermost loops with functions of ``tables.py``, if all their ops are supported.
 
-LLVM's loop vectorizer cannot look numbers up in registers; all other loops are left to it.
+LLVM's loop vectorizer cannot use table lookups in registers. All other loops are left to it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from shardc.backends.cpu.lanes.tables import LANES, TABLED
 from shardc.backends.cpu.object_code.marks import LOOP, REASSOCIATE, copied
 
 _PLAIN = {"math.sqrt", "math.fma", "math.absf", "math.copysign", "math.roundeven", "math.floor", "math.ceil"}
-"""Functions that are an instruction."""
+"""Functions that are single instructions."""
 _NOTHING = -0.0
-"""What a sum starts from, beside what it is to start from."""
+"""Neutral element of sums, for additional vectors of partial sums."""
 _SUMS = 4
-"""Vectors of terms that a sum takes side by side."""
+"""Number of vectors of partial sums."""
 _SAME, _NEXT, _LANES = "the same in all steps", "one more in each step", "another in each step"
 
 
 def vectorize(module: ir.Module) -> None:
-    """Puts the steps of such loops of ``module`` into lanes."""
+    """Vectorize such loops of ``module``."""
     with module.context, ir.Location.unknown():
         for loop in [op for op in walk(module.operation) if op.name == "scf.for"]:
             lanes = _Lanes(loop.opview)
@@ -35,13 +35,13 @@ def vectorize(module: ir.Module) -> None:
 
 @dataclass(eq=False)
 class _Lanes:
-    """One loop. ``kinds``: how each value changes from step to step; other values come from outside."""
+    """Vectorizer of one loop. ``kinds``: how each value changes between steps; others come from outside."""
 
     loop: scf.ForOp
     kinds: dict[ir.Value, str] = field(default_factory=dict)
 
     def understood(self) -> bool:
-        """Whether the loop is to be put in lanes, and can be. Fills ``kinds``."""
+        """Return True if the loop should and can be vectorized. Fills ``kinds``."""
         *ops, end = (view.operation for view in self.loop.body.operations)
         tabled = any(op.name in TABLED and is_expanded(op) for op in ops)
         if not tabled or _constant(self.loop.operands[2]) != 1:
@@ -60,7 +60,7 @@ class _Lanes:
         return self._apart(ops)
 
     def _kind(self, op: ir.Operation) -> str | None:
-        """Of the results of an op; None if it is not understood."""
+        """Return the kind of an op's results; None if the op is not supported."""
         kinds = [self.kinds.get(v, _SAME) for v in op.operands]
         if len(op.regions) or any(v in self.loop.inner_iter_args for v in op.operands):
             return None
@@ -82,7 +82,7 @@ class _Lanes:
         return _LANES
 
     def _apart(self, ops: list[ir.Operation]) -> bool:
-        """Whether a written buffer is read and written at one position only: no step sees another's."""
+        """Return True if written buffers are accessed at one position only, so that steps are independent."""
         touched: dict[ir.Value, set[ir.Value]] = {}
         for op in ops:
             if op.name in ("memref.load", "memref.store"):
@@ -91,8 +91,9 @@ class _Lanes:
         return all(len(touched[op.operands[1]]) == 1 for op in ops if op.name == "memref.store")
 
     def write(self) -> None:
-        """Replaces the loop by vectors: several steps of them at once, then single ones, the last with idle
-        lanes. Sums stay vectors through the loop around it, if that only hands them on.
+        """Replace the loop by vectors: several at once, then single ones, and the last with masked lanes.
+
+        Sums stay vectors in the outer loop, if that only passes them on.
         """
         count = _length(*list(self.loop.operands)[:2])
         copies = _SUMS if len(self.loop.inner_iter_args) else 1
@@ -117,7 +118,7 @@ class _Lanes:
         whole.operation.erase()
 
     def _around(self) -> scf.ForOp | None:
-        """The loop around this one, if it only hands its carried values to this one and on."""
+        """Return the outer loop, if it only passes its carried values to this one and on."""
         parent = self.loop.operation.parent
         if parent is None or parent.name != "scf.for" or not len(self.loop.inner_iter_args):
             return None
@@ -130,7 +131,7 @@ class _Lanes:
     def _around_vectors(
         self, around: scf.ForOp, count: int | None, sums: list[list[ir.Value]]
     ) -> list[list[ir.Value]]:
-        """The loop around, with vectors in the place of what it carries, and this loop's vectors in it."""
+        """Rebuild the outer loop with vectors as carried values, and this loop's vectors in it."""
         low, high, step = list(around.operands)[:3]
         wide = scf.ForOp(low, high, step, [v for vectors in sums for v in vectors])
         *ops, _ = (view.operation for view in around.body.operations)
@@ -147,7 +148,7 @@ class _Lanes:
         return _chunks(wide.results, len(sums))
 
     def _vectors(self, count: int | None, sums: list[list[ir.Value]]) -> list[list[ir.Value]]:
-        """The loops over vectors, of ``count`` steps in all if that is a number."""
+        """Build the loops over vectors. ``count``: the number of all steps, if known."""
         low, high = list(self.loop.operands)[:2]
         at_once = len(sums) * LANES
         if count is None:
@@ -165,7 +166,7 @@ class _Lanes:
     def _steps(
         self, low: ir.Value, high: ir.Value, step: ir.Value, sums: list[list[ir.Value]], end: ir.Value | None
     ) -> list[list[ir.Value]]:
-        """A loop with a vector of each list of ``sums``; lanes from ``end`` on do nothing."""
+        """Build a loop with a vector for each list of ``sums``. Lanes from ``end`` on are masked."""
         loop = scf.ForOp(low, high, step, [v for vectors in sums for v in vectors])
         not_unrolled = ir.Attribute.parse("#llvm.loop_annotation<unroll = <disable = true>>")
         loop.operation.attributes[LOOP] = not_unrolled
@@ -182,7 +183,7 @@ class _Lanes:
         return _chunks(loop.results, len(sums))
 
     def _step(self, at: ir.Value, sums: list[ir.Value], mask: ir.Value | None) -> list[ir.Value]:
-        """One vector's worth of steps, from ``at`` on. Returns the sums with their terms."""
+        """Build one vector of steps, from ``at`` on; return the sums with their terms added."""
         *ops, end = (view.operation for view in self.loop.body.operations)
         values: dict[ir.Value, ir.Value] = {self.loop.induction_variable: at}
         accumulators = list(self.loop.inner_iter_args)
@@ -230,7 +231,7 @@ class _Lanes:
 
 
 def _adds(total: ir.Value, accumulator: ir.Value) -> bool:
-    """Whether ``total`` adds one more term, in any order, and nothing else reads it or the accumulator."""
+    """Return True if ``total`` is a reassociable sum of the accumulator and a term, with no other readers."""
     if isinstance(total, ir.BlockArgument) or not isinstance(total.type, ir.F32Type):
         return False
     op = total.owner.operation
@@ -240,7 +241,7 @@ def _adds(total: ir.Value, accumulator: ir.Value) -> bool:
 
 
 def _length(low: ir.Value, high: ir.Value) -> int | None:
-    """How many steps there are, if that is a number."""
+    """Return the number of steps, if known."""
     first, last = _constant(low), _constant(high)
     if first is not None and last is not None:
         return max(0, last - first)
@@ -257,14 +258,14 @@ def _constant(value: ir.Value) -> int | None:
 
 
 def _chunks(values: Iterable[ir.Value], count: int) -> list[list[ir.Value]]:
-    """``count`` lists of equal length."""
+    """Split values into ``count`` lists of equal length."""
     found = list(values)
     each = len(found) // count
     return [found[k * each : (k + 1) * each] for k in range(count)]
 
 
 def _joined(vectors: Sequence[ir.Value]) -> ir.Value:
-    """Their sum, pairs of them first."""
+    """Sum vectors pairwise."""
     found = list(vectors)
     while len(found) > 1:
         pairs = [found[k : k + 2] for k in range(0, len(found), 2)]

@@ -1,1 +1,1 @@
-"""Matrix products in register tiles."""
+"""Generation of matmuls with register tiles."""

@@ -1,4 +1,4 @@
-"""The innermost loop of a matmul: each step adds an outer product to a tile in vector registers."""
+"""Innermost loop of a matmul: each step adds an outer product to a tile in vector registers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ def register_tile(
     count: Count,
     first: ir.Value | None,
 ) -> None:
-    """Adds ``count`` terms to a tile. Each operand is memory and where the tile begins in it, the left one
-    with the number of the last row from there that it has; the result has ``tiles.n`` elements a row.
-    ``first``: whether nothing is there to be added to (None: never anything).
+    """Add ``count`` terms to a tile.
+
+    ``left`` and ``right``: memory, and the start of the tile in it; ``left`` also has the number of its last
+    valid row. ``result``: memory and start, with ``tiles.n`` elements per row. ``first``: condition that
+    there is no earlier sum to add to; None if there never is one.
     """
     number, lanes = elements.number, tiles.lanes
     (packed, a, last), (panel, b), (memory, c) = left, right, result
@@ -49,13 +51,13 @@ def register_tile(
                 sums[at] = _added(sums[at], term, column, tiles.terms)
         scf.YieldOp(sums)
     for value, at in zip(loop.results, places, strict=True):
-        if first is not None:  # blocks are summed by themselves: the error grows with a block's length
+        if first is not None:  # blocks are summed separately: the error grows with a block's length
             value = arith.select(first, value, arith.addf(value, vector.load(type_, memory, [at])))
         vector.store(value, memory, [at])
 
 
 def _everywhere(buffer: ir.Value, at: ir.Value, type_: ir.VectorType, terms: int) -> ir.Value:
-    """``terms`` elements from ``at`` on, again and again in a vector of ``type_``."""
+    """Broadcast ``terms`` elements from ``at`` on to a vector of ``type_``."""
     if terms == 1:
         return vector.broadcast(type_, memref.load(buffer, [at]))
     pair = vector.load(ir.VectorType.get([terms], type_.element_type), buffer, [at])
@@ -65,7 +67,7 @@ def _everywhere(buffer: ir.Value, at: ir.Value, type_: ir.VectorType, terms: int
 
 
 def _added(total: ir.Value, x: ir.Value, y: ir.Value, terms: int) -> ir.Value:
-    """``total + x * y`` in each lane, or the sum of a pair of products there."""
+    """Return ``total + x * y`` in each lane, or with the sum of a pair of products."""
     if terms == 1:
         return vector.fma(x, y, total)
     return call_intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", [total.type], [total, x, y]).result

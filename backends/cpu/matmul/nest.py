@@ -1,4 +1,4 @@
-"""The loops of a nest with a contraction: blocks, packing, register tiles, and the roots that read it."""
+"""Loops of a nest with a contraction: blocks, packing, register tiles, and the roots that read its result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shardc.backends.cpu.matmul.product import Operand, as_it_lies, find_product
 
 @dataclass(eq=False)
 class Matmul:
-    """Writes the loops. ``targets``: memory of results that have some; ``value``: the contraction's."""
+    """Generator of the loops. ``targets``: memory of results. ``value``: the contraction's result."""
 
     nest: Nest
     contraction: Contraction
@@ -63,14 +63,14 @@ class Matmul:
                 self._columns(place, n, step)
 
     def _step(self) -> ir.Value:
-        """Columns that are packed at a time: a block for each thread that takes part."""
+        """Return the columns to pack at a time: a block for each participating thread."""
         number, block = self.elements.number, self.tiles.block_n
         if block >= min(self.n, self.most):
             return number(block)
         return arith.minui(arith.muli(self.buffers.threads, number(block)), number(self.most))
 
     def _left(self) -> Left:
-        """Where the left operand is read."""
+        """Return the memory from which the left operand is read."""
         if self.left_lies is None:
             return self.packing.left(self.operands[0].along_k)
         argument, offset = self.left_lies
@@ -78,7 +78,7 @@ class Matmul:
         return Left(self.elements.buffers[argument], True, apart, apart, 1, uneven=self.m % self.tiles.m != 0)
 
     def _right(self, panels: int) -> Right:
-        """Where the right one is, of which so many panels are packed at a time."""
+        """Return the memory from which the right operand is read. ``panels``: panels packed at a time."""
         if self.right_lies is None:
             kind, count = "private" if self.alone else "shared", panels * self.k * self.tiles.n
             return Right(self.buffers.add(kind, count, self.packing.element), self.tiles.n)
@@ -86,7 +86,7 @@ class Matmul:
         return Right(self.elements.buffers[argument], offset.factor(self.contraction.k[0]))
 
     def _columns(self, place: Place, n: ir.Value, step: ir.Value) -> None:
-        """Packs a block of ``step`` columns, the threads together, and writes this thread's rows of it."""
+        """Pack a block of ``step`` columns with all threads, and compute this thread's rows of it."""
         e, number, tiles = self.elements, self.elements.number, self.tiles
         if self.n <= tiles.block_n:
             panels = number(-(-self.n // tiles.n))
@@ -106,10 +106,10 @@ class Matmul:
             end = arith.minui(arith.addi(m, number(tiles.block_m)), high)
             self._rows(place, (m, end), n, mine if by_columns else (number(0), panels))
         if not self.alone and self.right_lies is None and (self.n > tiles.block_n or self.batch > 1):
-            barrier()  # the packed block is written anew
+            barrier()  # the packed block will be overwritten
 
     def _pack_right(self, place: Place, n: ir.Value, panels: tuple[ir.Value, ir.Value]) -> None:
-        """Packs a block of columns from ``n`` on, the threads together, each some panels of it."""
+        """Pack a block of columns from ``n`` on. Each thread packs some of its panels."""
         right = self.operands[1]
         get = self._at(right, self.contraction.n, place)
         with bounded_loop(self.elements, *panels) as p:
@@ -121,7 +121,7 @@ class Matmul:
             barrier()
 
     def _lines(self, place: Place) -> Lines | None:
-        """The right operand, if it is memory that is contiguous along k."""
+        """Return the right operand, if it is in memory and contiguous along k."""
         c = self.contraction
         found = as_it_lies(self.operands[1].factor, c.k, c.n, c.root, self.roots)
         if found is None:
@@ -132,7 +132,7 @@ class Matmul:
     def _rows(
         self, place: Place, rows: tuple[ir.Value, ir.Value], n: ir.Value, panels: tuple[ir.Value, ir.Value]
     ) -> None:
-        """A block of rows by the panels of a block of columns."""
+        """Multiply a block of rows with the panels of a block of columns."""
         e, number, tiles = self.elements, self.elements.number, self.tiles
         m, end = rows
         get = self._at(self.operands[0], self.contraction.m, place)
@@ -173,7 +173,7 @@ class Matmul:
     def _position(
         self, offset: Linear, place: Place, axes: list[Axis], at: ir.Value, k: ir.Value
     ) -> ir.Value:
-        """Where an operand that lies in memory has the element at ``at`` on its own axis and term ``k``."""
+        """Return the position in memory of an operand's element: ``at`` on its own axis, and term ``k``."""
         return self.elements.position(offset, place.inside({axes[0]: at, self.contraction.k[0]: k}))
 
     def _panel(self, p: ir.Value) -> ir.Value:
@@ -183,7 +183,7 @@ class Matmul:
         return arith.muli(p, self.elements.number(self.tiles.block_m * self.tiles.n))
 
     def _finish(self, place: Place, rows: tuple[ir.Value, ir.Value], n: ir.Value, at: ir.Value) -> None:
-        """Stores a panel of the result, and what other roots make of it."""
+        """Store a panel of the result, and the roots that read it."""
         e, number, width = self.elements, self.elements.number, self.tiles.n
         m, end = rows
 
@@ -203,7 +203,7 @@ class Matmul:
         either(is_whole, lambda: columns(width), lambda: columns(left))
 
     def _store(self, total: ir.Value, place: Place) -> None:
-        """One element of the result and of each root that reads it."""
+        """Store one element of the result, and of each root that reads it."""
         e, product = self.elements, Result(self.contraction.root)
         if not _is_zero(product.init):
             total = arith.addf(e.element(product.init, product.index, place), total)
@@ -214,7 +214,7 @@ class Matmul:
                 e.store(made, self.targets[result], e.position(result.offset, place))
 
     def _at(self, operand: Operand, axes: list[Axis], place: Place) -> At:
-        """Elements of an operand."""
+        """Return a function that computes elements of an operand."""
         root = self.contraction.root
 
         def at(position: ir.Value, k: ir.Value) -> ir.Value:
@@ -224,12 +224,12 @@ class Matmul:
         return at
 
     def _spread(self, axes: list[Axis], flat: ir.Value) -> dict[Axis, ir.Value]:
-        """A position along several axes together as one on each."""
+        """Split a position along several axes into a position on each."""
         return self.elements.spread({axis: self.nest.sizes[axis] for axis in axes}, flat)
 
 
 def _is_zero(value: object) -> bool:
-    """Whether a sum starts from 0."""
+    """Return True if a sum starts from 0."""
     if not isinstance(value, Splat):
         return False
     scalar = value.scalar

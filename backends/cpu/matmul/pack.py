@@ -1,6 +1,6 @@
-"""Operands of a matmul in the order in which register tiles read them, casts and scales computed on the way.
+"""Packing of a matmul's operands in the order in which register tiles read them, with casts and scales.
 
-Rows and columns beyond the matmul's repeat its last one: tiles are always whole; the surplus is not stored.
+Tiles are always whole: rows and columns beyond the end repeat the last one, and their results are not stored.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from shardc.backends.cpu.matmul.tiles import Tiles
 from shardc.dialects.kern.size import AnySize
 
 At = Callable[[ir.Value, ir.Value], ir.Value]
-"""An element of the operand: ``at(row or column, k)``."""
+"""Function ``at(row or column, k)`` that computes an element of the operand."""
 Into = tuple[ir.Value, ir.Value]
-"""Packed memory, and where a panel begins in it."""
+"""Packed memory, and the start of a panel in it."""
 
 LINE = 16
-"""Elements between rows of the left operand, so that they do not fall into one set of the cache."""
+"""Padding between rows of the left operand, in elements, to avoid conflicts in one cache set."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """A block of the left operand: element (i, k) of the tile that begins at row r is at
-    ``r * per_row + i * row + k * step``, k a multiple of the tiles' ``terms``. ``along_k``: contiguous along
-    k. ``uneven``: tiles may reach beyond its last row, and read that one again.
+    """Block of the left operand.
+
+    Element (i, k) of the tile that begins at row r is at ``r * per_row + i * row + k * step``, where k is a
+    multiple of the tiles' ``terms``. ``along_k``: contiguous along k. ``uneven``: tiles may extend beyond the
+    last row, and then read that row again.
     """
 
     buffer: ir.Value
@@ -43,7 +45,10 @@ class Left:
     uneven: bool = False
 
     def offset(self, elements: Elements, i: int, last: ir.Value) -> ir.Value:
-        """Offset of row ``i`` from the tile's first one; ``last``: number of the last row that there is."""
+        """Return the offset of row ``i`` from the tile's first row.
+
+        ``last``: number of the last valid row.
+        """
         if not self.uneven:
             return elements.number(i * self.row)
         return arith.muli(arith.minui(elements.number(i), last), elements.number(self.row))
@@ -51,7 +56,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Right:
-    """A right operand: of a panel, the elements of term k begin ``k * step`` after its first."""
+    """Right operand. In a panel, the elements of term k begin at ``k * step``."""
 
     buffer: ir.Value
     step: AnySize
@@ -59,7 +64,7 @@ class Right:
 
 @dataclass(frozen=True)
 class Lines:
-    """An operand that is memory, contiguous along k: ``at(row or column, k)`` is where an element is."""
+    """Operand in memory, contiguous along k. ``at(row or column, k)``: position of an element."""
 
     buffer: ir.Value
     at: At
@@ -67,7 +72,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Packing:
-    """Writes packed operands of elements of type ``element``."""
+    """Packer of operands to elements of type ``element``."""
 
     elements: Elements
     buffers: Buffers
@@ -75,7 +80,7 @@ class Packing:
     element: ir.Type
 
     def left(self, along_k: bool) -> Left:
-        """Memory for a block; ``along_k``: the operand is contiguous along k, and stays so."""
+        """Add memory for a block. ``along_k``: the operand is contiguous along k, and is packed so."""
         tiles, ld = self.tiles, self.tiles.block_k + LINE
         if along_k:
             return Left(self.buffers.add("private", tiles.block_m * ld, self.element), True, ld, ld, 1)
@@ -85,7 +90,7 @@ class Packing:
     def pack_left(
         self, left: Left, at: At, rows: tuple[ir.Value, ir.Value], k: ir.Value, count: Count, uneven: bool
     ) -> None:
-        """Packs ``rows`` (from, to), ``count`` terms from ``k`` on. ``uneven``: may end within a tile."""
+        """Pack ``rows`` (from, to), ``count`` terms from ``k`` on. ``uneven``: they may end within a tile."""
         e, number, m = self.elements, self.elements.number, self.tiles.m
         first, end = rows
         last = arith.subi(end, number(1))
@@ -105,8 +110,10 @@ class Packing:
     def pack_right(
         self, into: Into, at: At, first: ir.Value, sizes: tuple[int, int], along_k: bool, lines: Lines | None
     ) -> None:
-        """The panel of a tile's columns from ``first`` on, of a right operand of ``sizes`` n and k: k rows.
-        ``lines``: where it lies, if nothing is computed on the way."""
+        """Pack the panel of a tile's columns from ``first`` on, with k rows.
+
+        ``sizes``: n and k of the right operand. ``lines``: its memory, if elements are only copied.
+        """
         number, columns = self.elements.number, self.tiles.n
         n, k = sizes
         last = number(n - 1)
@@ -117,7 +124,7 @@ class Packing:
         self._whole_or_clamped(panel, at, first, columns, last, n % columns != 0)
 
     def _across(self, into: Into, rows: tuple[ir.Value, int], k: ir.Value, count: Count, at: At) -> None:
-        """``count`` terms from ``k`` on of ``rows`` (the first, and how many), which lie side by side."""
+        """Pack ``count`` terms from ``k`` on of adjacent ``rows`` (first, number)."""
         e, number, terms = self.elements, self.elements.number, self.tiles.terms
         (buffer, base), (first, side) = into, rows
         with bounded_loop(e, 0, count, terms) as kk:
@@ -131,7 +138,7 @@ class Packing:
     def _whole_or_clamped(
         self, write: Callable[[At], None], at: At, first: ir.Value, count: int, last: ir.Value, uneven: bool
     ) -> None:
-        """Calls ``write`` with ``at`` where ``count`` from ``first`` on exist, else repeating ``last``."""
+        """Call ``write`` with ``at`` if ``count`` from ``first`` on exist, or else with ``last`` repeated."""
         if not uneven:
             write(at)
             return
@@ -142,7 +149,7 @@ class Packing:
     def _pack_transposed(
         self, into: Into, at: At, first: ir.Value, last: ir.Value, k: int, lines: Lines | None
     ) -> None:
-        """Squares of as many columns as a vector has lanes are read along k, and turned in registers."""
+        """Pack squares, with as many columns as a vector has lanes: read along k, transposed in registers."""
         e, number, lanes, terms = self.elements, self.elements.number, self.tiles.lanes, self.tiles.terms
         (buffer, base), length = into, lanes * terms
         line = ir.VectorType.get([length], self.element)

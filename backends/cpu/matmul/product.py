@@ -1,4 +1,4 @@
-"""What a contraction is as a product of matrices, and who computes which part of it: before the loops."""
+"""Contraction as a matmul, and the division of its work among threads, before loops are generated."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ from shardc.backends.cpu.matmul.tiles import Tiles, find_tiles
 from shardc.cost.machine import Cpu
 
 MANY = 16
-"""Matmuls of one shape (a batch) from which on each thread takes some of them, instead of a part of each."""
+"""Batch size from which on each thread takes whole matmuls, instead of a part of each."""
 
 FEW_TILES = 16
-"""With fewer tiles of rows than this, threads take columns each."""
+"""Number of row tiles below which threads divide the columns."""
 
 ROWS, COLUMNS, MATMULS = 1, 2, 3
-"""What ``share`` of a configuration can be."""
+"""Values of ``share`` in a configuration."""
 
 PACKED, IN_PLACE = 1, 2
-"""What ``left`` and ``right`` of a configuration can be."""
+"""Values of ``left`` and ``right`` in a configuration."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """``batch`` times [m, k] by [k, n]. Elements of the sums take ``sum_bytes``, packed ones of the operands
-    ``sum_bytes // terms``, of which an instruction multiplies ``terms`` neighbours along k. ``left_lies``:
-    the left operand is memory contiguous along k; ``right_lies``: the right one is, along the columns.
+    """Batched matmul: ``batch`` times [m, k] by [k, n].
+
+    ``sum_bytes``: bytes of a sum's element. ``terms``: number of adjacent elements along k that one
+    instruction multiplies; packed elements take ``sum_bytes // terms``. ``left_lies``: True if the left
+    operand is in memory and contiguous along k. ``right_lies``: True if the right one is, along the columns.
     """
 
     batch: int
@@ -49,19 +51,22 @@ class Product:
     right_lies: bool = False
 
     def alone(self, config: Config) -> bool:
-        """Whether each thread does whole matmuls by itself."""
+        """Return True if each thread computes whole matmuls."""
         return config.share == MATMULS if config.share else self.batch >= MANY
 
     def by_columns(self, tiles: Tiles, config: Config) -> bool:
-        """Whether threads that do a matmul together take columns each, rather than rows."""
+        """Return True if threads divide a matmul's columns, rather than its rows."""
         return config.share == COLUMNS if config.share else -(-self.m // tiles.m) < FEW_TILES
 
     def reads_left(self, config: Config) -> bool:
-        """Whether the left operand is read where it lies."""
+        """Return True if the left operand is read in place."""
         return config.left == IN_PLACE and self.left_lies
 
     def reads_right(self, tiles: Tiles, config: Config) -> bool:
-        """The same of the right one, if tiles divide its columns. Pairs along k need packing."""
+        """Return True if the right operand is read in place.
+
+        Tiles must divide its columns. Pairs along k need packing.
+        """
         return config.right == IN_PLACE and self.right_lies and self.n % tiles.n == 0 and self.terms == 1
 
     def tiles(self, config: Config) -> Tiles:
@@ -72,8 +77,10 @@ class Product:
 
 @dataclass(frozen=True)
 class Operand:
-    """A factor as it is multiplied. ``lies``: the argument that it is and where its elements lie, if it may
-    be read there. ``along_k``: most of what it is made of is contiguous along k, not along its own axes.
+    """Factor of a matmul.
+
+    ``lies``: the argument and its elements' positions, if it can be read in place. ``along_k``: True if most
+    of the tensors from which it is computed are contiguous along k, not along its own axes.
     """
 
     factor: Factor
@@ -84,7 +91,7 @@ class Operand:
 def find_product(
     nest: Nest, contraction: Contraction, value: Computed, roots: Roots
 ) -> tuple[Product, Operand, Operand]:
-    """The product whose result is ``value``, and its left and its right operand."""
+    """Return the matmul whose result is ``value``, and its left and right operands."""
     c, factors, terms = contraction, (contraction.left, contraction.right), 1
     batch, m, n, k = (int(prod(nest.sizes[a] for a in axes)) for axes in (c.batch, c.m, c.n, c.k))
     if multiplies_pairs() and k % 2 == 0 and (narrow := pairs(c)):
@@ -106,8 +113,9 @@ def _along_k(factor: Factor, axes: list[Axis], root: Root, roots: Roots) -> bool
 def as_it_lies(
     factor: Factor, fast: list[Axis], slow: list[Axis], root: Root, roots: Roots
 ) -> tuple[Argument, Linear] | None:
-    """The argument that a factor is, and where its elements lie, if they are contiguous along ``fast``, in
-    rows along ``slow`` that are equally far apart; None if it must be packed.
+    """Return a factor's argument and its elements' positions, if it can be read in place; else None.
+
+    It must be contiguous along ``fast``, with a constant stride along ``slow``.
     """
     if not isinstance(factor.value, ir.BlockArgument) or len(fast) != 1 or len(slow) != 1:
         return None
@@ -123,6 +131,6 @@ def as_it_lies(
 
 
 def read_by(factor: Factor, root: Root) -> list[tuple[Value, Index]]:
-    """The tensors that a factor reads, with their index."""
+    """Return the tensors that a factor reads, with their indices."""
     generic = Result(root).generic
     return [(generic.operands[n], generic.operand_index(n, root.dims)) for n in factor.operands]

@@ -1,5 +1,7 @@
-"""How a matmul is cut into register tiles, and these into blocks that stay in the caches (the scheme of
-GotoBLAS and BLIS; Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008).
+"""Tiling of a matmul: register tiles, in blocks that stay in the caches.
+
+The scheme is that of GotoBLAS and BLIS (Goto and van de Geijn, "Anatomy of high-performance matrix
+multiplication", 2008).
 """
 
 from __future__ import annotations
@@ -10,24 +12,24 @@ from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.host import vector_bytes, vector_registers
 
 MAX_ROWS = 16
-"""Of a register tile."""
+"""Most rows of a register tile."""
 
 PACKED_COLUMNS = 1024
-"""Columns of the right operand that threads together pack at a time, unless a configuration wants more."""
+"""Columns of the right operand that all threads pack at a time, unless a configuration has more."""
 
 PACKED_BLOCKS = (192, 1024)
-"""Rows and columns of a block where the left operand is packed, and"""
+"""Rows and columns of a block if the left operand is packed."""
 IN_PLACE_BLOCKS = (96, 256)
-"""where it is read where it lies (decision 49)."""
+"""Rows and columns of a block if the left operand is read in place (decision 49)."""
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Sizes in elements. A register tile is ``m`` rows of ``n`` columns, ``n`` a multiple of ``lanes``.
+    """Sizes of tiles, in elements. A register tile has ``m`` rows of ``n`` columns, a multiple of ``lanes``.
 
-    ``block_m`` rows of the left operand by ``block_k`` lie in the second cache, ``block_n`` columns of the
-    right one, over all of k, there or in the last: so many for each thread, and at most ``most_n`` for all of
-    them together. ``terms`` of the sum are added by one instruction, and lie side by side.
+    ``block_m`` rows by ``block_k`` of the left operand stay in the second cache. ``block_n`` columns of the
+    right one, over all of k, stay there or in the last cache: that many for each thread, and at most
+    ``most_n`` for all threads. ``terms``: number of adjacent terms that one instruction adds.
     """
 
     lanes: int
@@ -43,16 +45,16 @@ class Tiles:
 def find_tiles(
     config: Config, sizes: tuple[int, int, int], sum_bytes: int, terms: int, packed_bytes: int, in_place: bool
 ) -> Tiles:
-    """The tiles of a matmul of ``sizes`` m, n and k: those of ``config``, no larger than the matmul.
+    """Return the tiles of a matmul of ``sizes`` m, n and k: those of ``config``, no larger than the matmul.
 
-    An element of its sums takes ``sum_bytes``, and so do ``terms`` elements of an operand; the right one's
-    packed block takes about ``packed_bytes`` at most. ``in_place``: the left one is read where it lies.
+    ``sum_bytes``: bytes of a sum's element, and of ``terms`` elements of an operand. ``packed_bytes``:
+    approximate maximum of the right operand's packed block. ``in_place``: the left operand is read in place.
     """
     m, n, k = sizes
     lanes = vector_bytes() // sum_bytes
     most = max(1, config.tile_n // lanes) if config.tile_n else vector_registers() // 8
     vectors = even(-(-n // lanes), most)
-    free = vector_registers() - 2 - vectors  # beside a row of the right operand, and one left element
+    free = vector_registers() - 2 - vectors  # without those of a row of right, and of one element of left
     tile_m, tile_n = even(m, config.tile_m or max(1, min(MAX_ROWS, free // vectors))), lanes * vectors
     fitting = packed_bytes * terms // (k * sum_bytes)
     rows, columns = IN_PLACE_BLOCKS if in_place else PACKED_BLOCKS
@@ -67,10 +69,10 @@ def find_tiles(
 
 
 def even(size: int, most: int) -> int:
-    """The size of as few parts as parts of ``most`` would be, all alike."""
+    """Return the size of equal parts, as few as with parts of ``most``."""
     return -(-size // -(-size // most))
 
 
 def _multiple(size: int, of: int) -> int:
-    """``size`` rounded up."""
+    """Round ``size`` up to a multiple."""
     return -(-size // of) * of

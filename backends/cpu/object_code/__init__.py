@@ -1,1 +1,1 @@
-"""From loops to machine code, in a process of its own."""
+"""Lowering of loops to machine code, in a separate process."""

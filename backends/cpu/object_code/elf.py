@@ -1,7 +1,7 @@
-"""Links x86-64 object files of LLVM's large code model into a shared object, without a system's linker.
+"""Linker of x86-64 object files (LLVM's large code model) to a shared object, without a system linker.
 
-The layout is the least that ``dlopen`` takes: one segment of headers, symbols, code and constants, one of the
-global offset table and the dynamic section. Source: System V ABI, AMD64 supplement, chapters 4 and 5.
+The layout is the minimum for ``dlopen``: one segment of headers, symbols, code and constants, and one of the
+global offset table and the dynamic section (System V ABI, AMD64 supplement, chapters 4 and 5).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardc.diagnostics.kernels import LinkFailed
 PAGE = 4096
 ALLOCATED, RELOCATIONS, SYMBOLS, NO_BITS = 0x2, 4, 2, 8
 RESERVED = 0xFF00
-"""From here on a symbol's number of a section is none."""
+"""First reserved section number: a symbol's number from here on is no section."""
 PC64, GOTOFF64, GOTPC64, GOT64 = 24, 25, 29, 27
 GLOB_DAT, RELATIVE = 6, 8
 HASH, STRTAB, SYMTAB, RELA_TABLE, RELA_BYTES, RELA_ENTRY_BYTES, STRTAB_BYTES, SYMBOL_BYTES = range(4, 12)
@@ -46,15 +46,16 @@ class _Symbol:
 
 @dataclass(frozen=True)
 class ObjectFile:
-    """An object file, and which of its global symbols a library has: names there -> names here. None: all."""
+    """Object file. ``names``: library's name -> its symbol in the file, for exported symbols; None: all."""
 
     content: bytes
     names: Mapping[str, str] | None = None
 
 
 def link_objects(objects: Sequence[ObjectFile]) -> bytes:
-    """The shared object of object files. Symbols that they lack are found in the process when it is loaded.
-    Raises LinkFailed for a relocation of a kind that LLVM has not made so far.
+    """Link object files to a shared object. Undefined symbols are resolved in the process that loads it.
+
+    Raises LinkFailed for an unsupported kind of relocation.
     """
     linker = _Linker()
     for file in objects:
@@ -63,7 +64,7 @@ def link_objects(objects: Sequence[ObjectFile]) -> bytes:
 
 
 class _Linker:
-    """Lays out the parts, then fills them in. Addresses are offsets in the file."""
+    """Linker that lays out the parts, and then fills them in. Addresses are offsets in the file."""
 
     def __init__(self) -> None:
         self.sections: list[_Section] = []
@@ -72,7 +73,7 @@ class _Linker:
         self.relocations: list[tuple[int, int, int, int, int]] = []
 
     def take(self, file: ObjectFile) -> None:
-        """Appends the sections, symbols and relocations of a file, numbered on from those before."""
+        """Append the sections, symbols and relocations of a file, and continue their numbers."""
         sections, number, symbol = _sections(file.content), len(self.sections), len(self.symbols)
         for found in _symbols(sections):
             is_inside = 0 < found.section < RESERVED
@@ -91,7 +92,7 @@ class _Linker:
         self.sections += sections
 
     def image(self) -> bytes:
-        """The shared object of what was taken."""
+        """Return the shared object."""
         undefined = [s.name for s in self.symbols if not s.section and s.name not in ("", GOT_SYMBOL)]
         self.missing = list(dict.fromkeys(undefined))
         slots = (symbol for _, _, symbol, kind, _ in self.relocations if kind == GOT64)
@@ -102,7 +103,7 @@ class _Linker:
         return self._image()
 
     def _lay_out(self) -> None:
-        """Headers, hash table, symbols, names, relocations, sections; on a new page, table and dynamic."""
+        """Lay out headers, hash table, symbols, names, relocations, sections; on a new page, the data."""
         symbols = 1 + len(self.missing) + len(self.exported)
         tables = {SYMTAB: 24 * symbols, STRTAB: len(self.names), RELA_TABLE: 24 * len(self.slots)}
         at = HEADERS_BYTES
@@ -154,7 +155,7 @@ class _Linker:
         return self.address[symbol.section] + symbol.value
 
     def _hash_table(self) -> bytes:
-        """One bucket with all symbols in a chain: there are few."""
+        """Return a hash table of one bucket with all symbols in a chain, since there are few."""
         count = 1 + len(self.missing) + len(self.exported)
         chain = [0, *range(2, count), 0][:count]
         return struct.pack(f"<{3 + count}I", 1, count, min(1, count - 1), *chain)
@@ -168,7 +169,7 @@ class _Linker:
         return self.names.index(b"\0" + name.encode() + b"\0") + 1
 
     def _slot(self, number: int) -> bytes:
-        """How the loader fills an entry of the global offset table."""
+        """Return the relocation with which the loader fills an entry of the global offset table."""
         symbol, where = self.symbols[self.slots[number]], self.got + 8 * number
         if symbol.section:
             return struct.pack(RELA, where, RELATIVE, self._value(symbol))
@@ -201,18 +202,18 @@ def _symbols(sections: list[_Section]) -> Iterator[_Symbol]:
 
 
 def _relocations(section: _Section) -> Iterator[tuple[int, int, int, int]]:
-    """Offset, number of the symbol, kind, addend."""
+    """Yield offset, number of the symbol, kind and addend."""
     for offset, info, addend in struct.iter_unpack(RELA, section.content):
         yield offset, info >> 32, info & 0xFFFFFFFF, addend
 
 
 def _is_loaded(section: _Section) -> bool:
-    """Code and data; not the tables for unwinding, which C++ exceptions alone need."""
+    """Return True for code and data, but not for unwind tables, which only C++ exceptions need."""
     return bool(section.flags & ALLOCATED) and section.name != ".eh_frame"
 
 
 def _headers(end: int, got: int, dynamic: int, total: int) -> bytes:
-    """The ELF header and program headers of code and constants, table, dynamic section, and a plain stack."""
+    """Return the ELF header, and program headers of code, table, dynamic section and non-executable stack."""
     identity = b"\x7fELF" + bytes([2, 1, 1, 0]) + bytes(8)
     elf = identity + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 4, 64, 0, 0)
     segments = [(1, 5, 0, end, PAGE), (1, 6, got, total - got, PAGE)]

@@ -1,7 +1,7 @@
-"""Machine code of kernels that this process has made.
+"""Cache of machine code of kernels that this process has compiled.
 
-A region's kernels are compiled to be measured. They have the same bodies in the program, under other names,
-and its library takes their code.
+Kernels of a region are compiled for measurements. The program has the same kernels under other names, and its
+library reuses their code.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from shardc.backends.cpu.emit.entries import INFO_SUFFIX, SIZES_SUFFIX, TARGET_S
 from shardc.backends.cpu.object_code.elf import ObjectFile
 
 MOST = 1024
-"""How many kernels are kept. The oldest goes first."""
+"""Maximum number of cached kernels. The oldest are dropped first."""
 SUFFIXES = ("", INFO_SUFFIX, SIZES_SUFFIX)
-"""What a library has of a kernel, by its name."""
+"""Suffixes of a kernel's symbols in a library."""
 
 
 @dataclass(frozen=True)
 class _Code:
-    """The object file that has a kernel, and the kernel's name there."""
+    """Object file with a kernel, and the kernel's name there."""
 
     content: bytes
     name: str
@@ -34,8 +34,10 @@ _kept: dict[tuple[str, str], _Code] = {}
 def object_files(
     functions: Sequence[ir.Operation], target: str, make: Callable[[Sequence[ir.Operation]], bytes]
 ) -> list[ObjectFile]:
-    """Object files that together have the code of ``functions`` for ``target``: those of kernels that were
-    made before, and one that ``make`` makes of the others. Raises what ``make`` raises.
+    """Return object files with the code of ``functions`` for ``target``.
+
+    They are those of kernels that were compiled before, and one that ``make`` compiles from the others.
+    Raises what ``make`` raises.
     """
     keys = {_name(function): (target, _text(function)) for function in functions}
     known = {key: code for key in keys.values() if (code := _kept.get(key)) is not None}
@@ -51,12 +53,12 @@ def object_files(
 
 
 def forget() -> None:
-    """Keeps nothing of what was made so far."""
+    """Clear the cache."""
     _kept.clear()
 
 
 def _files(codes: dict[str, _Code]) -> list[ObjectFile]:
-    """Each object file once, with the names that ``codes`` has of it; the first names the target."""
+    """Return each object file once, with its names in ``codes``. The first also exports the target's name."""
     names: dict[bytes, dict[str, str]] = {}
     for name, code in codes.items():
         found = names.setdefault(code.content, {} if names else {TARGET_SYMBOL: TARGET_SYMBOL})
@@ -66,7 +68,7 @@ def _files(codes: dict[str, _Code]) -> list[ObjectFile]:
 
 def _keep(codes: dict[tuple[str, str], _Code]) -> None:
     for key, code in codes.items():
-        _kept.pop(key, None)  # what is used goes last
+        _kept.pop(key, None)  # recently used entries are dropped last
         _kept[key] = code
     for key in list(_kept)[:-MOST]:
         _kept.pop(key, None)
@@ -77,5 +79,5 @@ def _name(function: ir.Operation) -> str:
 
 
 def _text(function: ir.Operation) -> str:
-    """Functions that differ in their names alone have equal texts."""
+    """Return a function's text, which is equal for functions that differ only in their names."""
     return function.get_asm(enable_debug_info=False).replace(f"@{_name(function)}(", "@(", 1)

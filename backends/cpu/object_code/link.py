@@ -1,4 +1,4 @@
-"""From object files to a shared object. x86-64 needs no linker of the system."""
+"""Linking of object files to a shared object. x86-64 needs no system linker."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ LINKERS = ("ld", "ld.lld", "mold", "cc", "gcc", "clang")
 
 
 def system_linker() -> list[str] | None:
-    """The command that links here: ``$SHARDC_LINKER``, if it is set; none on x86-64, which ``elf.py`` links
-    for itself; elsewhere the first of :data:`LINKERS` on the path. Raises NoLinker where there is none.
+    """Return the linker's command: ``$SHARDC_LINKER``, or the first of :data:`LINKERS` on the path.
+
+    Return None on x86-64 without the variable, because ``elf.py`` links there. Raises NoLinker if there is
+    none.
     """
     if named := LINKER.get():
         return named
@@ -31,8 +33,9 @@ def system_linker() -> list[str] | None:
 
 
 def shared_object(objects: Sequence[ObjectFile], linker: list[str] | None) -> bytes:
-    """Object files as a shared object, whose process has what they lack. A linker of the system takes one,
-    with all its names. Raises LinkFailed.
+    """Link object files to a shared object. Undefined symbols are resolved in the loading process.
+
+    A system linker takes one object file, and exports all its names. Raises LinkFailed.
     """
     if linker is None:
         return link_objects(objects)

@@ -1,4 +1,4 @@
-"""Lowers loops over memory to LLVM IR, in a process of its own (``worker.py``) without torch."""
+"""Lowering of loops over memory to LLVM IR, in a separate process (``worker.py``) without torch."""
 
 from __future__ import annotations
 
@@ -36,25 +36,26 @@ llvm.func @__truncsfbf2(%x: f32) -> bf16 {
   llvm.return %made : bf16
 }
 """
-"""What LLVM calls to round to bf16 for CPUs without AVX512-BF16, as compiler-rt does: to nearest, ties to
-even.
+"""Function that LLVM calls to round to bf16 on CPUs without AVX512-BF16, as in compiler-rt: to nearest, ties
+to even.
 """
 
 _MAKING = frozenset({"llvm.load", "llvm.bitcast", "llvm.intr.masked.load"})
-"""What makes a number of bf16: it is read, or rounded as an integer."""
+"""Ops whose results are bf16 numbers: loads, and rounding as integers."""
 
 SCALES = "kern.scales_by_powers_of_two"
-"""An attribute of a module whose target does so with one instruction
+"""Attribute of a module whose target scales by powers of two with one instruction
 (:func:`shardc.backends.cpu.lanes.polynomials.expand_math`)."""
 TABLES = "kern.tables_in_registers"
-"""One of a module whose target has the instructions of :mod:`shardc.backends.cpu.lanes.tables`."""
+"""Attribute of a module whose target has the instructions of :mod:`shardc.backends.cpu.lanes.tables`."""
 
 
 def lower(module: ir.Module, entries: str, without: str) -> None:
-    """Turns ``module`` into the LLVM dialect and adds the definitions of ``entries``, a module's text.
+    """Lower ``module`` to the LLVM dialect, and add the definitions of ``entries``, a module's text.
 
-    ``without`` is LLVM's list of what functions must not use: ``-avx512f,-avx512vl``. What comes of it is
-    verified once, at the end: between the passes that took as long as they do. Raises MLIRError.
+    ``without``: LLVM's list of features that functions must not use, such as ``-avx512f,-avx512vl``. The
+    result is verified once at the end: verification after each pass took as long as the passes. Raises
+    MLIRError.
     """
     with module.context, ir.Location.unknown():
         _run("canonicalize,cse", module)
@@ -84,17 +85,16 @@ def _run(passes: str, module: ir.Module) -> None:
 
 
 def _annotate(branch: ir.Operation) -> None:
-    """What was said of a loop where it was ``scf.for`` stands where LLVM reads it."""
+    """Move a loop's annotation from the ``scf.for`` attribute to LLVM's."""
     if LOOP in branch.attributes:
         branch.attributes["loop_annotation"] = branch.attributes[LOOP]
         del branch.attributes[LOOP]
 
 
 def _move_bits(module: ir.Module) -> bool:
-    """Whether there are numbers of bf16.
+    """Move masked bf16 lanes as integers; return True if the module has bf16 numbers.
 
-    bf16 lanes under a mask are moved as integers: where there is no arithmetic of bf16, LLVM calls a
-    library to round each that it takes out of a vector.
+    On targets without bf16 arithmetic, LLVM would call a rounding function for each lane that it extracts.
     """
     has_bf16 = False
     for op in list(walk(module.operation)):
@@ -122,7 +122,7 @@ def _bitcast(lanes: ir.Value, element: ir.Type) -> ir.Value:
 
 
 def _append(extra: ir.Module, module: ir.Module) -> None:
-    """Moves the definitions of ``extra`` to the end of ``module``, where the bodies it declares are."""
+    """Move the definitions of ``extra`` to the end of ``module``, which has the bodies that it declares."""
     present = {ir.StringAttr(o.attributes["sym_name"]).value for o in module.body}
     for op in list(extra.body):
         if ir.StringAttr(op.attributes["sym_name"]).value not in present:

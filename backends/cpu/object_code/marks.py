@@ -1,5 +1,7 @@
-"""What loops say to the lowering, and copies of ops. It imports no torch:
-the process that makes machine code starts with it."""
+"""Attributes by which loops control their lowering, and copies of ops.
+
+It does not import torch, because the process that generates machine code loads it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ LOOP = "llvm.loop_annotation"
 def copied(
     op: ir.Operation, operands: Sequence[ir.Value], results: Sequence[ir.Type] | None = None
 ) -> ir.Operation:
-    """The same op on ``operands``, with its attributes (fast-math flags too) and types (or ``results``)."""
+    """Copy an op with new ``operands``, its attributes (and fast-math flags), and types or ``results``."""
     if len(op.regions):
         raise KernelNotSupported(what=f"{op.name} in a body")
     attributes = {name: op.attributes[name] for name in op.attributes}

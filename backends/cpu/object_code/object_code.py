@@ -1,4 +1,4 @@
-"""Machine code, made in a process of its own: a crash of MLIR or LLVM does not end the user's process."""
+"""Generation of machine code in a separate process, which may crash without ending the user's process."""
 
 from __future__ import annotations
 
@@ -23,33 +23,34 @@ from shardc.runtime.kernels.team import openmp_path
 
 WORKER = Path(__file__).with_name("worker.py")
 LIMIT_S = 900
-"""A compile that takes longer is given up."""
+"""Time limit of a compile, in seconds."""
 
 _lock = threading.Lock()
 _worker: subprocess.Popen[bytes] | None = None
 
 
 def start_worker() -> None:
-    """Starts the process if there is none, so that the first compilation does not wait for it."""
+    """Start the process if there is none, so that the first compile does not wait for it."""
     with _lock, suppress(OSError):  # which is an error of what is then compiled
         _running()
 
 
 def object_code(module: ir.Module, entries: str, without: str) -> bytes:
-    """The object file of ``module``'s functions and of ``entries``, without the instruction sets that
-    :func:`shardc.backends.cpu.host.without` names. Raises KernelNotLowered where MLIR or LLVM refused the
-    module, or ended its process.
+    """Return the object file of ``module``'s functions and of ``entries``.
+
+    ``without``: result of :func:`shardc.backends.cpu.host.without`. Raises KernelNotLowered if MLIR or LLVM
+    rejects the module, or crashes.
     """
     return _made_by(_ask_worker, module, entries, without)
 
 
 def object_code_here(module: ir.Module, entries: str, without: str) -> bytes:
-    """The same in this process, which a crash of MLIR or LLVM ends: for processes that are there for it."""
+    """Do the same in this process. A crash of MLIR or LLVM ends it, so use this only in worker processes."""
     return _made_by(lambda folder: make(Path(folder), openmp_path()), module, entries, without)
 
 
 def _made_by(compiler: Callable[[str], str], module: ir.Module, entries: str, without: str) -> bytes:
-    """What ``compiler`` makes of a folder, for which it answers why it did not."""
+    """Return the object file that ``compiler`` writes for a folder. It returns a text if it fails."""
     with scratch() as name:
         folder = Path(name)
         bytecode = io.BytesIO()
@@ -73,14 +74,14 @@ def _ask_worker(folder: str) -> str:
 
 
 def _ask(folder: str) -> str:
-    """Has the worker compile what is in ``folder``; why it did not, if it did not."""
+    """Let the worker compile ``folder``; return why it failed, or an empty text."""
     code = 0
     with _lock:
-        for _ in range(2):  # it may have waited long enough for something to do, and end just now
+        for _ in range(2):  # an idle worker may be ending at this moment
             worker = _running()
             try:
                 answer = _answer(worker, folder)
-            except BaseException:  # an interrupt: nobody waits any more for what it is at
+            except BaseException:  # after an interrupt, nobody waits for its answer
                 _end()
                 raise
             if answer is None:
@@ -96,7 +97,7 @@ def _ask(folder: str) -> str:
 
 
 def _answer(worker: subprocess.Popen[bytes], folder: str) -> bytes | None:
-    """The worker's line; empty if it ended, None if it takes too long."""
+    """Return the worker's answer; empty if it ended, None if it takes too long."""
     assert worker.stdin is not None and worker.stdout is not None
     with suppress(BrokenPipeError):
         worker.stdin.write(os.fsencode(folder) + b"\n")
@@ -109,7 +110,7 @@ def _running() -> subprocess.Popen[bytes]:
     if _worker is None or _worker.poll() is not None:
         _end()
         command = [sys.executable, "-I", "-S", str(WORKER), openmp_path(), *filter(None, sys.path)]
-        pipe = subprocess.PIPE  # an interrupt is for the user's process
+        pipe = subprocess.PIPE  # the new session keeps the user's interrupts from the worker
         _worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
     return _worker
 
@@ -125,10 +126,10 @@ def _end() -> None:
 
 
 def _after_fork() -> None:
-    """A child has a worker of its own: the parent's answers the parent."""
+    """Reset the state in a forked child, which needs its own worker."""
     global _worker, _lock
     if _worker is not None:
-        _worker.returncode = 0  # it is not the child's to wait for
+        _worker.returncode = 0  # the child must not wait for the parent's worker
     _worker, _lock = None, threading.Lock()
 
 

@@ -1,8 +1,9 @@
-"""The process that makes machine code, for ``object_code.py``: ``worker.py OPENMP PATH...`` (of modules).
+"""Worker process that generates machine code for ``object_code.py``: ``worker.py OPENMP PATH...`` (sys.path).
 
-Each line of its input names a folder; ``loops.mlir`` and ``entries.mlir`` in it become ``kernels.o``, for
-this host ``without.txt``. What MLIR and LLVM say goes to ``said.txt`` there. The answer is a line: empty, or
-why there is no object file. It ends with its input, or when nothing was asked for a while.
+Each line of its input names a folder. It compiles ``loops.mlir`` and ``entries.mlir`` there to ``kernels.o``,
+for this host without the features in ``without.txt``. Output of MLIR and LLVM goes to ``said.txt``. The
+answer is a line: empty, or why there is no object file. It ends with its input, or after being idle for a
+while.
 """
 
 import os
@@ -16,7 +17,7 @@ IDLE_S = 60
 
 def main(openmp: str) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # nothing that is printed here is taken for an answer
+    os.dup2(2, 1)  # printed text must not be taken for an answer
     asked = os.fdopen(0, "rb", buffering=0)
     while select.select([asked], [], [], IDLE_S)[0] and (line := asked.readline()):
         folder = Path(os.fsdecode(line.removesuffix(b"\n")))
@@ -26,7 +27,7 @@ def main(openmp: str) -> None:
 
 
 def make(folder: Path, openmp: str) -> str:
-    """Makes ``kernels.o`` in the folder; why there is none, if there is none."""
+    """Write ``kernels.o`` in the folder; return why it failed, or an empty text."""
     from torch_mlir import ir
     from torch_mlir.execution_engine import ExecutionEngine
 
@@ -40,7 +41,7 @@ def make(folder: Path, openmp: str) -> str:
             return " ".join(str(error).split())
         level = OPTIMIZATION_LEVEL
         engine = ExecutionEngine(module, level, [openmp], enable_pic=True)  # pyright: ignore[reportCallIssue]
-        engine.dump_to_object_file(str(folder / "kernels.o"))  # raises nothing where LLVM refuses
+        engine.dump_to_object_file(str(folder / "kernels.o"))  # raises no error if LLVM fails
     return "" if (folder / "kernels.o").exists() else "LLVM made no object file"
 
 

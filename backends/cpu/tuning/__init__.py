@@ -1,1 +1,1 @@
-"""Configurations of kernels on CPUs: what ``backends/cpu`` leaves open, a file for each structure."""
+"""Configuration spaces of CPU kernels, a file for each structure."""

@@ -1,4 +1,4 @@
-"""Attention and its backward: blocks of queries in lanes, blocks of keys, and parts of a head's keys."""
+"""Space of attention and its backward: blocks of queries in lanes, blocks of keys, parts of a head's keys."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from shardc.dialects.kern.size import hint
 
 KEYS = (16, 32, 64, 128, 256, 512)
 AWAY = 0.03
-"""What a value other than the default's adds: 16 to 64 queries by 32 to 256 keys are within 10%."""
+"""Penalty of a value other than the default: 16 to 64 queries by 32 to 256 keys are within 10%."""
 
 
 def sketch(spec: Attention, backward: bool, threads: int, machine: Cpu) -> Sketch:
-    """The configurations of one ``kern.attention`` or its backward."""
+    """Return the configurations of a ``kern.attention`` or its backward."""
     lanes = machine.vector_bytes // 4
     sizes = {d: hint(spec.sizes[d]) for d in "bhmnde"}
     widths = {block_of_queries(sizes["m"], v * lanes, lanes) for v in range(1, 9)}
@@ -44,7 +44,7 @@ class _Attention:
     machine: Cpu
 
     def held(self, queries: int, keys: int) -> int:
-        """Bytes of a thread's buffers that pass by for each block of keys."""
+        """Return the bytes of a thread's buffers that are used for each block of keys."""
         row = self.sizes["d"] + self.sizes["e"]
         blocks = queries * keys * (2 if self.backward else 1)
         return 4 * (blocks + queries * row * (3 if self.backward else 1))
@@ -66,7 +66,7 @@ class _Attention:
         return self._seconds(values) * (1 + AWAY * away)
 
     def counts(self, values: Mapping[str, int]) -> Mapping[str, float]:
-        """Blocks that are computed, what each holds, and what they take of each kind."""
+        """Return the number of computed blocks, their bytes, and cycles of each kind."""
         queries, keys, s = values["queries"], values["keys"], self.sizes
         vectors, seen = queries // (self.machine.vector_bytes // 4), self._seen(queries, keys)
         row = s["d"] + s["e"]
@@ -106,7 +106,7 @@ class _Attention:
         return heads * min(values.get("key_parts", Config().key_parts), max(1, self.threads // heads))
 
     def _seen(self, queries: int, keys: int) -> float:
-        """Blocks of scores of a head that are computed."""
+        """Return the number of a head's blocks of scores that are computed."""
         m, n = self.sizes["m"], self.sizes["n"]
         rows = -(-m // queries)
         if not self.spec.causal:
@@ -115,7 +115,7 @@ class _Attention:
         return sum(max(0.0, end / keys) for end in ends) + 0.1 * rows
 
     def _cycles_per_product(self, vectors: int) -> float:
-        """Of a vector of sums for each term, in the tiles that ``lanes.Product`` makes."""
+        """Return the cycles of a vector of sums for each term, in the tiles of ``lanes.Product``."""
         total = 0.0
         for count in chunks(vectors, self.machine.registers):
             rows = tile_rows(count, self.machine.registers)

@@ -1,4 +1,4 @@
-"""A kernel's loops as the cost models see them: what ``backends/cpu`` writes under a configuration."""
+"""Kernel's loops as seen by cost models: the loops that ``backends/cpu`` generates for a configuration."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from shardc.dialects.kern.size import hint
 
 
 def made_once(graph: Graph) -> dict[Value, int]:
-    """Initial costs: values of one element (an Adam's corrections) are made once, outside of all loops."""
+    """Return initial costs: single-element values (Adam's corrections) are computed outside of all loops."""
     return {value: 0 for value in graph.computed if hint(prod(value.shape)) == 1}
 
 
 def _bytes(values: Iterable[Value]) -> int:
-    """The bytes of tensors together."""
+    """Return the total bytes of tensors."""
     return sum(hint(prod(v.shape)) * width_bytes(v.element) for v in values)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One loop inside a row: ``elements`` of it, additions for each; bytes of arguments, of what is kept and
-    of results that each reads and writes; ``sums`` that end with it; ``ahead``: it fetches what the next row
-    reads; ``streamed``: bytes of an element's results that go past the caches.
+    """Loop inside a row.
+
+    ``elements``: its length. Per element: ``work`` in additions, and bytes of arguments (``read``), of values
+    stored for later stages (``kept``) and of results (``written``). ``sums``: reductions that end with it.
+    ``ahead``: True if it prefetches the next row. ``streamed``: bytes per element of non-temporal stores.
     """
 
     elements: int
@@ -50,7 +52,7 @@ class Pass:
 
 @dataclass(eq=False)
 class Loops:
-    """One nest of a kernel. ``module`` owns the IR that the rest looks at."""
+    """Nest of a kernel. ``module`` owns the IR that the other fields refer to."""
 
     module: ir.Module
     nest: Nest
@@ -70,13 +72,13 @@ class Loops:
 
     @cached_property
     def sums(self) -> int:
-        """Elements of all carried sums."""
+        """Number of elements of all carried sums."""
         carried = [r for r in self.nest.roots if self.nest.carried(r)]
         return sum(hint(result.count) for r in carried for result in results_of(r))
 
     @cached_property
     def item(self) -> int:
-        """Bytes of the widest element that it reads or makes."""
+        """Bytes of the widest element that it reads or computes."""
         held = [v.element for r in self.nest.roots for v, _ in self.reads[r].ends]
         held += [r.value.element for r in self.nest.roots if r.value is not None]
         return max(map(width_bytes, held), default=4)
@@ -93,14 +95,14 @@ class Loops:
 
     @cached_property
     def work(self) -> int:
-        """Additions of the whole kernel."""
+        """Work of the whole kernel, in additions."""
         return hint(work_of(self.roots))
 
     def stages(self, config: Config) -> Stages:
         return find_stages(self.nest, self.roots, self.reads, config)
 
     def shape(self, config: Config) -> object:
-        """What a configuration decides: equal shapes are the same machine code."""
+        """Return a key of what a configuration decides. Equal keys give the same machine code."""
         stages, nest = self.stages(config), self.nest
         streams = self._streams(stages, config)
         found = tuple(
@@ -122,7 +124,7 @@ class Loops:
         return not self.nest.split and not self.nest.transposed and fetches(self.nest, loop, config.piece)
 
     def passes(self, config: Config) -> list[Pass]:
-        """The loops of a row, in order."""
+        """Return the loops of a row, in order."""
         key = (config.recompute_cost, config.far_bytes, config.streamed_bytes, config.piece)
         if key not in self._known:
             self._known[key] = self._passes(config)
@@ -140,7 +142,7 @@ class Loops:
                 v: width_bytes(v.element)
                 for r in loop.roots
                 for v, i in self.reads[r].ends
-                # what does not move along with a loop of the row is read once
+                # Values that do not depend on the row's loop are read once.
                 if isinstance(v, Argument)
                 and (i is None or any(a in loop.axes for position in i for a in position.axes))
             }
@@ -165,5 +167,5 @@ class Loops:
         return found
 
     def threads(self, config: Config, most: int) -> int:
-        """How many threads share the kernel."""
+        """Return the number of threads that share the kernel."""
         return max(1, min(most, self.work // config.work_per_thread))

@@ -1,4 +1,4 @@
-"""What a process of the CPU builder does."""
+"""Job of a process of the CPU builder."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from shardc.runtime.kernels.library import sealed
 
 
 def build(asked: tuple[Task, Point | None]) -> bytes:
-    """The library of a task's kernel at a point. Raises ShardcError where there are no loops for it."""
+    """Compile a task's kernel at a point to a library. Raises ShardcError if it is not supported."""
     return sealed(compile_functions(configured(*asked), object_code_here))

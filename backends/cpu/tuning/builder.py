@@ -1,4 +1,4 @@
-"""Points of CPU kernels become libraries of one kernel each."""
+"""``CpuBuilder``: compiles points of CPU kernels to libraries of one kernel each."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from shardc.backends.tuning.trial import Built
 from shardc.cache.scratch import scratch
 
 LIMIT_S = 60.0
-"""A compile that takes longer is given up."""
+"""Time limit of a compile, in seconds."""
 
 
 class CpuBuilder:
-    """Compiles points in ``processes`` at once (default: all cores but one), with ``job``,
-    ``module:function``. One that crashes or takes longer than ``limit_s`` is not built, and costs only
-    itself. Libraries lie in a folder that goes with the builder.
+    """Compiler of points in several ``processes`` (default: all cores but one).
+
+    ``job``: the processes' function, ``module:function``. A point that crashes the compiler or takes longer
+    than ``limit_s`` is not built; others are not affected. Libraries are in a folder that is removed with the
+    builder.
     """
 
     def __init__(
@@ -41,12 +43,12 @@ class CpuBuilder:
         self._threads = ThreadPoolExecutor(processes, "shardc-builder")
 
     def start(self) -> None:
-        """Starts the processes, before there is something to build."""
+        """Start the processes, before there is something to build."""
         for process in self._all:
             process.start()
 
     def build(self, task: Task, points: Sequence[Point | None]) -> Iterator[Built]:
-        """Each point, in order, as soon as it is built; later ones are being built meanwhile."""
+        """Yield each point, in order, as soon as it is built, while later ones are being built."""
         jobs: list[Future[Built]] = [self._threads.submit(self._one, task, point) for point in points]
         try:
             for job in jobs:

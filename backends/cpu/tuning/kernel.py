@@ -1,4 +1,4 @@
-"""The sketches of a kernel on a CPU, read from its function as ``backends/cpu`` reads it."""
+"""Sketches of a kernel on a CPU, from its function as ``backends/cpu`` reads it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from shardc.dialects.kern.size import hint
 
 
 def sketches(functions: ir.Module, threads: int) -> tuple[Sketch, ...]:
-    """The sketches of a module of ``extract`` with one function. Raises KernelNotSupported."""
+    """Return the sketches of a module of ``extract`` with one function. Raises KernelNotSupported."""
     machine, function = this_machine(), functions.body.operations[0].operation
     body = read_structured(function)
     if body is not None:
@@ -87,7 +87,7 @@ def _matmul(graph: Graph, nest: Nest, roots: Roots, threads: int, machine: Cpu) 
         (read_bytes(left), read_bytes(right)),
         (work(left), work(right)),
         sum(cost(v, roots, known) for v in made.values()),
-        # pairs along k must lie side by side
+        # Pairs along k must be adjacent, which needs packing.
         (apart(left, contraction.m[0]), apart(right, contraction.k[0]) if product.terms == 1 else 0),
     )
     return matmul.sketch(product, operands, threads, machine)

@@ -1,8 +1,9 @@
-"""Matmuls: register tiles, blocks in the caches, and what threads share (``backends/cpu/matmul/nest.py``).
+"""Space of matmuls: register tiles, cache blocks, and the division among threads.
 
-The estimate counts cycles of the busiest thread: products of the register tile, bound by multiply-adds, by
-loads or by the second cache; what a tile begins and ends with; packing; and traffic of the caches behind. Its
-form is that of Low et al., "Analytical modeling is enough for high-performance BLIS" (2016).
+The loops are those of ``backends/cpu/matmul/nest.py``. The estimate counts cycles of the busiest thread: the
+register tile's products, bound by multiply-adds, by loads or by the second cache; each tile's start and end;
+packing; and traffic of the outer caches. The model follows Low et al., "Analytical modeling is enough for
+high-performance BLIS" (2016).
 """
 
 from __future__ import annotations
@@ -20,16 +21,19 @@ from shardc.cost.machine import Cpu
 
 BLOCKS = {"block_m": (48, 96, 192, 768), "block_n": (128, 256, 1024, 4096), "block_k": (256, 512, 1024, 4096)}
 SUMS = 12
-"""Vectors that a register tile adds up at least, if there are so many: fewer leave multiply-adds idle."""
+"""Minimum number of vectors of sums in a register tile, if possible: fewer leave multiply-adds idle."""
 BEHIND = 0.2
-"""Part of the time of reading the left operand again, where it lies, that products do not hide."""
+"""Part of the time of reading the left operand again in place that computation does not hide."""
 
 
 @dataclass(frozen=True)
 class Operands:
-    """What is known of a matmul besides its sizes: whether factors lie along k, bytes that an element of each
-    is made from, additions that make it, and those that make an element of what is stored. ``apart``: the
-    bytes from row to row (left: along m, right: along k) of a factor that may be read where it lies, else 0.
+    """Properties of a matmul's left and right operands.
+
+    ``along_k``: True if an operand is contiguous along k. ``read_bytes``: bytes read for an element.
+    ``work``: additions to compute an element. ``after``: additions to compute a stored element from the
+    result. ``apart``: bytes between rows (left: along m, right: along k) of an operand that can be read in
+    place, else 0.
     """
 
     along_k: tuple[bool, bool]
@@ -40,7 +44,7 @@ class Operands:
 
 
 def sketch(product: Product, operands: Operands, threads: int, machine: Cpu) -> Sketch:
-    """The tiles of one matmul."""
+    """Return the sketch of one matmul's tiles."""
     lanes = machine.vector_bytes // product.sum_bytes
     default = product.tiles(Config())
     rows = sorted({even(product.m, t) for t in range(1, MAX_ROWS + 1)})
@@ -87,7 +91,7 @@ class _Matmul:
         return None
 
     def _least(self) -> int:
-        """Sums of a tile that is worth trying, in vectors."""
+        """Return the minimum number of a tile's sums, in vectors."""
         whole = self.product.m * -(-self.product.n // self.default.lanes)
         return min(SUMS, whole, self.default.m * self.default.n // self.default.lanes)
 
@@ -98,7 +102,7 @@ class _Matmul:
         return cycles / self.machine.clock_hz
 
     def counts(self, values: Mapping[str, int]) -> Mapping[str, float]:
-        """Cycles of each kind, and the bytes that register tiles and blocks hold."""
+        """Return cycles of each kind, and the bytes of register tiles and blocks."""
         config = Config.of(values)
         t, item = self.product.tiles(config), self.product.sum_bytes // self.product.terms
         columns = min(t.block_n, self.product.n)
@@ -113,7 +117,7 @@ class _Matmul:
         return {**self._cycles(t, config), **bytes_, "blocks": blocks}
 
     def _steps(self, values: Mapping[str, int]) -> int:
-        """How far the point is from the default, in steps of its parameters."""
+        """Return the distance from the default, in steps of the parameters."""
         total = 0
         for parameter in self.parameters[:5]:
             name, known = parameter.name, parameter.values
@@ -123,7 +127,7 @@ class _Matmul:
         return total
 
     def _cycles(self, t: Tiles, config: Config) -> dict[str, float]:
-        """By what they go to."""
+        """Return cycles by their cause."""
         p, machine, cost = self.product, self.machine, self.machine.cycles
         item = p.sum_bytes // p.terms
         alone, by_columns = p.alone(config), p.by_columns(t, config)
@@ -146,7 +150,7 @@ class _Matmul:
             "ends": tiles * panels_all * terms_blocks * ends,
         }
         behind = 0.0
-        # what they read from behind the second cache
+        # their reads from behind the second cache
         right, left = panels * p.k * t.n * item, min(t.block_m, tiles * t.m) * t.block_k * item
         if left + 2 * t.n * t.block_k * item > 0.75 * machine.caches[1]:
             behind += 0.5 * panels_all * tiles * t.m * p.k * item / machine.rates[2]
@@ -158,7 +162,7 @@ class _Matmul:
         found["behind"] = behind
         found["right"] = self._right(t, item, together, right, row_blocks, lies[1])
         found["left"] = self._left(blocks, tiles * t.m, t, lies[0])
-        # what is made of the result
+        # computation on the result
         elements = tiles * t.m * panels_all * t.n
         stored = 2 * p.sum_bytes / machine.rate(p.m * p.n * p.sum_bytes)
         made = (0.5 + self.operands.after) / t.lanes + stored
@@ -167,13 +171,13 @@ class _Matmul:
         return {name: matmuls * cycles for name, cycles in found.items()}
 
     def _step(self, t: Tiles, item: int, lies: bool) -> float:
-        """Cycles of a register tile for each step along k."""
+        """Return the cycles of a register tile for each step along k."""
         machine, vectors = self.machine, t.n // t.lanes
         products, loads = t.m * vectors, t.m + vectors
         panel = t.n * t.block_k * item
         level = 0 if panel + t.m * t.block_k * item <= 0.75 * machine.caches[0] else 1
         pages = 0.0
-        if lies:  # rows of the panel share few sets of the caches if a power of two lies between them
+        if lies:  # rows of the panel share few cache sets if their distance is a power of two
             apart = self.operands.apart[1]
             sets = machine.sets // gcd(machine.sets, max(1, apart // machine.line_bytes))
             level = max(level, 1) if t.block_k <= sets * machine.ways else 2
@@ -184,7 +188,7 @@ class _Matmul:
         return bound + rows * t.m + machine.vector * vectors + 0.08 * fetched + pages
 
     def _right(self, t: Tiles, item: int, together: int, block: float, row_blocks: int, lies: bool) -> float:
-        """Cycles to bring the right operand near: packed in blocks of ``block`` bytes, or in place."""
+        """Return the cycles to read the right operand: packed in blocks of ``block`` bytes, or in place."""
         p, cost, (_, read) = self.product, self.machine.cycles, self.operands.read_bytes
         columns = -(-p.n // t.n) * t.n / together
         if lies:
@@ -193,7 +197,7 @@ class _Matmul:
         return made + cost(columns * p.k * read, p.n * p.k * read) + 1.5 * cost(columns * p.k * item, block)
 
     def _left(self, blocks: int, rows: int, t: Tiles, lies: bool) -> float:
-        """The same of the left one, for each block of columns."""
+        """Return the cycles to read the left operand, for each block of columns."""
         p, cost = self.product, self.machine.cycles
         held = p.m * p.k * self.operands.read_bytes[0]
         read = rows * p.k * self.operands.read_bytes[0]

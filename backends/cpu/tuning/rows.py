@@ -1,8 +1,8 @@
-"""Nests of rows: what is kept or computed again, what is fetched ahead, what goes past the caches, sums over
-rows, and tiles where something lies across the rows (``backends/cpu/emit/row.py``, ``stages.py``,
-``streams.py``).
+"""Space of row nests: values to store or recompute, prefetching, non-temporal stores, sums over rows, and
+tiles.
 
-The estimate adds up the passes of a row: arithmetic in lanes, or what they move; with fetches ahead, the
+The loops are those of ``backends/cpu/emit/row.py``, ``stages.py`` and ``streams.py``. The estimate adds up
+the passes of a row: the larger of arithmetic and memory traffic for each pass or, with prefetching, the
 larger of all arithmetic and all traffic of far memory.
 """
 
@@ -18,9 +18,9 @@ from shardc.backends.tuning.space import Parameter, Sketch
 from shardc.cost.machine import Cpu
 
 FILL = 0.5
-"""Part of the traffic of far memory that arithmetic hides when nothing is fetched ahead."""
+"""Part of far memory's traffic that arithmetic hides without prefetching."""
 AWAY = 0.02
-"""What a value that is not the default's adds: less than that cannot be told from noise."""
+"""Penalty of a value other than the default: smaller gains are noise."""
 COMMON = {
     "far_bytes": (1, NEVER),
     "streamed_bytes": (1, NEVER),
@@ -32,11 +32,11 @@ OWN = {
     "block": ("sum", (1024, 4096, 8192, 32768)),
     "tile": ("turned", (16, 32, 64, 128, 256)),
 }
-"""What only one structure has: its name, and values."""
+"""Parameter that only one structure has -> its values."""
 
 
 def sketch(loops: Loops, threads: int, machine: Cpu) -> Sketch:
-    """The configurations of one nest that holds no contraction."""
+    """Return the configurations of a nest without a contraction."""
     default = asdict(Config())
     own = _own(loops)
     candidates = dict(COMMON) if not own else {own: OWN[own][1], **COMMON}
@@ -78,7 +78,7 @@ class _Rows:
     effect: Callable[[Mapping[str, int]], object]
 
     def refusal(self, values: Mapping[str, int]) -> str | None:
-        """A value that does what an earlier one does is that one; the default's own comes first."""
+        """Refuse a value with the same effect as an earlier one. The default's value comes first."""
         effect = self.effect(values)
         for name, known in ((p.name, p.values) for p in self.parameters):
             value = values[name]
@@ -93,7 +93,7 @@ class _Rows:
         return self._cycles(Config.of(values)) * (1 + AWAY * away) / self.machine.clock_hz
 
     def counts(self, values: Mapping[str, int]) -> Mapping[str, float]:
-        """Cycles of arithmetic and of what comes from far, and bytes that go each way."""
+        """Return cycles of arithmetic and of far memory, and bytes in each direction."""
         config, loops = Config.of(values), self.loops
         rows, passes = max(1, loops.rows), loops.passes(config)
         near, far = self._near_and_far(config)
@@ -108,7 +108,7 @@ class _Rows:
         return {**found, **moved, "own": self._own(config, rows, 1)}
 
     def _near_and_far(self, config: Config) -> tuple[float, float]:
-        """Cycles of a row: arithmetic with the first caches, and far memory."""
+        """Return the cycles of a row: arithmetic with near caches, and far memory."""
         passes = self.loops.passes(config)
         size = max((p.elements for p in passes), default=1)
         found = [self._pass(each, number == 0, size) for number, each in enumerate(passes)]
@@ -128,7 +128,7 @@ class _Rows:
         return total
 
     def _pass(self, p: Pass, is_first: bool, size: int) -> tuple[float, float]:
-        """Cycles of arithmetic and the first caches, and of far memory, for one pass of a row."""
+        """Return the cycles of arithmetic with near caches, and of far memory, for one pass of a row."""
         machine, lanes = self.machine, self.machine.vector_bytes / self.loops.item
         row = machine.rate(size * (p.read + p.kept + p.written))
         near = p.elements * (p.work * machine.addition + 0.5) / lanes
@@ -144,7 +144,7 @@ class _Rows:
         return near, far
 
     def _own(self, config: Config, rows: int, threads: int) -> float:
-        """Cycles of what only one structure does."""
+        """Return the cycles of parts that only one structure has."""
         loops, machine = self.loops, self.machine
         lanes = machine.vector_bytes / loops.item
         if loops.is_carried and loops.nest.split:

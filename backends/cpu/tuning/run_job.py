@@ -1,4 +1,4 @@
-"""What the process of the CPU runner does: checks and times libraries of one task."""
+"""Job of the CPU runner's process: checks and times libraries of one task."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from shardc.backends.tuning.task import NAME, Task
 from shardc.runtime.kernels.library import Library
 
 READ_BYTES = 1 << 18
-"""Results of so many bytes are read once where a call's time is taken, as by the kernel that follows: else
-what writes past the caches would seem to cost nothing.
+"""Size in bytes from which on results are read once within the timed call, like a following kernel would.
+
+Otherwise non-temporal stores would seem to cost nothing.
 """
 SAMPLE_S = 2e-4
-"""Calls of short kernels are timed together, for about so long."""
+"""Approximate seconds for which calls of short kernels are timed together."""
 
 
 class CpuBench(Bench):
-    """Libraries, by the clock of the thread; by the wall's where there are several."""
+    """Bench of libraries, timed by the thread's CPU time, or by wall time for several threads."""
 
     def __init__(self, task: Task) -> None:
         torch.set_num_threads(task.threads)
@@ -36,7 +37,7 @@ class CpuBench(Bench):
         return max(1, round(SAMPLE_S / max(self.seconds(incumbent, 1, 0), 1e-7)))
 
     def seconds(self, kernel: Kernel, calls: int, number: int) -> float:
-        """With the reading of its results."""
+        """Return the seconds of a call, including the reading of its results."""
         alive, sets = self._alive.append, [self.sets[(number + n) % SETS] for n in range(SETS)]
         start = self._clock()
         for call in range(calls):
@@ -52,5 +53,5 @@ run = Job(CpuBench)
 
 
 def _read(result: torch.Tensor) -> None:
-    """At the rate of memory, whatever its dtype."""
+    """Read a result at the speed of memory, whatever its dtype."""
     result.reshape(-1).view(torch.uint8)[: result.nbytes // 8 * 8].view(torch.int64).sum()

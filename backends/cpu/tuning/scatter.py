@@ -1,4 +1,4 @@
-"""Sums of rows at computed indices (``backends/cpu/emit/scatter.py``): pieces of rows worth a thread."""
+"""Space of sums of rows at computed indices (``backends/cpu/emit/scatter.py``): pieces of rows per thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardc.dialects.kern.size import hint
 
 
 def sketch(spec: ScatterAdd, threads: int, machine: Cpu) -> Sketch:
-    """Of one ``kern.scatter_add``: only rows of 16 bits, with several threads, are cut into pieces."""
+    """Return the sketch of a ``kern.scatter_add``. Only 16-bit rows with several threads are divided."""
     inner, count, rows = hint(spec.inner), hint(spec.count) * hint(spec.outer), hint(spec.rows)
     wide = spec.out.dtype in (torch.float16, torch.bfloat16)
     item = spec.out.dtype.itemsize

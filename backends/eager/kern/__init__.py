@@ -1,1 +1,1 @@
-"""The ops of ``kern`` on real tensors."""
+"""Execution of ``kern`` ops on real tensors."""

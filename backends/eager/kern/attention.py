@@ -1,4 +1,4 @@
-"""``kern.attention`` and its backward on tensors, by the plain path of the runtime's attention."""
+"""``kern.attention`` and its backward on real tensors, by the plain path of the runtime's attention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardc.runtime.operators.attention import Problem, plain_attention, plain_a
 
 @handles(AttentionOp, AttentionBackwardOp)
 def run_attention(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> list[Tensor]:
-    """The results of either op. ``widen``: every floating type stands for f64."""
+    """Return the results of either op. ``widen``: compute in f64."""
     forward = op.name == AttentionOp.OPERATION_NAME
     spec = read_attention(op)
     roles, tensors = list(spec.tensors), operands[: len(operands) - spec.has_place]
@@ -36,7 +36,7 @@ def run_attention(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> 
 
 
 def _in_order(spec: Attention, role: str, value: Tensor) -> Tensor:
-    """With the dims that the role has by name; those that the tensor lacks have size 1."""
+    """Permute a tensor to the role's dims. Dims that it lacks get size 1."""
     order, sizes = _positions(spec, role), value.shape
     unread = [at for at in range(len(sizes)) if at not in order.values()]
     shape = [sizes[order[dim]] if dim in order else 1 for dim in ROLES[role]]

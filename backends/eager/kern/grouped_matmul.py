@@ -1,4 +1,4 @@
-"""``kern.grouped_matmul`` on real tensors: a product a group."""
+"""``kern.grouped_matmul`` on real tensors: one matmul for each group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardc.dialects.kern.grouped_matmul import TURNED, GroupedMatmulOp, grouped
 
 @handles(GroupedMatmulOp)
 def run_grouped_matmul(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> Tensor:
-    """The result of the op. ``widen``: every floating type stands for f64."""
+    """Return the result of the op. ``widen``: compute in f64."""
     spec, dtype = grouped_matmul_of(op), torch.float64 if widen else torch.float32
     left, right, ends = operands
     left, right = (

@@ -1,4 +1,4 @@
-"""Library operators in terms of ATen: libraries have no f64, in which the oracle proves programs."""
+"""Library operators in terms of ATen, since libraries lack f64, in which the oracle runs."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ MEANINGS: dict[str, Callable[..., Tensor]] = {
     "mkldnn._linear_pointwise": _linear_pointwise,
     "mkldnn._linear_pointwise.binary": _linear_pointwise_binary,
 }
-"""By target; the parameters are the operator's own, in order."""
+"""Operator name -> function with the operator's own parameters, in order."""

@@ -1,8 +1,7 @@
-"""A kernel's body on real tensors: each ``linalg`` op at once, over its index maps, with torch ops.
+"""Execution of a kernel's body on real tensors: each ``linalg`` op as a whole, with torch ops.
 
-An operand becomes a tensor with one dim for each dim of the iteration space (of size 1 where its map does not
-read it), the op's region is evaluated on such tensors, and what it yields is put in the order of the result's
-map.
+An operand becomes a tensor with one dim for each dim of the iteration space, of size 1 if its map does not
+use that dim. The op's region is evaluated on such tensors, and its results are permuted by the results' maps.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ Environment = dict[ir.Value, Any]
 
 
 def run_kernel(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False) -> list[Tensor]:
-    """The results of a ``kern.kernel`` on ``operands``. ``widen``: every floating type stands for f64.
+    """Run a ``kern.kernel`` on ``operands``; return its results. ``widen``: compute in f64.
 
-    Raises NotImplementedError for an op that it does not know, IndexOutOfRange where a check fails.
+    Raises NotImplementedError for an unknown op, and IndexOutOfRange if a check fails.
     """
     types = [WIDE.get(t.dtype, t.dtype) if widen else t.dtype for t in result_types(op)]
     results = [_in_dtype(r, t) for r, t in zip(_run(*kernel_body(op), operands, widen), types, strict=True)]
@@ -39,7 +38,7 @@ def run_kernel(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False
 
 
 def run_function(function: ir.Operation, operands: Sequence[Tensor], widen: bool = False) -> list[Tensor]:
-    """Run a function of :func:`shardc.backends.body.extract.extract`; its checks are the caller's."""
+    """Run a function of :func:`shardc.backends.body.extract.extract`. The caller must evaluate its checks."""
     block = function.regions[0].blocks[0]
     *ops, last = (view.operation for view in block.operations)
     yielded = list(last.operands)
@@ -48,7 +47,7 @@ def run_function(function: ir.Operation, operands: Sequence[Tensor], widen: bool
 
 
 def _in_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Bytes as what they stand for, everything else as it is."""
+    """View bytes in their real dtype; cast others."""
     return x.view(torch.uint8) if dtype == torch.uint8 else x.to(dtype)
 
 
@@ -75,13 +74,13 @@ def _read_dtype(type_: ir.Type, widen: bool) -> torch.dtype:
 
 
 class _Body:
-    """Runs the ops of one kernel."""
+    """Interpreter of the ops of one kernel."""
 
     def __init__(self, values: Environment, widen: bool) -> None:
         self._values, self._widen = values, widen
 
     def run(self, op: ir.Operation) -> Any:
-        """The result of an op of the body, a list of them if it has several."""
+        """Run an op of the body; return its result, or a list of several results."""
         match op.name:
             case "arith.constant":
                 return attribute_value(op, self._widen)
@@ -117,7 +116,7 @@ class _Body:
         return self._sizes(list(ir.RankedTensorType(value.type).shape), sizes)
 
     def _sizes(self, static: Sequence[int], sizes: Sequence[ir.Value]) -> list[int]:
-        """``static`` with ``sizes`` where it has no number."""
+        """Return ``static`` with its dynamic sizes replaced by ``sizes``."""
         rest = iter(sizes)
         return [int(self._values[next(rest)]) if n == ir.ShapedType.get_dynamic_size() else n for n in static]
 
@@ -141,13 +140,13 @@ class _Body:
 
 
 def _spread(tensor: Tensor, map_: Sequence[int], sizes: Sequence[int]) -> Tensor:
-    """``tensor`` with a dim for each loop, of size 1 where ``map_`` does not have it."""
+    """Return ``tensor`` with a dim for each loop, of size 1 if ``map_`` does not use the loop."""
     order = sorted(range(len(map_)), key=map_.__getitem__)
     return tensor.permute(order).reshape([n if loop in map_ else 1 for loop, n in enumerate(sizes)])
 
 
 class _Region:
-    """The region of a ``linalg.generic`` at all places of its loops: ``values`` have a dim for each loop."""
+    """Region of a ``linalg.generic``, evaluated for its whole iteration space: values have a dim per loop."""
 
     def __init__(self, loops: GenericLoops, sizes: Sequence[int], outer: Environment, widen: bool) -> None:
         self.values: Environment = {}
@@ -156,7 +155,7 @@ class _Region:
         self._reduced = [loop for loop, reduces in enumerate(loops.reduces) if reduces]
 
     def run(self) -> list[Tensor]:
-        """A tensor for each result, with a dim for each loop that is no reduction."""
+        """Return a tensor for each result, with a dim for each loop that is no reduction."""
         joins = {v: self._loops.join(n) for n, v in enumerate(self._loops.yielded)} if self._reduced else {}
         contracted = [(v, join.term) for v, join in joins.items() if join is not None and self._factors(join)]
         never = [v for pair in contracted for v in pair]
@@ -183,7 +182,7 @@ class _Region:
         return EVALUATE[op.name](op, self._widen, *operands)
 
     def _reduce(self, join: Join | None) -> Tensor:
-        """The reduction of a term, joined to what its result held before; reduced dims have size 1 here."""
+        """Reduce a term, and combine it with the initial value. Reduced dims get size 1."""
         if join is None or join.op.name not in REDUCE:
             raise NotImplementedError("the oracle knows reductions that end in one op of the accumulator")
         if factors := self._factors(join):
@@ -195,7 +194,7 @@ class _Region:
         return EVALUATE[join.op.name](join.op, False, total, self.values[accumulator])
 
     def _factors(self, join: Join) -> list[ir.Value]:
-        """The factors of a sum of products, whose terms are never made: a matmul has too many."""
+        """Return the factors of a sum of products. Its terms are not materialised: a matmul has too many."""
         made = self._loops.made_here(join.term) if join.op.name == "arith.addf" else None
         if made is None or made.name != "arith.mulf":
             return []
@@ -207,7 +206,7 @@ class _Region:
 
 
 def _contract(factors: Sequence[Any], sizes: Sequence[int], reduced: list[int]) -> Tensor:
-    """The sum of the factors' product over the dims ``reduced``, which stay with size 1."""
+    """Return the sum of the factors' product over the dims ``reduced``, which are kept with size 1."""
     dims = list(range(len(sizes)))
     tensors = [t.reshape([1] * len(sizes)) if t.ndim == 0 else t for t in map(torch.as_tensor, factors)]
     shape = [max(t.shape[d] for t in tensors) for d in dims]

@@ -1,4 +1,4 @@
-"""``kern.linear_cross_entropy`` and its backward on real tensors, which hold all logits."""
+"""``kern.linear_cross_entropy`` and its backward on real tensors, with all logits in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardc.runtime.kernels.kernel_call import FINE
 
 @handles(LinearCrossEntropyOp, LinearCrossEntropyBackwardOp)
 def run_linear_cross_entropy(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> list[Tensor]:
-    """The results of either op. ``widen``: every floating type stands for f64."""
+    """Return the results of either op. ``widen``: compute in f64."""
     dtype = torch.float64 if widen else torch.float32
     if op.name == LinearCrossEntropyOp.OPERATION_NAME:
         rows, weight, index, *bias = operands
@@ -44,5 +44,5 @@ def _logits(rows: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtyp
 
 
 def _hit(index: Tensor, weight: Tensor) -> Tensor:
-    """[rows, classes]: whether the class is that of the row."""
+    """Return [rows, classes]: True for each row's class."""
     return index[:, None] == torch.arange(len(weight))

@@ -1,4 +1,4 @@
-"""The ``arith`` and ``math`` ops of a kernel's regions, as torch ops on whole tensors."""
+"""Execution of ``arith`` and ``math`` ops in a kernel's regions, as torch ops on whole tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INTS = {
 
 
 def attribute_value(op: ir.Operation, widen: bool) -> Tensor:
-    """The value of an ``arith.constant``: a number, or a splat or dense tensor of them."""
+    """Return the value of an ``arith.constant``: a number, or a splat or dense tensor."""
     attribute, type_ = op.attributes["value"], op.results[0].type
     if isinstance(attribute, ir.DenseElementsAttr):
         tensor = ir.RankedTensorType(type_)
@@ -83,7 +83,7 @@ def _compare_ints(op: ir.Operation, widen: bool, x: Tensor, y: Tensor) -> Tensor
 
 
 def _shift_right(x: Tensor, y: Tensor) -> Tensor:
-    """With zeros for the bits that come in; of i64, by 1 bit at least."""
+    """Shift right with zeros (logical shift) in i64, by at least 1 bit."""
     return (x >> y) & ((1 << (64 - y)) - 1)
 
 
@@ -119,7 +119,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 }
 _POWERS = ["exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt", "sqrt"]
 _SAME_NAME = [*_POWERS, "ceil", "copysign", "cos", "erf", "floor", "sin", "tan", "tanh", "trunc"]
-"""Ops of ``math`` that torch has by the same name."""
+"""Ops of ``math`` with the same name in torch."""
 
 
 def _extend_unsigned(op: ir.Operation, widen: bool, x: Tensor) -> Tensor:
@@ -166,4 +166,4 @@ REDUCE: dict[str, Callable[[Tensor, list[int]], Tensor]] = {
     "arith.muli": _product,
     **{name: partial(function, keepdim=True) for name, function in _KEPT.items()},
 }
-"""An op that combines two terms -> the reduction over dims, which are kept with size 1."""
+"""Op that combines two terms -> reduction over dims, which are kept with size 1."""

@@ -18,7 +18,7 @@ _SUMS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 @handles(ScatterAddOp)
 def run_scatter_add(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False) -> list[Tensor]:
-    """out and wrong, in the dtype that updates come in. ``widen`` makes no difference."""
+    """Return out and wrong, in the updates' dtype. ``widen`` has no effect."""
     spec = scatter_add_of(op)
     index, updates, *init = operands
     count, rows = index.numel(), init[0].shape[spec.dim] if init else spec.rows

@@ -1,1 +1,1 @@
-"""Comparison of two programs: tolerances, outcomes, and which op differs."""
+"""Comparison of two programs by execution: inputs, tolerances and results."""

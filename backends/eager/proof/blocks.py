@@ -1,4 +1,4 @@
-"""Between global tensors and the blocks that ranks hold, for comparing programs."""
+"""Conversion between global tensors and ranks' blocks, to compare programs."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from shardc.runtime.comm.layout import with_padding
 
 
 def without_time(sharding: Sharding, mesh: Mesh) -> Sharding:
-    """The part of a sharding that ranks see: a block that a loop cuts further lies whole on its rank."""
+    """Return a sharding without time axes: a rank holds a block whole, even if a loop divides it further."""
     return collectives.restricted(sharding, lambda axis: not mesh.is_time(axis))
 
 
 def adds_over_time(sharding: Sharding, mesh: Mesh) -> bool:
-    """Whether a value of a loop's body is one term of a sum over the iterations."""
+    """Return True if a value of a loop's body is a term of a sum over the iterations."""
     return any(mesh.is_time(axis) for _, axis in sharding.partial)
 
 
 def cut(
     tensor: Tensor, sharding: Sharding, mesh: Mesh, padded: tuple[int, ...], parts: Interleaving | None = None
 ) -> list[Tensor]:
-    """The block of each rank of ``tensor``, with zeros at the end of its dims up to the shape ``padded``."""
+    """Return each rank's block of ``tensor``, zero-padded at the end of dims to the shape ``padded``."""
     whole = with_padding(as_stored(tensor, parts), padded)
     return collectives.scatter(whole, without_time(sharding, mesh), mesh)
 
 
 def as_stored(tensor: Tensor, interleaving: Interleaving | None) -> Tensor:
-    """``tensor`` with the parts of a dim interleaved."""
+    """Return ``tensor`` with the parts of a dim interleaved."""
     if interleaving is None:
         return tensor
     return tensor.index_select(interleaving.dim, _order(interleaving))
 
 
 def restored(tensor: Tensor, interleaving: Interleaving | None) -> Tensor:
-    """The other way round."""
+    """Undo :func:`as_stored`."""
     if interleaving is None:
         return tensor
     return tensor.index_select(interleaving.dim, torch.argsort(_order(interleaving)))
@@ -56,7 +56,7 @@ def join(
     shape: tuple[int, ...],
     interleaving: Interleaving | None = None,
 ) -> tuple[Tensor, float]:
-    """The whole tensor, and the largest difference between ranks that should hold the same block."""
+    """Return the whole tensor, and the largest difference between replicas of a block."""
     sharding = without_time(sharding, mesh)
     axes = sharding.used
     first: dict[int, Tensor] = {}

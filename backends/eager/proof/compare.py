@@ -1,4 +1,4 @@
-"""Proof by execution: a rank program run on simulated ranks must make what the global program makes."""
+"""Proof by execution: a rank program on simulated ranks must compute what the global program computes."""
 
 from __future__ import annotations
 
@@ -68,16 +68,17 @@ def compare_step(
 ) -> Comparison:
     """Run both programs for ``steps`` steps and compare loss, observed gradients, and updated state.
 
-    ``inputs`` gives a global tensor for the (role, name) of each argument; the seed goes up by one each
-    step, as it does at run time. ``rank_module`` is of level 3 (or 2, whose values are global).
+    ``inputs``: a global tensor for the (role, name) of each argument. The seed increases by one each step, as
+    at run time. ``rank_module``: a module of level 3, or of level 2, whose values are global.
 
-    With ``widen`` both run in f64, and each program goes on from its own state. In their own precision, both
-    go on from the global program's state, so that rounding errors do not add up and each step is judged by
-    itself. There the rank program's kernels run as ``library`` has them compiled; in f64 as their bodies say.
+    With ``widen``, both run in f64, and each program continues from its own state. In their own precision,
+    both continue from the global program's state, so that rounding errors do not accumulate and each step is
+    judged alone. The rank program then runs the compiled kernels of ``library``; in f64 kernels are
+    interpreted.
 
-    A pipeline that updates its stages by themselves is another function than the global program. ``uncut``,
-    the step of level 3 that was cut into it, is then compared with the global program, and the pipeline with
-    ``uncut`` run on the old weights that the schedule gives each micro-batch.
+    A pipeline that updates its stages separately is another function than the global program. Then ``uncut``,
+    the level 3 step before it was cut into stages, is compared with the global program. The pipeline is
+    compared with ``uncut``, run on the old weights that the schedule gives each micro-batch.
 
     Raises MissingInput, ProgramsDiffer for other arguments and results, and ExecutionFailed.
     """
@@ -129,15 +130,14 @@ def prove_step(
     library: Library | None = None,
     uncut: ir.Module | None = None,
 ) -> Proof:
-    """:func:`compare_step` in f64 and in the program's own precision: the proof, and what users will see.
+    """Run :func:`compare_step` in f64 and in the program's own precision.
 
-    Both start from ``inputs`` with state that differs from element to element (:func:`perturbed`), and run
-    two steps if not told otherwise, so that what a step leaves for the next one is used. Where the global
-    program makes NaNs of that (a parameter left the domain of a logarithm), they start from ``inputs``.
-
-    In the program's own precision the kernels of ``library`` run. ``uncut``: of a pipeline that changes the
-    mathematics. The programs of a pipeline's ranks are first checked against its schedule: raises
-    RankProgramBroken.
+    Both comparisons start from ``inputs`` with perturbed state (:func:`perturbed`). They run two steps by
+    default, so that the state that a step leaves is used. If the perturbed global program computes NaNs,
+    because a parameter left the domain of a logarithm, they start from ``inputs`` itself. ``library``:
+    compiled kernels for the own precision. ``uncut``: for a pipeline that computes with older weights, the
+    step before the cut. The programs of a pipeline's ranks are first checked against its schedule, which
+    raises RankProgramBroken.
     """
     check_rank_programs(rank_module)
     schedule = asynchronous_schedule(rank_module)
@@ -159,9 +159,9 @@ def prove_step(
 
 @dataclass
 class _Value:
-    """A result or observed value: a block for each rank. ``sharding`` is None where values are global.
+    """Result or observed value, with a block for each rank. ``sharding``: None for a global value.
 
-    ``copies`` are the blocks that other ranks of a pipeline have of it.
+    ``copies``: the same value's blocks on other pipeline ranks.
     """
 
     blocks: list[Tensor]
@@ -172,7 +172,7 @@ class _Value:
     interleaving: Interleaving | None = None
 
     def join(self, shape: tuple[int, ...]) -> tuple[Tensor, float]:
-        """The whole tensor of global ``shape``, and by how much ranks differ that should agree."""
+        """Return the whole tensor of global ``shape``, and the largest difference between replicas."""
         if self.sharding is None:
             return restored(without_padding(self.blocks[0], shape), self.interleaving), 0.0
         whole, spread = join(self.blocks, self.sharding, self.mesh, shape, self.interleaving)
@@ -184,11 +184,11 @@ class _Value:
 class _Program:
     """One of the two modules, with its arguments and results by role and name.
 
-    ``pipeline`` if its ranks run programs of their own: ``mesh`` is then what each of these is for.
+    ``pipeline``: set if ranks run separate programs; ``mesh`` is then the mesh of each of them.
     """
 
     updates = 1
-    """How often a step updates the weights."""
+    """Number of weight updates in a step."""
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
@@ -212,7 +212,7 @@ class _Program:
     def run(
         self, blocks: Mapping[Key, list[Tensor]], widen: bool, library: Library | None = None
     ) -> dict[Key, _Value]:
-        """The results and the observed values of one step."""
+        """Run one step; return its results and observed values."""
         made: dict[Key, _Value] = {}
 
         def observe(name: str, values: list[Tensor], op: ir.Operation) -> None:
@@ -236,7 +236,7 @@ class _Program:
         return made
 
     def summed(self, values: Mapping[Key, Tensor], widen: bool, names: Collection[str]) -> dict[str, float]:
-        """How much was summed to make the gradients ``names``, where known: only of a global program."""
+        """Return the magnitudes that were summed for the gradients ``names``: only for a global program."""
         if self.is_ranked:
             return {}
         program = _Program(with_summed(self.module, names))
@@ -267,7 +267,7 @@ class _Program:
 
 
 class _Stale(_Program):
-    """The step ``uncut`` of level 3, run on the old weights that ``schedule`` has in its ``pipeline``."""
+    """Step ``uncut`` of level 3, run on the old weights that ``schedule`` gives the ``pipeline``."""
 
     def __init__(self, uncut: ir.Module, pipeline: ir.Module, schedule: Schedule) -> None:
         super().__init__(uncut)
@@ -292,7 +292,7 @@ def _input(port: Port, inputs: Mapping[Key, Tensor]) -> Tensor:
 
 
 def _check_same(whole: _Program, ranked: _Program) -> None:
-    """ProgramsDiffer unless both have the same arguments and results, and state leaves as it came in."""
+    """Raise ProgramsDiffer unless arguments and results match, and state keeps its sharding."""
     for kind in ("arguments", "results"):
         ours = {port.key: port for port in getattr(whole, kind)}
         theirs = {port.key: port for port in getattr(ranked, kind)}

@@ -1,4 +1,4 @@
-"""The outcome of a comparison of two programs, as data and as a table."""
+"""Result of a comparison of two programs, as data and as a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from textwrap import indent
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor at one step: its ``error``, as the module ``tolerance`` defines it, and its ``bound``."""
+    """Tensor at one step: its ``error``, as defined in the module ``tolerance``, and its ``bound``."""
 
     step: int
     role: str
@@ -18,7 +18,7 @@ class Row:
 
     @property
     def tensor(self) -> str:
-        """The tensor's name alone, where ``name`` says what of it was compared."""
+        """Name of the tensor, without the text on what was compared."""
         return self.name.partition(" (")[0]
 
     @property
@@ -27,7 +27,7 @@ class Row:
 
     @property
     def badness(self) -> float:
-        """How many times its bound the error is."""
+        """Ratio of the error to its bound."""
         if self.bound == 0:
             return 0.0 if self.error == 0 else float("inf")
         return self.error / self.bound
@@ -35,10 +35,10 @@ class Row:
 
 @dataclass
 class Comparison:
-    """What came of comparing a rank program with the global one.
+    """Result of comparing a rank program with the global one.
 
-    ``unobserved`` are the names (``grad:w``) that the global program has and the rank program has lost: they
-    could not be compared, though what was made of them was. ``undefined``: the global program itself made a
+    ``unobserved``: names (``grad:w``) of the global program that the rank program lost. They could not be
+    compared, but values computed from them were. ``undefined``: True if the global program itself computed a
     NaN.
     """
 
@@ -52,16 +52,16 @@ class Comparison:
 
     @property
     def failures(self) -> list[Row]:
-        """The rows beyond their bound, worst first."""
+        """Rows beyond their bound, worst first."""
         return [row for row in self._worst_first() if not row.ok]
 
     @property
     def first_failure(self) -> Row | None:
-        """The failure that comes first in the program, which is the one nearest to its cause."""
+        """First failure in program order, which is nearest to its cause."""
         return next((row for row in self.rows if not row.ok), None)
 
     def render(self, limit: int = 20) -> str:
-        """A verdict and a table of the ``limit`` worst rows, worst first."""
+        """Return a verdict, and a table of the ``limit`` worst rows, worst first."""
         rows = self._worst_first()
         width = max([4, *(len(row.name) for row in rows[:limit])])
         lines = [self._verdict(), f"{'step':>4}  {'role':<10} {'name':<{width}}  {'error':>9}  {'bound':>9}"]
@@ -90,9 +90,9 @@ class Comparison:
 class Proof:
     """Comparison of a program with the single-device one: the result of ``step.check()``.
 
-    ``exact`` compares in f64, to 1e-9; ``own`` in the program's own precision. Of a step that has compiled
-    several programs, ``others`` are the proofs of the rest, each with what it is. ``passed`` is true if all
-    of them hold. Its text has both verdicts, and tables of the largest errors.
+    ``exact``: comparison in f64, to 1e-9. ``own``: comparison in the program's own precision. ``others``: if
+    the step has compiled several programs, the names and proofs of the others. ``passed``: True if all
+    comparisons pass. Printing a proof shows both verdicts, and tables of the largest errors.
 
     Example:
         >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, mesh={"data": 2})
@@ -104,14 +104,14 @@ class Proof:
     exact: Comparison
     own: Comparison
     of: str = ""
-    """What is equal to what, where the program is not the single-device one."""
+    """Text on what was compared, if not with the single-device program."""
     wanted: str = "the single-device program"
-    """What the program is compared with, in few words."""
+    """Short text on what the program was compared with."""
     others: tuple[tuple[str, Proof], ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether every program is equal, in both precisions."""
+        """True if every program is equal, in both precisions."""
         return self.exact.passed and self.own.passed and all(proof.passed for _, proof in self.others)
 
     def __str__(self) -> str:

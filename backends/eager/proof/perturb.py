@@ -1,7 +1,7 @@
-"""State to prove programs on: freshly made state is too even to tell a right program from a wrong one.
+"""Perturbed state for proofs, because freshly initialised state hides errors.
 
-Norm weights are all 1, biases and the optimizer's moments all 0: whichever block of them a rank is given, and
-whatever they are multiplied by, it gets the same. So the proof starts from values that differ.
+Norm weights are all 1, and biases and the optimizer's moments are all 0. Whichever block of them a rank gets,
+the values are the same. So the proof starts from values that differ between elements.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from shardc.backends.eager.program import find_step
 from shardc.backends.eager.proof.signature import Key
 
 PART = 0.01
-"""How far a value moves, relative to itself: signs, and bounds that it keeps well, stay."""
+"""Relative size of the perturbation: small, so that signs and bounds are kept."""
 SEED = 20211106
 
 
 def perturbed(inputs: Mapping[Key, Tensor], module: ir.Module) -> dict[Key, Tensor]:
-    """``inputs`` of the global program ``module`` with state that differs from element to element.
+    """Return ``inputs`` of the global program ``module``, with state whose elements all differ.
 
-    Every element of a floating parameter, of a buffer that the step updates, and of optimizer state that is
-    the same everywhere is multiplied by ``1 +- 0.01``; zeros become ``0.005`` to ``0.01``, so second moments
-    and variances stay positive. What differs already in an optimizer's state has relations to keep (a second
-    moment and the square of a first) and stays, and so do scalars (counters), integers, truth values and
-    buffers that the step only reads (masks). The given tensors are not changed; the same inputs give the same
-    result.
+    Perturbed are floating parameters, buffers that the step updates, and optimizer state whose elements are
+    all equal. Their elements are multiplied by ``1 +- 0.01``; zeros become ``0.005`` to ``0.01``, so that
+    second moments and variances stay positive. Other optimizer state is kept, because its tensors depend on
+    each other, as a second moment and the square of a first do. Scalars (counters), integers, booleans and
+    buffers that the step only reads (masks) are kept, too. The given tensors do not change, and the result is
+    deterministic.
     """
     generator = torch.Generator().manual_seed(SEED)
     changed = _updated_buffers(module)
@@ -53,7 +53,7 @@ def _moved(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _updated_buffers(module: ir.Module) -> set[Key]:
-    """The buffers that leave a step otherwise than they came."""
+    """Return the buffers that the step updates."""
     step = find_step(module)
     if step is None or "res_attrs" not in step.attributes:
         return set()

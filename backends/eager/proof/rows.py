@@ -1,4 +1,4 @@
-"""One row for each value of a step, of what a global program and a rank program made of it."""
+"""Rows of a comparison: one for each value that the global program and the rank program computed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from shardc.backends.eager.proof.tolerance import Tolerance
 
 
 class Joinable(Protocol):
-    """What ranks made of a value."""
+    """Value as computed by ranks."""
 
     def join(self, shape: tuple[int, ...]) -> tuple[Tensor, float]:
-        """The whole tensor of global ``shape``, and by how much ranks differ that should agree."""
+        """Return the whole tensor of global ``shape``, and the largest difference between replicas."""
         ...
 
 
@@ -30,19 +30,19 @@ def compared(
     summed: Mapping[str, float],
     before: Mapping[Key, Tensor] | None = None,
 ) -> list[Row]:
-    """One row for each value, and one more for a value whose replicas differ.
+    """Return one row for each value, and one more for a value whose replicas differ.
 
-    ``moved``: learning rate times steps since the states were equal. ``summed``: of gradients, the magnitude
-    of what was summed: errors of one that cancels, and of optimizer state made of it, are relative to that.
-    ``before``: the values that both programs began this step with, where they were the same; parameters get
-    one more row then, for how they moved.
+    ``moved``: learning rate times steps since the states were equal. ``summed``: for gradients, the magnitude
+    of the summed terms. Errors of a gradient that cancels, and of optimizer state computed from it, are
+    relative to that. ``before``: the values with which both programs began this step, if they were the same.
+    Parameters then get another row, for their update.
     """
     sizes = {key: measure.magnitude(tensor) for key, tensor in wanted.items()}
     largest: dict[str, float] = {}
     for key, size in sizes.items():
         largest[_kind(key)] = max(size, largest.get(_kind(key), 0.0))
     rows = []
-    # In the order of the program, loss first: the first failure then stands nearest to its cause.
+    # Program order, with the loss first. So the first failure is nearest to its cause.
     for key in sorted(wanted, key=lambda key: key[0] != "loss"):
         if key not in found:
             continue
@@ -66,17 +66,17 @@ def compared(
 
 
 def _cancelled(parameter: str, sizes: Mapping[Key, float], tolerance: Tolerance, terms: float) -> bool:
-    """Whether a parameter's gradient is small beside the ``terms`` that were summed to it."""
+    """Return True if a parameter's gradient is small compared with the ``terms`` that were summed for it."""
     return sizes.get(("grad", parameter), 0.0) <= tolerance.cancels * terms
 
 
 def parameter_of(role: str, name: str) -> str:
-    """The parameter that a gradient or optimizer state is of."""
+    """Return the parameter that a gradient or optimizer state belongs to."""
     return name.rpartition("/")[0] if role == "opt_state" else name
 
 
 def _kind(key: Key) -> str:
-    """Values of one kind have magnitudes that can be set against one another."""
+    """Return the kind of a value. Magnitudes of values of the same kind can be compared."""
     role, name = key
     if role == "output":
         return f"{role}/{name}"

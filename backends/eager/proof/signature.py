@@ -1,4 +1,4 @@
-"""The arguments and results of a step, as their attributes describe them."""
+"""Arguments and results of a step, as described by their attributes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.manager.attributes import SHARE
 
 Key = tuple[str, str]
-"""The role and name of an argument, result or observed value."""
+"""Role and name of an argument, result or observed value."""
 
 
 @dataclass(frozen=True)
 class Port:
-    """One argument or result.
+    """Argument or result.
 
-    ``type`` is what the function holds: ``padded`` (of ``global_type``'s dtype) at levels 1 and 2, the type
-    of one rank's block at level 3. ``padded`` is the global shape, with padding where dims do not divide.
-    ``sharding`` is None at level 1. ``interleaving`` is how a dim of several parts is stored, if it is stored
-    otherwise than it is. ``share``: the time axis whose iterations ranks share out, and of which they read
-    their own rows alone; empty without one.
+    ``type``: its type in the function: of shape ``padded`` at levels 1 and 2, and of a rank's block at level
+    3. ``padded``: the global shape, padded if dims do not divide. ``sharding``: None at level 1.
+    ``interleaving``: storage order of a dim of several parts, if it is not the logical order. ``share``: the
+    time axis whose iterations are shared among ranks, which read only their own rows; empty without one.
     """
 
     role: str
@@ -59,7 +58,7 @@ def read_results(step: ir.Operation, codec: ShardingCodec) -> list[Port]:
 
 
 def merged(ports: list[list[Port]]) -> list[Port]:
-    """The ports of all ranks of a pipeline, each once."""
+    """Return the ports of all pipeline ranks, each once."""
     return list({port.key: port for of_rank in ports for port in of_rank}.values())
 
 
@@ -91,7 +90,7 @@ def _port(
 
 
 def holds_blocks(ports: list[Port], mesh: Mesh) -> bool:
-    """Whether the step is one rank's (level 3): every argument and result has the shape of its block."""
+    """Return True for a rank's step (level 3): all arguments and results have the shapes of blocks."""
     shardings = [p.sharding and without_time(p.sharding, mesh) for p in ports]
     return all(s and p.type.shape == s.local_shape(p.padded) for s, p in zip(shardings, ports, strict=True))
 

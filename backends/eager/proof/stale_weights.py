@@ -1,7 +1,7 @@
-"""What a pipeline that updates its stages separately must make: the uncut step, on old weights.
+"""Reference for a pipeline that updates its stages separately: the uncut step on old weights.
 
-The micro-batches run one after the other, each whole, on the versions of the weights that the schedule says
-its stages see. There are no stages, sends or orders here, so what a pipeline makes can be held against it.
+The micro-batches run one after the other, each whole, on the versions of the weights that its stages see by
+the schedule. There are no stages, sends or orders here, so it is an independent reference for the pipeline.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from shardc.passes.pipeline.stages.step_program import StepProgram, keys_of, rea
 
 
 def asynchronous_schedule(module: ir.Module) -> Schedule | None:
-    """The schedule of a pipeline that changes the mathematics; None of any other module."""
+    """Return the schedule of a pipeline that computes with older weights; None for other modules."""
     op = find_schedule(module)
     schedule = None if op is None else read_schedule(op)
     return schedule if schedule is not None and schedule.changes_mathematics else None
 
 
 def stages_of_state(module: ir.Module) -> dict[Key, int]:
-    """State that a pipeline's optimizers replace, by role and name -> the stage that does."""
+    """Return state by role and name -> the stage whose optimizer updates it."""
     found: dict[Key, int] = {}
     for function in rank_functions(module):
         returned = function.regions[0].blocks[0].operations[-1].operation.operands
@@ -46,7 +46,7 @@ def stages_of_state(module: ir.Module) -> dict[Key, int]:
 
 
 def _action(value: ir.Value) -> Action | Collective | None:
-    """The action that made an element of a tuple."""
+    """Return the action that computed an element of a tuple."""
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "torch.prim.TupleUnpack":
         return None
     made = value.owner.operation.operands[0].owner
@@ -55,8 +55,9 @@ def _action(value: ir.Value) -> Action | Collective | None:
 
 
 class StaleStep:
-    """One step of level 3 in ``module`` on old weights of ``schedule``: ``versions[v]`` is all state behind v
-    updates. ``stages``: state -> its stage.
+    """Level 3 step of ``module``, run on the old weights of ``schedule``.
+
+    ``versions[v]``: all state after v updates. ``stages``: state -> its stage.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class StaleStep:
         self.versions = [{key: self._given[key] for key in stages}]
 
     def run(self) -> dict[Key, list[Tensor]]:
-        """The results by role and name, a tensor for each rank."""
+        """Run the step; return the results by role and name, a tensor for each rank."""
         sums: list[Values] | None = None
         results: dict[Key, Values] = {}
         with computing(self._widen):
@@ -103,7 +104,7 @@ class StaleStep:
         return results
 
     def _before(self, state: Mapping[Key, Values]) -> Environment:
-        """What is made before the loop, of one version of the weights."""
+        """Return the values computed before the loop from one version of the weights."""
         values = {v: state.get(key, self._given[key]) for v, key in self._program.keys.items()}
         for instruction in self._instructions[: self._at]:
             self._machine.run_instruction(instruction, values)
@@ -116,7 +117,7 @@ class StaleStep:
         return made
 
     def _after(self, sums: list[Values]) -> dict[Key, Values]:
-        """All results, from the newest state and a group's sums."""
+        """Return all results, from the newest state and a group's sums."""
         values = self._before(self.versions[-1])
         values[self._program.loop.results[0]] = sums
         for instruction in self._instructions[self._at + 1 :]:
@@ -126,7 +127,7 @@ class StaleStep:
 
 
 def _sums_for(program: StepProgram, stages: Mapping[Key, int]) -> set[int]:
-    """The numbers of the sums that updates of state read."""
+    """Return the numbers of the sums that updates of state read."""
     returned = program.block.operations[-1].operation.operands
     keys = keys_of(program.function, "res_attrs")
     needed = {value for value, key in zip(returned, keys, strict=True) if key in stages}

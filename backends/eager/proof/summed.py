@@ -1,9 +1,8 @@
-"""How much was summed to make a gradient: what its rounding error is relative to.
+"""Magnitude of the terms that were summed for a gradient, to which its rounding error is relative.
 
-A gradient may be zero in exact arithmetic, as that of a bias before a batch norm: terms of both signs that
-cancel. What floats leave of it is the rounding error of the terms and of the sum, which is relative to the
-sum of the terms' magnitudes, and not to the result (Higham, Accuracy and Stability of Numerical Algorithms,
-section 4.2).
+A gradient may be zero in exact arithmetic, because terms of both signs cancel, as for a bias before a batch
+norm. In floats it is then just the rounding error, which is relative to the sum of the terms' magnitudes and
+not to the result (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from shardc.passes.manager.attributes import observed
 from shardc.passes.manager.program import copy_module
 
 SUMMED = "summed"
-"""The role under which the program made here names the magnitudes."""
+"""Role of the magnitudes in the program that is made here."""
 GRAD = "grad"
 
 _LINEAR = frozenset(
@@ -41,18 +40,18 @@ _LINEAR = frozenset(
         "mul.Scalar",
     )
 )
-"""Ops that hand on elements of their first operand, each times one number at most."""
+"""Ops whose results are elements of the first operand, scaled by at most one number."""
 _ADD = "torch.aten.add.Tensor"
 _SUMS = frozenset(
     f"torch.aten.{name}" for name in ("sum", "sum.dim_IntList", "mm", "bmm", "convolution_backward")
 )
-"""Ops that sum products of their operands: on magnitudes they make the sum of the terms' magnitudes."""
+"""Ops that sum products of their operands. On absolute values they give the sum of the terms' magnitudes."""
 
 
 def with_summed(module: ir.Module, names: Collection[str]) -> ir.Module:
-    """A copy of the global program that also makes, for each gradient of ``names``, what was summed.
+    """Return a copy of the global program that also computes the summed magnitude of the gradients ``names``.
 
-    It is observed as ``summed:w`` beside ``grad:w``. Gradients that no known sum makes have none.
+    It is observed as ``summed:w`` beside ``grad:w``. Gradients without a known sum have none.
     """
     made = copy_module(module)
     step = find_step(made)
@@ -75,7 +74,7 @@ def _add_summed(value: ir.Value, name: str) -> None:
 
 
 def _summed(value: ir.Value) -> ir.Value | None:
-    """The sum of the magnitudes of the terms of ``value``, made behind it; None where no sum is known."""
+    """Insert the sum of the magnitudes of the terms of ``value``; return None if no sum is known."""
     if isinstance(value.owner, ir.Block):
         return None
     op = value.owner.operation
@@ -87,7 +86,7 @@ def _summed(value: ir.Value) -> ir.Value | None:
         if first is None:
             return None
         operands = [first, *list(op.operands)[1:]]
-    elif op.name == _ADD:  # the terms of micro-batches that are averaged
+    elif op.name == _ADD:  # terms of averaged micro-batches
         terms = [_summed(v) for v in list(op.operands)[:2]]
         known = [term for term in terms if term is not None]
         if len(known) < len(terms):
@@ -105,7 +104,7 @@ def _summed(value: ir.Value) -> ir.Value | None:
 
 
 def _magnitude(value: ir.Value) -> ir.Value:
-    """``|value|``, right behind ``value``."""
+    """Insert ``|value|`` right after ``value``."""
     loc = ir.Location.unknown(value.context)
     op = ir.Operation.create("torch.aten.abs", [value.type], [value], loc=loc)
     if isinstance(value.owner, ir.Block):

@@ -1,11 +1,11 @@
-"""How far two programs that are equal in exact arithmetic may lie apart.
+"""Tolerances for two programs that are equal in exact arithmetic.
 
 The error of a tensor ``a`` against the reference ``b`` is ``max|a - b| / scale``, with
-``scale = max|b| + 1e-3 * (the largest max|b| of its kind)``: kinds are the loss, the gradients, the
-parameters, the buffers, and each sort of optimizer state (``exp_avg``, ...). The second term is there
-because some gradients are zero in exact arithmetic (an attention's key bias) and nothing but rounding error
-in floats. Where a gradient has cancelled and that is not enough, ``scale`` is besides what was summed to it
-(:mod:`shardc.backends.eager.proof.summed`).
+``scale = max|b| + 1e-3 * (the largest max|b| of its kind)``. Kinds are the loss, the gradients, the
+parameters, the buffers, and each sort of optimizer state (``exp_avg``, ...). The second term is needed
+because some gradients, such as that of an attention's key bias, are zero in exact arithmetic and only
+rounding error in floats. If a gradient cancels and that is not enough, ``scale`` also has the magnitude of
+its summed terms (:mod:`shardc.backends.eager.proof.summed`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from shardc.dialects.aten.types import read_type
 
 FLOOR = 1e-3
 UPDATE = 0.1
-"""The bound of :func:`update_error`: the mean error of a parameter's update, relative to the mean update."""
+"""Bound of :func:`update_error`: the mean error of a parameter's update, relative to the mean update."""
 _TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Bounds on errors: ``relative``, times ``square`` on optimizer state, which holds squares.
+    """Bounds on errors: ``relative``, multiplied by ``square`` for optimizer state, which holds squares.
 
-    Parameters may lie a further ``drift`` learning rates apart for each step since they were equal: Adam
-    divides a gradient by its own magnitude, so where the gradient is rounding error, so is the direction of
-    the update. Integers and booleans must be equal.
+    Parameters may differ by another ``drift`` learning rates for each step since they were equal. For Adam
+    divides a gradient by its own magnitude: if the gradient is rounding error, so is the direction of the
+    update. Integers and booleans must be equal.
     """
 
     relative: float
@@ -39,14 +39,14 @@ class Tolerance:
 
     @property
     def cancels(self) -> float:
-        """A gradient at most so large, relative to what was summed to it, has cancelled.
+        """Largest size, relative to its summed terms, of a gradient that counts as cancelled.
 
-        That is 1e-3, or four roundings of the coarsest dtype where these are more.
+        It is 1e-3, or four roundings of the coarsest dtype if that is more.
         """
         return max(FLOOR, self.relative / 4)
 
     def bound(self, role: str, dtype: torch.dtype, scale: float, moved: float) -> float:
-        """The largest error allowed. ``moved`` is learning rate times steps since the states were equal."""
+        """Return the largest allowed error. ``moved``: learning rate times steps since states were equal."""
         if not dtype.is_floating_point and not dtype.is_complex:
             return 0.0
         if role == "param":
@@ -55,22 +55,22 @@ class Tolerance:
 
 
 def in_f64() -> Tolerance:
-    """Bounds for programs run in f64: 1e-9. Errors seen stay below 3e-12 (three steps of eight models)."""
+    """Return bounds for runs in f64: 1e-9. Observed errors are below 3e-12 (three steps of eight models)."""
     return Tolerance(1e-9)
 
 
 def own_precision(dtype: torch.dtype) -> Tolerance:
-    """Of programs whose coarsest floating dtype is ``dtype``: ``16 eps(dtype) + 256 eps(accumulator)``.
+    """Return bounds for a coarsest floating dtype ``dtype``: ``16 eps(dtype) + 256 eps(accumulator)``.
 
-    Sums of thousands of terms are taken in another order, in an accumulator of f32 (f64 for f64); results are
-    rounded to ``dtype`` after each of the ops that a value went through.
+    Sums of thousands of terms are computed in another order, with an f32 accumulator (f64 for f64). Results
+    are rounded to ``dtype`` after each op.
     """
     accumulator = torch.promote_types(dtype, torch.float32)
     return Tolerance(16 * torch.finfo(dtype).eps + 256 * torch.finfo(accumulator).eps, drift=2.0, square=2.0)
 
 
 def coarsest_dtype(step: ir.Operation) -> torch.dtype:
-    """The floating dtype with the fewest bits among a step's values; f64 if it has none."""
+    """Return the coarsest floating dtype among a step's values; f64 if it has none."""
     block = step.regions[0].blocks[0]
     values = [*block.arguments, *(r for op in block.operations for r in op.operation.results)]
     types = {t for v in values if (t := read_type(v.type)) is not None}
@@ -79,15 +79,15 @@ def coarsest_dtype(step: ir.Operation) -> torch.dtype:
 
 
 def magnitude(tensor: Tensor) -> float:
-    """The largest finite absolute value, 0 for an empty tensor."""
+    """Return the largest finite absolute value; 0 for an empty tensor."""
     finite = wide(tensor).abs().nan_to_num(nan=0.0, posinf=0.0)
     return float(finite.max()) if finite.numel() else 0.0
 
 
 def difference(a: Tensor, b: Tensor) -> float:
-    """``max|a - b|``; infinite if the shapes differ, an infinity stands in only one, or there is any NaN.
+    """Return ``max|a - b|``. It is infinite for different shapes, an infinity in only one, or any NaN.
 
-    Two NaNs are not equal: programs that both fail to compute a loss have proved nothing.
+    Two NaNs are not equal: programs that both fail to compute a loss prove nothing.
     """
     if a.shape != b.shape:
         return float("inf")
@@ -99,10 +99,10 @@ def difference(a: Tensor, b: Tensor) -> float:
 
 
 def update_error(made: Tensor, wanted: Tensor, before: Tensor) -> float:
-    """The mean of ``|made - wanted|`` relative to that of ``|wanted - before|``, four roundings aside.
+    """Return the mean of ``|made - wanted|`` relative to that of ``|wanted - before|``, plus four roundings.
 
-    An element of Adam's update may have the other sign where its gradient is rounding error, which
-    :meth:`Tolerance.bound` allows each element to; most elements of a right update are near, though.
+    An element of Adam's update may have the wrong sign if its gradient is rounding error, so
+    :meth:`Tolerance.bound` allows that for each element. But most elements of a right update are close.
     """
     if made.shape != wanted.shape or not wanted.numel() or not wanted.dtype.is_floating_point:
         return 0.0
@@ -116,5 +116,5 @@ def relative(gap: float, scale: float) -> float:
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """The tensor in the widest dtype of its kind, so that taking differences rounds nothing that matters."""
+    """Convert a tensor to the widest dtype of its kind, so that differences are computed accurately."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)

@@ -1,1 +1,1 @@
-"""When the values of an emitted program live, and what may share memory."""
+"""Lifetimes of values in an emitted program, aliasing, and peak memory."""

@@ -1,4 +1,4 @@
-"""Which values may share memory, so that nothing that is still needed is overwritten or kept alive unseen."""
+"""Alias analysis: values that may share memory, which must not be overwritten or freed too early."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardc.runtime.first_run import may_share
 class Group:
     """Values that may share memory.
 
-    ``foreign``: somebody outside may share it, too. ``stored``: it has become a state tensor's memory.
+    ``foreign``: code outside the block may share it, too. ``stored``: it is now a state tensor's memory.
     """
 
     members: list[ir.Value]
@@ -26,7 +26,7 @@ class Group:
 
 
 class Aliases:
-    """The groups of one block's values. ``foreign`` ones, and what shares with them, have other owners."""
+    """Alias groups of one block's values. ``foreign``: values whose memory has other owners."""
 
     def __init__(self, foreign: Iterable[ir.Value]) -> None:
         self._groups: dict[ir.Value, Group] = {}
@@ -35,19 +35,19 @@ class Aliases:
             self.group(value).foreign = True
 
     def group(self, value: ir.Value) -> Group:
-        """All that may share memory with ``value``, itself included."""
+        """Return the group of values that may share memory with ``value``, itself included."""
         if value not in self._groups:
             self._groups[value] = Group([value])
         return self._groups[value]
 
     def add(self, step: Step, reused: bool = False, alone: bool = False) -> None:
-        """Note what a step's results share. ``reused``: the operand's memory; ``alone``: a group of one."""
+        """Record what a step's results share. ``reused``: the operand; ``alone``: one rank's collective."""
         if reused or alone or shares(step):
             for value in (*step.operands, *step.results):
                 self.join(step.results[0], value)
 
     def join(self, value: ir.Value, other: ir.Value) -> None:
-        """Note that two values share memory."""
+        """Record that two values share memory."""
         ours, theirs = self.group(value), self.group(other)
         if ours is theirs:
             return
@@ -61,7 +61,7 @@ class Aliases:
 
 
 def shares(step: Step) -> bool:
-    """Whether its results may share memory with its operands."""
+    """Return True if a step's results may share memory with its operands."""
     if step.call is not None:
         return not is_python_number(step.call.spec.target) and may_share(overload(step.call.spec.target))
     return step.name in ("dist.slice", "dist.partial", "dist.broadcast")

@@ -1,4 +1,4 @@
-"""What a pipeline's rank sent, and when it may let go of that: by what it receives from whom it sent to."""
+"""When a pipeline's rank may free its sent messages: derived from the messages that it receives."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from itertools import takewhile
 from torch_mlir import ir
 
 Pair = tuple[int, int]
-"""The sender's and the receiver's number."""
+"""Numbers of sender and receiver."""
 
 
 def arrivals(functions: Sequence[ir.Operation]) -> dict[ir.Value, int]:
-    """For messages that a rank receives: how many more of its own to the sender have arrived by then.
+    """Return, for a received message, how many more of the rank's own messages to its sender have arrived.
 
-    ``functions``: the ranks' programs by number. The sender had run an action that reads those before it sent
-    this one, so who waits for them then does not wait long. Messages of a pair are received in the order in
-    which they are sent.
+    ``functions``: the ranks' programs by number. The sender ran an action that reads those messages before it
+    sent this one, so a wait for them is short. Messages between two ranks are received in order.
     """
     received: dict[Pair, list[ir.Value]] = defaultdict(list)
     taken: dict[Pair, list[int]] = defaultdict(list)
@@ -42,7 +41,7 @@ def _received(rank: int, function: ir.Operation) -> Iterator[tuple[Pair, ir.Valu
 
 
 def _taken(rank: int, function: ir.Operation) -> Iterator[tuple[Pair, int]]:
-    """Each message that a rank sends, with how many of those from its receiver an action has read by then."""
+    """Yield each message that a rank sends, with how many messages of its receiver were read by then."""
     given: dict[int, list[ir.Value]] = defaultdict(list)
     read: set[ir.Value] = set()
     for op in _ops(function):
@@ -56,7 +55,7 @@ def _taken(rank: int, function: ir.Operation) -> Iterator[tuple[Pair, int]]:
 
 
 def _messages(action: ir.Operation) -> Iterator[ir.Value]:
-    """The tuples whose elements an action is given."""
+    """Yield the tuples whose elements an action gets."""
     for packed in action.operands:
         for value in packed.owner.operation.operands:
             if isinstance(value, ir.OpResult) and value.owner.operation.name == "torch.prim.TupleUnpack":

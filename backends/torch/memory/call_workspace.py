@@ -1,8 +1,8 @@
-"""What calls take inside of them on a CPU, beside their results, and give back before they end.
+"""Temporary memory within calls on a CPU, besides their results.
 
-Experts' products have the rows of one expert at a time (``runtime/operators/experts.py``). oneDNN convolves
-in blocked layouts: operands are copied into one, and a result out of it. Measured by PyTorch's allocator on
-an AVX-512 CPU (torch 2.13; ``test/bench/peak_cpu.py``), for plain layouts and many channels.
+Experts' matmuls copy the rows of one expert at a time (``runtime/operators/experts.py``). oneDNN convolves in
+blocked layouts, with copies of operands and results. Figures were measured with PyTorch's allocator on an
+AVX-512 CPU (torch 2.13; ``test/bench/peak_cpu.py``), for plain layouts and many channels.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Any
 from torch import Tensor
 
 _CONVOLUTIONS = {"aten.convolution.default": 2, "aten.convolution_backward.default": 2}
-"""How many operands, the first ones, are copied at once while the results are there: input and weight; of the
-backward the gradient and the input.
+"""Number of first operands that are copied at the same time, while the results exist: input and weight; in
+the backward, the gradient and the input.
 """
 
 
 _PRODUCTS = ("shardc.expert_mm.default", "shardc.expert_outer.default")
 _SORTED = 2
-"""Integers for each row: experts in order, and the rows that they are of."""
+"""Integers for each row: the sorted experts, and their rows."""
 
 
 def _expert_bytes(name: str, args: Sequence[Any]) -> int:
-    """If experts have equally many rows: those of one, and what they are multiplied to or with."""
+    """Return the temporary bytes of an experts' matmul, if all experts have equally many rows."""
     x, other, ids, *_, ways, share = args
     rows = int(len(x) // ways * share)
     return _SORTED * ids.nbytes + rows * (x.shape[1] + other.shape[-1]) * x.itemsize
 
 
 def call_workspace_bytes(name: str, args: Sequence[Any], made: object) -> int:
-    """Bytes of the operator ``name`` over its results."""
+    """Return the temporary bytes of the operator ``name``, besides its results."""
     if name in _PRODUCTS:
         return _expert_bytes(name, args)
     count = _CONVOLUTIONS.get(name)

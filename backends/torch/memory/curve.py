@@ -1,4 +1,4 @@
-"""The memory that a program's tensors take over the time of its run, and what is alive at each moment."""
+"""Memory of a program's tensors over the time of its run, and what is alive at each moment."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from shardc.backends.torch.memory.moving import moving_lines
 
 MOMENTS = 1000
-"""How many moments of a run are kept."""
+"""Number of moments that are kept of a run."""
 LARGEST_PLACES = 8
-"""How many places each moment names."""
+"""Number of places in each moment."""
 ARGUMENTS = 0
-"""The line of what the program was given."""
+"""Line number of arguments."""
 HELD = -1
-"""The block of what is there from the start to the end."""
+"""Block number of memory that is alive from start to end."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where tensors are made: the phase, and the user's source line. Both are empty for arguments."""
+    """Place where tensors are made: the phase, and the user's source line. Both are empty for arguments."""
 
     phase: str = ""
     where: str = ""
@@ -29,9 +29,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Moment:
-    """The memory when the program's tensor number ``made`` had been made (0: none yet).
+    """Memory when the program has made ``made`` tensors.
 
-    ``place``: where that was. ``held``: the places whose tensors take most, as (number of the place, bytes).
+    ``place``: number of the place of the last one. ``held``: the places with most memory, as (number of the
+    place, bytes).
     """
 
     made: int
@@ -42,7 +43,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Curve:
-    """Memory over time: of equal stretches of the run, the moment of each at which it is largest."""
+    """Memory over time. The run is divided evenly, and each part has the moment with its largest memory."""
 
     places: tuple[Place, ...] = ()
     moments: tuple[Moment, ...] = ()
@@ -50,8 +51,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class Height:
-    """What is alive as a tensor is made at ``place``. ``moving_bytes``: of collectives that are under way.
-    ``made``: how many have been made by then, arguments included.
+    """Memory when a tensor is made at ``place``. ``moving_bytes``: bytes of collectives in flight.
+
+    ``made``: number of tensors made by then, arguments included.
     """
 
     place: Place
@@ -61,36 +63,36 @@ class Height:
 
 
 class Log:
-    """What was made and given up, in order: bytes (negative when given up), and the line that made it."""
+    """Log of allocations and frees, in order: bytes (negative for a free), and the line that allocated."""
 
     def __init__(self) -> None:
         self._bytes, self._lines, self._blocks = array("q"), array("l"), array("q")
 
     def add(self, size_bytes: int, line: int, block: int = 0) -> None:
-        """Note memory, or with negative bytes the end of it. ``block`` tells it from others alive."""
+        """Record an allocation, or with negative bytes a free. ``block``: identifies it among live blocks."""
         self._bytes.append(size_bytes)
         self._lines.append(line)
         self._blocks.append(block)
 
     @property
     def requests(self) -> Iterator[tuple[int, int]]:
-        """(block, bytes) in order."""
+        """Requests as (block, bytes), in order."""
         return zip(self._blocks, self._bytes, strict=True)
 
     @property
     def given(self) -> int:
-        """How many of the requests are arguments."""
+        """Number of requests that are arguments."""
         return self._start() + 1
 
     def hold(self, size_bytes: int) -> None:
-        """Count memory that is there from the start to the end."""
+        """Count memory that is alive from start to end."""
         if size_bytes:
             self._bytes.insert(0, size_bytes)
             self._lines.insert(0, ARGUMENTS)
             self._blocks.insert(0, HELD)
 
     def curve(self, program: Sequence[str], moments: int = MOMENTS) -> Curve:
-        """At most ``moments`` and the start, of a program with these lines."""
+        """Return the curve of a program with these lines: the start, and at most ``moments``."""
         table, kept = places_of(program), self._largest(moments)
         numbers = {Place(): 0}
         held: dict[int, int] = {}
@@ -105,9 +107,9 @@ class Log:
         return Curve(tuple(numbers), tuple(found))
 
     def heights(self, program: Sequence[str], places: Sequence[Place]) -> list[Height]:
-        """What is alive as each tensor is made, in order; those that gathers make ahead are left out.
+        """Return the memory at each tensor, in order, without those of prefetched gathers.
 
-        ``places``: of the program's lines.
+        ``places``: places of the program's lines.
         """
         moving = moving_lines(program)
         found: list[Height] = []
@@ -123,7 +125,7 @@ class Log:
         return found
 
     def _largest(self, moments: int) -> dict[int, int]:
-        """Event -> how many tensors are made by then: the start, and the largest moment of each bucket."""
+        """Return event -> number of tensors made by then: the start, and each bucket's largest moment."""
         sizes = list(self._made())
         kept = {start: 0} if (start := self._start()) >= 0 else {}
         bucket = -(-len(sizes) // moments) or 1
@@ -133,11 +135,11 @@ class Log:
         return kept
 
     def _start(self) -> int:
-        """The last event before the program runs; -1 if it was given nothing."""
+        """Return the last event before the program runs; -1 without arguments."""
         return next((n for n, line in enumerate(self._lines) if line != ARGUMENTS), len(self._lines)) - 1
 
     def _made(self) -> Iterator[tuple[int, int]]:
-        """Each tensor that the program makes: the event, and the bytes that are alive then."""
+        """Yield the event of each tensor that the program makes, with the bytes alive then."""
         now = 0
         for event, (size, line) in enumerate(zip(self._bytes, self._lines, strict=True)):
             now += size
@@ -146,7 +148,7 @@ class Log:
 
 
 def places_of(program: Sequence[str]) -> list[Place]:
-    """The place of each line, from 1 on, as the comments above it say; 0 is that of arguments."""
+    """Return the place of each line, from 1 on, by the comments above it; 0 is the place of arguments."""
     found, place = [Place()], Place()
     for text in program:
         said = text.strip()

@@ -1,8 +1,7 @@
-"""How much memory a program needs: it is run on the meta device, and what lives is counted.
+"""Peak memory of a program, from a run on the meta device that counts live bytes.
 
-The program itself says when each value is made, shared and freed, so that the figure is that of its tensors,
-to the byte, and of its kernels' workspaces. Not in it: what ATen, oneDNN and communication use inside of a
-call.
+The program itself makes, shares and frees each value. So the figure is exact for its tensors and its kernels'
+workspaces. It lacks the temporaries of ATen, oneDNN and communication within a call.
 """
 
 from __future__ import annotations
@@ -47,22 +46,22 @@ from shardc.runtime.torch_private import (
 META = torch.device("meta")
 FILE = "<dry run>"
 CALLS = Replay()
-"""The same in each program of a process."""
+"""Cache of calls, shared by all programs of a process."""
 
 Workspace = Callable[[str, Sequence[int]], int]
-"""Bytes of a kernel's workspace, by its name and the integers that its symbolic sizes are in."""
+"""Function (kernel's name, integers of its symbolic sizes) -> bytes of its workspace."""
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The most memory that a program's tensors take at once.
+    """Peak memory of a program's tensors.
 
-    ``size_bytes`` are all of them, ``given_bytes`` what the arguments take at the start. ``line`` is the
-    program's where it is reached, ``where`` the user's source line, empty if there is none; ``held`` the
-    largest tensors at that time, as bytes and the line that made each (empty for an argument). ``alive``:
-    what the program itself made that lives at the peak, by kind and line. ``record``: all that was made.
-    ``kept_bytes`` of ``size_bytes`` are workspaces of kernels that stay between steps. ``make_curve``: the
-    memory over time, which most who ask for a peak do not read.
+    ``size_bytes``: the peak. ``given_bytes``: bytes of arguments at the start. ``line``: the program's line
+    at the peak. ``where``: the user's source line there; empty if unknown. ``held``: the largest tensors at
+    the
+    peak, as bytes and the line that made each (empty for an argument). ``alive``: the program's own tensors
+    at the peak, by kind and line. ``record``: all allocations. ``kept_bytes``: the part of ``size_bytes``
+    that is workspace of kernels, kept between steps. ``make_curve``: computes the memory over time on demand.
     """
 
     size_bytes: int
@@ -77,7 +76,7 @@ class Peak:
 
     @cached_property
     def curve(self) -> Curve:
-        """The memory over time."""
+        """Memory over time."""
         return self.make_curve()
 
 
@@ -89,18 +88,17 @@ def dry_run(
     around: Callable[[dict[str, Any]], AbstractContextManager[object]] = nullcontext,
     in_calls: bool = False,
 ) -> Peak:
-    """The peak of the function ``entry`` of a program's ``text``, called with what ``arguments`` makes.
+    """Return the peak of the function ``entry`` of a program's ``text``, called with ``arguments()``.
 
-    Arguments that nobody else refers to die when the program has freed them. Without ``workspace`` kernels
-    have none. ``around``: a context of the run, which is given the program's globals. ``in_calls``:
-    count what calls of ATen take inside of them on a CPU. Raises PeakUnknown for an op that does not run
-    without data.
+    Arguments without other references are freed when the program frees them. ``workspace``: workspaces of
+    kernels; default: none. ``around``: context of the run, called with the program's globals. ``in_calls``:
+    count temporaries within ATen calls on a CPU. Raises PeakUnknown for an op that cannot run without data.
     """
     kernels = _Kernels(workspace or (lambda *_: 0))
     program: dict[str, Any] = {"kernel": kernels.kernel, "kernels": kernels.batch, "empty": _empty}
     exec(compile(text, FILE, "exec"), program)
     meter = _Meter(text.splitlines(), in_calls)
-    # a compile goes on under fake tensors, which keep what they meet
+    # A compile may be active, whose fake tensor mode would keep tensors alive.
     with torch.no_grad(), disable_current_modes():
         given = list(arguments())
         meter.start(given)
@@ -113,14 +111,14 @@ def dry_run(
 
 
 def _emptied(given: list[object]) -> list[object]:
-    """The arguments for one call, after which the list refers to none of them."""
+    """Return the arguments for one call, and clear the list, so that it refers to none of them."""
     copy = list(given)
     given.clear()
     return copy
 
 
 class _Meter(TorchDispatchMode):
-    """Counts the bytes of the memory that lives, from when it is noted until Python gives it up."""
+    """Counter of live bytes: from when memory is recorded until Python frees it."""
 
     def __init__(self, lines: list[str], in_calls: bool) -> None:
         super().__init__()
@@ -131,7 +129,7 @@ class _Meter(TorchDispatchMode):
         self._now = self._most = self._given = self._line = 0
         self._blocks: list[Block] = []
         self._made_by_then = 0
-        """How many blocks had been made when most memory lived."""
+        """Number of blocks made at the peak."""
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -145,14 +143,14 @@ class _Meter(TorchDispatchMode):
         return made
 
     def _use(self, size: int) -> None:
-        """Count memory that a call has inside of it, beside its results."""
+        """Count temporary memory within a call."""
         if size:
             workspace = _empty((size,), torch.uint8)
             self.note(workspace)
             del workspace
 
     def _meaning(self, func: OpOverload) -> Callable[..., Any]:
-        """Libraries have no kernels for tensors without data."""
+        """Return an ATen function for a library's operator, since libraries have no meta kernels."""
         if func not in self._meanings:
             self._meanings[func] = MEANINGS.get(str(func).removesuffix(".default"), func)
         return self._meanings[func]
@@ -175,7 +173,7 @@ class _Meter(TorchDispatchMode):
             self._made_by_then = len(self._blocks)
 
     def _read(self, args: Sequence[Any]) -> None:
-        """Note where the memory of a call's tensors is read."""
+        """Record where the memory of a call's tensors is read."""
         line = self._position()
         for value in args:
             if isinstance(value, Tensor):
@@ -186,13 +184,13 @@ class _Meter(TorchDispatchMode):
                 self._read(value)
 
     def start(self, given: Sequence[object]) -> None:
-        """The program begins with these arguments."""
+        """Record the program's arguments."""
         for value in pytree.tree_leaves(given):
             self.note(value)
         self._given = self._now
 
     def peak(self, kept_bytes: int) -> Peak:
-        """``kept_bytes``: of workspaces, which are there from the start."""
+        """Return the peak. ``kept_bytes``: bytes of workspaces that are alive from the start."""
         self._log.hold(kept_bytes)
         record = Record(self._lines, self._log, self._blocks)
         blocks = record.living(self._made_by_then)
@@ -216,7 +214,7 @@ class _Meter(TorchDispatchMode):
         self._now -= block.size_bytes
 
     def _position(self) -> int:
-        """The line of the program that runs, from 1; 0 outside of it."""
+        """Return the running line of the program, from 1; 0 outside of it."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename != FILE:
             frame = frame.f_back
@@ -226,14 +224,14 @@ class _Meter(TorchDispatchMode):
         return self._lines[line - 1].strip() if line else ""
 
     def _source(self, line: int) -> str:
-        """The comment above a line that says where in the user's code it is from."""
+        """Return the comment above a line with the user's source line."""
         above = (text.strip() for text in reversed(self._lines[:line]))
         comments = (t.removeprefix("# ") for t in above if t.startswith("# ") and not t.startswith("# --"))
         return next(comments, "")
 
 
 LARGEST = 8
-"""How many tensors a peak names."""
+"""Number of tensors in ``Peak.held``."""
 
 
 def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -241,12 +239,12 @@ def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 class _Kernels:
-    """:class:`shardc.runtime.kernels.library.Library` without kernels: results, and memory to work in."""
+    """Stand-in for :class:`shardc.runtime.kernels.library.Library` that only allocates memory."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self.kept_bytes = 0
-        """What a thread keeps for later calls, and so has from the first step on."""
+        """Workspace that a thread keeps for later calls, and so has from the first step on."""
 
     def kernel(
         self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
@@ -281,7 +279,7 @@ def _result(output: Output, given: Sequence[Tensor | int], numbers: Sequence[int
 
 
 def _size(text: str, numbers: Sequence[int]) -> int:
-    """``"n0 * 64 + n1"`` in numbers."""
+    """Evaluate a size such as ``"n0 * 64 + n1"``."""
     factors = (
         [numbers[int(f[1:])] if f.startswith("n") else int(f) for f in term.split(" * ")]
         for term in text.split(" + ")

@@ -1,4 +1,4 @@
-"""What the tensors are for that a program holds at its peak: decided by where each is made and last read."""
+"""Kinds of tensors alive at a program's peak, decided by where each is made and last read."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ KINDS = (GRADIENTS, ACTIVATIONS, COLLECTIVES, TEMPORARIES)
 FORWARD = ("forward", "recompute")
 _COLLECTIVE = re.compile(r"\brank\.(?P<name>\w+)\(|\.(?P<wait>wait)\(")
 _GRADIENT = re.compile(r"\s*(grad|carried)_\w+ = ")
-"""Lines that make a parameter's gradient or add to it, by the names that programs give these."""
+"""Pattern of lines that compute a parameter's gradient or add to it, by the names in programs."""
 _SHARED = ("all_gather", "wait")
-"""Lines whose results hold what other ranks have, and live for their readers alone."""
+"""Collectives whose results are gathered from other ranks, and live only for their readers."""
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Memory that a program made at the line ``made`` and read at the line ``read`` last; lines from 1, 0 is
-    outside of the program. It was the ``number``-th, and ``outlived`` so many had been made when it ended.
+    """Memory block of a program.
+
+    ``made``: line that allocated it. ``read``: line that last read it. Lines count from 1; 0 is outside of
+    the program. ``number``: its number in order of allocation. ``outlived``: number of blocks made when it
+    was freed.
     """
 
     size_bytes: int
@@ -34,7 +37,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Alive:
-    """Bytes of one kind that one source line of the user's holds at the peak."""
+    """Bytes of one kind alive at the peak, from one source line of the user."""
 
     kind: str
     place: Place
@@ -44,11 +47,11 @@ class Alive:
 def alive_at_peak(
     blocks: Iterable[Block], program: Sequence[str], places: Sequence[Place]
 ) -> tuple[Alive, ...]:
-    """What the program itself holds, the most first. ``places``: of the program's lines.
+    """Return the program's own memory by kind and place, the largest first.
 
-    ``gradients`` are of parameters: made in backward, whole or in part. ``activations`` are made in the
-    forward, or again in backward, and read in backward. ``collectives`` is what is gathered, and what is on
-    its way. ``temporaries`` are all others.
+    ``places``: places of the program's lines. Kinds are: ``gradients`` of parameters, whole or partial;
+    ``activations``, computed in forward or recomputed, and read in backward; ``collectives``, gathered or in
+    flight; and ``temporaries``, all others.
     """
     found: dict[tuple[str, Place], int] = {}
     for block in blocks:
@@ -78,7 +81,7 @@ def _is_gradient(block: Block, program: Sequence[str]) -> bool:
 
 
 def _collective(program: Sequence[str], line: int) -> str:
-    """The collective that a line starts, ``wait`` where it waits for one, or nothing."""
+    """Return the collective that a line starts, ``wait`` if it waits for one, or an empty text."""
     found = _COLLECTIVE.search(program[line - 1]) if line else None
     name = (found["name"] or found["wait"]) if found else ""
     return "" if name == "store" else name

@@ -1,6 +1,4 @@
-"""Which tensors of a program's text are on their way: results and operands of collectives that run while
-other ops do.
-"""
+"""Tensors in flight in a program's text: results and operands of collectives that overlap with other ops."""
 
 from __future__ import annotations
 
@@ -14,9 +12,9 @@ _VIEWS = frozenset(view.removeprefix("aten.") for view in VIEWS) | {"slice_tenso
 
 
 def moving_lines(program: Sequence[str]) -> frozenset[int]:
-    """The lines, from 1 on, that make such tensors in a forward or a backward.
+    """Return the lines, from 1 on, that make such tensors in forward or backward.
 
-    Their bytes depend on how far ahead a schedule lets them start, not on how deep a model is.
+    Their bytes depend on how early collectives start, not on the depth of the model.
     """
     return frozenset(_lines(program))
 
@@ -39,7 +37,7 @@ def _lines(program: Sequence[str]) -> Iterator[int]:
 
 
 def _owner(name: str, made: dict[str, tuple[int, str]]) -> int | None:
-    """The line that made the memory of a value; None for an argument's."""
+    """Return the line that allocated a value's memory; None for an argument's."""
     while name in made:
         line, viewed = made[name]
         if not viewed:

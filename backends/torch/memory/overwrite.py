@@ -1,5 +1,7 @@
-"""Which operands of kernels may be overwritten with a result: memory that is the program's own and that
-nobody reads again, and that of an argument whose new value the result is.
+"""Rules for overwriting a kernel's operand with a result.
+
+Allowed are memory that the program owns and does not read again, and the memory of an argument whose new
+value is the result.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from shardc.backends.torch.step import Step
 
 
 class Overwrites:
-    """The rules for one block. ``whole`` holds the aliases of all its steps.
+    """Rules for one block. ``whole``: aliases of all its steps.
 
-    ``writes``: new value -> the argument that takes it in the end; ``returned``: what callers are given.
+    ``writes``: new value -> the argument that finally gets it. ``returned``: values that are returned.
     """
 
     def __init__(
@@ -30,13 +32,13 @@ class Overwrites:
         self._returned = set(returned)
         self._read_until: dict[ir.Value, int] = {}
         for step in schedule.steps:
-            if step.starts:  # it reads its operands until it is waited for
+            if step.starts:  # a collective reads its operands until the wait
                 for value in step.operands:
                     until = max(self._read_until.get(value, 0), schedule.first[step.results[0]])
                     self._read_until[value] = until
 
     def allows(self, step: Step, result: ir.Value, operand: ir.Value, position: int) -> bool:
-        """Whether the step at ``position`` may make ``result`` in the memory of ``operand``."""
+        """Return True if the step at ``position`` may write ``result`` to the memory of ``operand``."""
         group = self._whole.group(operand)
         members = set(group.members)
         if sum(step.reads[value] for value in members) > 1:

@@ -1,7 +1,7 @@
-"""Steps move down, to right before what reads them, where the program's peak of memory is lower so.
+"""Postponing of steps to right before their first use, if that lowers the peak memory.
 
-Autograd makes a tied weight's first gradient at the start of a backward and adds the second one at its end:
-between them the first takes memory that nothing reads.
+For example, autograd computes a tied weight's first gradient at the start of backward, and adds the second
+one at its end. In between, the first one occupies memory that nothing reads.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from shardc.dialects.aten.types import read_type
 from shardc.dialects.kern.kernel import in_place
 
 MOVES = 8
-"""Steps that are moved at most."""
+"""Maximum number of steps to move."""
 TRIES = 4
-"""Of what lies idle at the peak, so many of the largest are tried."""
+"""Number of the largest idle values at the peak to try."""
 WORTH = 1e-3
-"""The share of the peak that a move must save."""
+"""Share of the peak that a move must save."""
 
 
 def postpone(
     steps: Sequence[Step], given: Sequence[ir.Value], kept: Collection[ir.Value], wanted: Iterable[ir.Value]
 ) -> list[Step]:
-    """The steps in an order of a lower peak, if one was found. ``given`` are the block's arguments, of which
-    those in ``kept`` stay whoever reads them; ``wanted`` is needed at the end. A step whose sizes are known
-    only at run time leaves all as they are.
+    """Return the steps in an order with a lower peak, if one is found.
+
+    ``given``: the block's arguments. ``kept``: arguments that stay alive. ``wanted``: values needed at the
+    end. If any step's sizes are known only at run time, the order does not change.
     """
     steps = list(steps)
     sizes = {v: size_bytes(read_type(v.type)) for v in (*given, *(r for s in steps for r in s.results))}
@@ -55,7 +56,7 @@ def postpone(
 
 
 def _moved(steps: list[Step], position: int, wanted: Collection[ir.Value]) -> list[Step]:
-    """With one of them right before the first that reads it, or last."""
+    """Move a step right before its first reader, or to the end."""
     step = steps[position]
     made, after = set(step.results), range(position + 1, len(steps))
     reader = next((i for i in after if not made.isdisjoint(steps[i].operands)), len(steps))
@@ -69,7 +70,7 @@ def _peak(
     wanted: Collection[ir.Value],
     sizes: dict[ir.Value, float],
 ) -> tuple[float, list[int]]:
-    """The most bytes at once, and the steps up to there with unread results, the largest first."""
+    """Return the peak bytes, and the steps before it whose results are not read yet, the largest first."""
     roots = _roots(steps, given)
     last: dict[ir.Value, int] = {}
     first: dict[ir.Value, int] = {}
@@ -104,9 +105,7 @@ def _peak(
 
 
 def _roots(steps: list[Step], given: Sequence[ir.Value]) -> dict[ir.Value, ir.Value]:
-    """Of each value the one whose memory it has: of a view what it shows, of a kernel's result that takes an
-    operand's place that operand, where nothing reads it later.
-    """
+    """Return value -> the owner of its memory: a view's source, or the operand that a result overwrites."""
     roots = {v: v for v in given}
     read_last = {v: position for position, step in enumerate(steps) for v in step.operands}
     for position, step in enumerate(steps):
@@ -122,7 +121,7 @@ def _roots(steps: list[Step], given: Sequence[ir.Value]) -> dict[ir.Value, ir.Va
 
 
 def _is_movable(step: Step) -> bool:
-    """Whether nothing but its operands and results ties it to its place."""
+    """Return True if only its operands and results constrain the step's position."""
     if step.name == KERNEL:
         return True
     if step.call is None or is_python_number(step.call.spec.target):

@@ -1,4 +1,4 @@
-"""Gathers of what the block is given (parameters in pieces) start some bytes ahead of their first use."""
+"""Prefetching: gathers of a block's arguments (sharded parameters) start ahead of their first use."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shardc.passes.manager.attributes import phase_of
 from shardc.passes.partition.storage import VIEWS
 
 PREPARING = VIEWS | {"aten.cat", "aten._to_copy"}
-"""What a gather's operand is made of: views, a bucket of parameters, a cast; or a kernel of these."""
+"""Ops that compute a gather's operand: views, buckets of parameters, casts, or a kernel of these."""
 
 
 @dataclass
 class _Gather:
-    """A gather behind the steps that make its operand from what is given; needed at ``first``."""
+    """Gather with the steps that compute its operand from arguments; first needed at ``first``."""
 
     steps: list[int]
     first: int
@@ -29,10 +29,10 @@ class _Gather:
 
 
 def prefetch(steps: Sequence[Step]) -> list[Step]:
-    """The steps with gathers moved up, each to where an earlier one of its phase is first needed, or less.
+    """Return the steps with gathers moved up, at most to where an earlier one of the same phase is needed.
 
-    The order of the gathers stays as it was. So device and network work at once, and what was gathered too
-    early stays below ``PREFETCH_BYTES``.
+    The gathers keep their order. So computation and communication overlap, and prefetched bytes stay below
+    ``PREFETCH_BYTES``.
     """
     moved: dict[int, list[int]] = {}
     gathers = list(_gathers(steps))
@@ -69,7 +69,7 @@ def _gathers(steps: Sequence[Step]) -> Iterator[_Gather]:
 def _with_operand(
     number: int, steps: Sequence[Step], made: dict[ir.Value, int], readers: dict[ir.Value, list[int]]
 ) -> set[int]:
-    """A gather and the steps that only serve it, if these read nothing that the block makes; else nothing."""
+    """Return a gather and the steps only it needs; empty if these read values computed in the block."""
     chosen, todo = {number}, [number]
     while todo:
         for value in steps[todo.pop()].operands:

@@ -1,4 +1,4 @@
-"""Receives of a pipeline start ahead of the action before them."""
+"""Early start of a pipeline's receives: before the action that precedes them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from shardc.backends.torch.step import Step
 
 PIPE = frozenset(("pipe.action", "pipe.send", "pipe.receive"))
 POST = "pipe.post"
-"""The start of a receive, for which the ``pipe.receive`` then waits."""
+"""Name of the step that starts a receive. The ``pipe.receive`` then only waits."""
 
 
 def post_receives(steps: Sequence[Step]) -> list[Step]:
-    """The steps with each receive started ahead of the action before it, so that it travels while that
-    computes, and waited for right before what reads it first.
+    """Return the steps with each receive started before the preceding action, to overlap with it.
 
-    Between two ranks transfers start in the order of the passes, the same on both sides: a receive does not
-    pass what goes to or comes from the same rank. So messages need no tags, and each pair of ranks may run
-    them in order.
+    The wait is right before the first use. Between two ranks, transfers keep the same order on both sides: a
+    receive is never moved across another transfer with the same rank. So messages need no tags.
     """
     readers: dict[ir.Value, int] = {}
     waits: dict[int, list[Step]] = {}
@@ -39,7 +37,7 @@ def post_receives(steps: Sequence[Step]) -> list[Step]:
 
 
 def _start(steps: Sequence[Step], peer: int) -> int:
-    """Where a receive from ``peer`` that stands behind ``steps`` starts."""
+    """Return the position at which a receive from ``peer``, which follows ``steps``, starts."""
     at = len(steps)
     while at and not (steps[at - 1].name in ("pipe.send", POST) and _peer(steps[at - 1]) == peer):
         at -= 1
@@ -49,5 +47,5 @@ def _start(steps: Sequence[Step], peer: int) -> int:
 
 
 def _peer(step: Step) -> int:
-    """The other rank of a transfer."""
+    """Return the other rank of a transfer."""
     return ir.IntegerAttr(step.op.attributes["to" if step.name == "pipe.send" else "source"]).value

@@ -1,4 +1,4 @@
-"""All that a run of a program made: what is alive at any moment of it."""
+"""Record of all allocations in a program's run, to tell what is alive at any moment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardc.backends.torch.memory.kinds import Alive, Block, alive_at_peak
 
 @dataclass(frozen=True)
 class Record:
-    """``program``: its lines. ``log``: what was made and given up, in order. ``blocks``: what was made."""
+    """Record of a run. ``program``: its lines. ``log``: allocations and frees. ``blocks``: allocations."""
 
     program: Sequence[str] = ()
     log: Log = field(default_factory=Log)
@@ -20,15 +20,15 @@ class Record:
 
     @cached_property
     def places(self) -> list[Place]:
-        """Where each line of the program is from."""
+        """Place of each line of the program."""
         return places_of(self.program)
 
     def living(self, made: int) -> list[Block]:
-        """What is alive when the first ``made`` blocks have been made."""
+        """Return the blocks that are alive when the first ``made`` blocks have been made."""
         return [block for block in self.blocks[:made] if block.outlived >= made]
 
     def alive(self, made: int) -> tuple[Alive, ...]:
-        """Of that what the program itself made, by kind and line."""
+        """Return the program's own part of these, by kind and line."""
         return alive_at_peak(self.living(made), self.program, self.places)
 
     def curve(self) -> Curve:
@@ -37,5 +37,5 @@ class Record:
 
     @cached_property
     def heights(self) -> list[Height]:
-        """What is alive as each tensor is made, in order."""
+        """Memory at each tensor, in order."""
         return self.log.heights(self.program, self.places)

@@ -1,4 +1,4 @@
-"""Calls on the meta device, each kind computed once: a model's layers make the same calls again and again."""
+"""Cache of calls on the meta device, because a model's layers repeat the same calls."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from shardc.runtime.torch_private import storage_address
 
 Form = tuple[tuple[int, ...], tuple[int, ...], int | torch.SymInt, torch.dtype]
-"""Shape, strides, offset and dtype of a tensor."""
+"""Form of a tensor: shape, strides, offset and dtype."""
 
 
 @dataclass(frozen=True)
 class _Made:
-    """One result: an input itself (``same``), a view of an input (``view``), or new memory of that form."""
+    """Result of a call: an input itself (``same``), a view of an input (``view``), or new memory."""
 
     form: Form
     same: int | None = None
@@ -25,22 +25,22 @@ class _Made:
 
 
 MOST = 1 << 14
-"""Calls that are known at once."""
+"""Maximum number of cached calls."""
 
 
 class Replay:
-    """What calls made, by operator and the forms of their tensors."""
+    """Cached results of calls, by operator and the forms of their tensors."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, list[_Made] | None] = {}
 
     def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> object:
-        """What ``func`` makes on the meta device: computed, or made as an equal call made it before."""
+        """Return the result of ``func`` on the meta device: computed, or rebuilt from a cached equal call."""
         given: list[Tensor] = []
         key = (func, _key(args, given), _key(tuple(sorted(kwargs.items())), given), _sharing(given))
         try:
             known = self._known.get(key)
-        except TypeError:  # an argument that cannot be compared
+        except TypeError:  # an argument is not hashable
             return func(*args, **kwargs)
         if known is not None:
             results = [_again(made, given) for made in known]
@@ -56,7 +56,10 @@ class Replay:
 
 
 def _key(value: Any, given: list[Tensor]) -> Hashable:
-    """A value with tensors replaced by their forms, and noted. Two that are one are told from two alike."""
+    """Return a key with tensors replaced by their forms, and collect the tensors.
+
+    The same tensor given twice has another key than two equal tensors.
+    """
     if isinstance(value, Tensor):
         at = next((n for n, known in enumerate(given) if known is value), None)
         if at is not None:
@@ -69,7 +72,7 @@ def _key(value: Any, given: list[Tensor]) -> Hashable:
 
 
 def _sharing(given: Sequence[Tensor]) -> Hashable:
-    """Which of several tensors have the same memory."""
+    """Return a key of which tensors share memory."""
     if len(given) < 2:
         return None
     addresses = [storage_address(tensor.untyped_storage()) for tensor in given]
@@ -81,7 +84,7 @@ def _form(tensor: Tensor) -> Form:
 
 
 def _recorded(made: object, given: Sequence[Tensor]) -> list[_Made] | None:
-    """How to make the results again; None where that is not known."""
+    """Return how to rebuild the results; None if unknown."""
     results = list(made) if isinstance(made, tuple | list) else [made]
     if not results or not all(isinstance(result, Tensor) for result in results):
         return None

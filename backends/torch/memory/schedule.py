@@ -1,4 +1,4 @@
-"""When the values of a block are made, waited for and freed. Positions count the block's steps from 0."""
+"""Schedule of a block: when its values are computed, waited for and freed. Positions count steps from 0."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from shardc.dialects.kern.kernel import kernel_operands, kernel_results
 
 @dataclass
 class Schedule:
-    """The steps of a block that matter to its end, and where their values are first and last needed.
+    """Steps of a block that its results need, and where their values are first and last used.
 
-    ``first`` and ``last`` hold the positions of a value's first and last user; ``end`` is behind all steps.
+    ``first`` and ``last``: positions of a value's first and last user. ``end``: the position after all steps.
     """
 
     steps: list[Step]
@@ -38,29 +38,28 @@ class Schedule:
         return len(self.steps)
 
     def need(self, value: ir.Value, position: int) -> None:
-        """Note one more use."""
+        """Record another use."""
         self.first[value] = min(self.first.get(value, position), position)
         self.last[value] = max(self.last.get(value, position), position)
 
     def need_at_end(self, values: Iterable[ir.Value]) -> None:
-        """Note that these are needed when all steps are done."""
+        """Record uses after all steps."""
         for value in values:
             self.need(value, self.end)
 
     def size_bytes(self, value: ir.Value) -> float:
-        """The size of a value of this block, or of an argument, as of :func:`size_bytes`."""
+        """Return the size of a value of this block or of an argument, as in :func:`size_bytes`."""
         step = self.steps[self.made[value]] if value in self.made else None
         if step is None or step.call is None:
             return size_bytes(read_type(value.type))
-        results = step.call.spec.results  # the call has its results' types; reading them anew is slow
+        results = step.call.spec.results  # reading the types from the IR again would be slow
         return size_bytes(results[step.results.index(value) if len(results) > 1 else 0])
 
     def waits(self) -> dict[int, list[ir.Value]]:
-        """Position -> results of collectives that are waited for just before it.
+        """Return position -> results of collectives to wait for just before it.
 
-        That is where they are first needed, or where so many others have started since that together they
-        hold more than ``IN_FLIGHT_BYTES``. Without that, ZeRO's whole gradients would all be there at the end
-        of backward.
+        That is where they are first needed, or earlier if collectives in flight exceed ``IN_FLIGHT_BYTES``.
+        Without that limit, all of ZeRO's whole gradients would be alive at the end of backward.
         """
         at: dict[ir.Value, int] = {}
         pending: list[tuple[int, ir.Value, float]] = []
@@ -79,7 +78,7 @@ class Schedule:
         return found
 
     def dying(self) -> dict[int, list[ir.Value]]:
-        """Position -> values made in this block that nobody needs after it."""
+        """Return position -> values of this block with their last use there."""
         found: dict[int, list[ir.Value]] = {}
         for value in self.made:
             if value in self.last:
@@ -93,9 +92,9 @@ def schedule_block(
     wanted: Iterable[ir.Value],
     ordered: Callable[[list[Step]], list[Step]] = list,
 ) -> Schedule:
-    """The schedule of a block that makes the ``wanted`` values; steps that these do not need are left out.
+    """Return the schedule of a block for the ``wanted`` values, without steps that they do not need.
 
-    The caller notes where it needs them, and may put them into an order of its own.
+    The caller must record where it needs these values. ``ordered``: reorders the steps.
     """
     needed = set(wanted)
     steps: list[Step] = []
@@ -113,7 +112,7 @@ def schedule_block(
 
 
 def _read(block: ir.Block, reader: CallReader) -> list[Step]:
-    """Every op of a block but constants and the terminator."""
+    """Return every op of a block except constants and the terminator."""
     steps = []
     for view in block.operations:
         op = view.operation

@@ -1,4 +1,4 @@
-"""Folders of Triton modules in the disk cache: one file each, unpacked by every process that runs them."""
+"""Folders of Triton modules in the disk cache: one file for each, unpacked by every process that uses it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUFFIX = ".tar"
 
 
 def keep(folder: Path) -> Path:
-    """Keeps a folder for later processes; where it lies in this one, under the name that it is found by."""
+    """Put a folder into the cache; return its path in this process, whose name finds it again."""
     content = _packed(folder)
     name = f"triton-{hashlib.sha256(content).hexdigest()[:32]}"
     disk.keep(name + SUFFIX, content)
@@ -25,7 +25,7 @@ def keep(folder: Path) -> Path:
 
 
 def find(name: str) -> Path | None:
-    """The folder that was kept under a name, if it is there whole. One that does not parse is removed."""
+    """Return the folder of that name, if it is in the cache. An entry that does not parse is removed."""
     found = disk.read(name + SUFFIX)
     if found is None:
         return None
@@ -38,7 +38,7 @@ def find(name: str) -> Path | None:
 
 
 def _packed(folder: Path) -> bytes:
-    """The same bytes for the same files."""
+    """Pack a folder, deterministically."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):

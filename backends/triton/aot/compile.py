@@ -1,6 +1,6 @@
-"""Compiles Triton modules ahead of time, for any of the targets, on a machine without a GPU.
+"""Ahead-of-time compilation of Triton modules for any target, on a machine without a GPU.
 
-Triton and the assembler run in processes of their own: a crash or a compile without an end costs one kernel.
+Triton and the assembler run in separate processes, so a crash or an endless compile affects only one kernel.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from shardc.runtime.report import progress
 
 ROLE = "shardc.backends.triton.aot.worker:compile_module"
 LIMIT_S = 120
-"""A kernel that takes longer is given up."""
+"""Time limit of a kernel, in seconds."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Resources and instructions of one function: accesses are of global memory, wide ones 16 bytes a thread.
-    ``aligned``: the sizes that this binary takes to be multiples of 16.
+    """Resources and instruction counts of one function.
+
+    Accesses are of global memory; wide ones have 16 bytes per thread. ``aligned``: sizes that this binary
+    assumes to be multiples of 16.
     """
 
     name: str
@@ -49,7 +51,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A kernel for a target: figures of each of its functions, or why there are none."""
+    """Kernel compiled for a target: figures of each of its functions, or an error."""
 
     kernel: Emitted
     target: Gpu
@@ -64,7 +66,7 @@ def compile_kernels(
     processes: int = 2,
     limit_s: float = LIMIT_S,
 ) -> list[Compiled]:
-    """Compile every kernel for every target, in this order; modules and Triton's cache lie in ``folder``.
+    """Compile every kernel for every target, in this order. ``folder``: for modules and Triton's cache.
 
     A kernel that does not compile has an ``error``. Raises TritonMissing, TritonTooOld.
     """
@@ -122,7 +124,7 @@ def _compiled(kernel: Emitted, target: Gpu, folder: Path, worker: Process, limit
 
 @cache
 def check_triton(target: str) -> None:
-    """Raises TritonMissing or TritonTooOld unless kernels can be compiled. Does not import Triton."""
+    """Raise TritonMissing or TritonTooOld unless kernels can be compiled. It does not import Triton."""
     oldest = ".".join(map(str, OLDEST))
     try:
         found = version("triton")

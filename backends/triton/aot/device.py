@@ -1,4 +1,4 @@
-"""The target of a GPU that is here, from what its driver says of it."""
+"""Target of this machine's GPU, with the properties that its driver reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardc.diagnostics.triton import DriverTooOld
 from shardc.runtime.kernels import triton_kernels
 
 _LIKE = {8: "sm_80", 9: "sm_90", 10: "sm_100", 12: "sm_80"}
-"""Known target by major compute capability, whose schedules are used. 12 has the instructions of 8."""
+"""Major compute capability -> the known target whose schedules are used. 12 has the instructions of 8."""
 
 
 def device_target(device: torch.device) -> Gpu:
@@ -38,7 +38,7 @@ def device_target(device: torch.device) -> Gpu:
 
 
 def check_driver(driver: int, is_late: bool = False) -> None:
-    """Raise DriverTooOld unless a driver (12040: CUDA 12.4) loads what Triton's assembler makes."""
+    """Raise DriverTooOld unless a driver (12040: CUDA 12.4) can load the output of Triton's assembler."""
     lacking = triton_kernels.lacking_cuda(driver, is_late)
     if lacking is not None:
         raise DriverTooOld(found=lacking[0], needed=lacking[1])

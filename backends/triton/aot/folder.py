@@ -1,4 +1,4 @@
-"""Write the folder of kernels that travels with a program: modules, ``figures.json``, binaries."""
+"""Writer of a program's folder of kernels: modules, ``figures.json`` and binaries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_folder(made: Sequence[Compiled], folder: Path) -> None:
             kept |= {entry, entry / KEY, entry / Path(f.binary).name, entry / Path(f.metadata).name}
         takes = [{n: value for n, value in vars(f).items() if n not in _PATHS} for f in c.functions]
         figures[c.kernel.name] = takes
-    for path in sorted(folder.rglob("*"), reverse=True):  # what is in a folder before the folder
+    for path in sorted(folder.rglob("*"), reverse=True):  # the content of a folder before the folder
         if path not in kept:
             path.rmdir() if path.is_dir() else path.unlink()
     (folder / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""The GPU that is here."""
+"""GPU of this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def local_device(gpu: Gpu) -> torch.device | None:
-    """This process's device, if kernels for ``gpu`` run on it."""
+    """Return this process's device if kernels for ``gpu`` run on it."""
     device = own_device()
     found = device_gpu(device)
     same = found is not None and (found.backend, found.arch) == (gpu.backend, gpu.arch)
@@ -27,7 +27,7 @@ def local_device(gpu: Gpu) -> torch.device | None:
 
 @cache
 def device_gpu(device: torch.device) -> Gpu | None:
-    """Return the GPU that Triton compiles for on a device; None, with a warning, where it cannot."""
+    """Return the target for a device; None, with a warning, if Triton cannot compile for it."""
     if device.type != "cuda":
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a process that compiles Triton modules ahead of time calls. It needs Triton alone, and no GPU."""
+"""Job of a process that compiles Triton modules ahead of time. It needs only Triton, and no GPU."""
 
 import itertools
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 from shardc.runtime.python_file import imported_file
 
 KEY = "key"
-"""The file beside a binary with Triton's key of it, which ``runtime.kernels.triton_kernels`` reads."""
+"""File beside a binary with Triton's key for it, which ``runtime.kernels.triton_kernels`` reads."""
 
 
 def compile_module(asked: dict) -> list[dict]:
@@ -31,7 +31,7 @@ def compile_module(asked: dict) -> list[dict]:
 
 
 def variants(form: dict) -> list[list[str]]:
-    """Return the sizes each binary takes to be multiples of 16: every case; of over 3 sizes, all or none."""
+    """Return the sizes that each binary assumes are multiples of 16: all subsets; of over 3, all or none."""
     sizes = form["sizes"]
     if len(sizes) > 3:
         return [sizes, []]
@@ -40,12 +40,12 @@ def variants(form: dict) -> list[list[str]]:
 
 
 def compile_function(function, form: dict, sizes: list[str], target) -> dict:
-    """One function, its ``sizes`` multiples of 16: where its binary lies, and what it takes of the GPU."""
+    """Compile one function with ``sizes`` that are multiples of 16; return its binary and its figures."""
     import triton
     from triton.compiler import ASTSource
 
     known = [*form["aligned"], *sizes]
-    specialized = dict.fromkeys([*form["aligned"], *form["sizes"]])  # Triton's launch says [] of the others
+    specialized = dict.fromkeys([*form["aligned"], *form["sizes"]])  # Triton's launch has [] for others
     places = {n: (function.arg_names.index(n),) for n in specialized}
     aligned = {place: [["tt.divisibility", 16]] if n in known else [] for n, place in places.items()}
     source = ASTSource(function, form["signature"], form["constants"], aligned)
@@ -62,7 +62,7 @@ def compile_function(function, form: dict, sizes: list[str], target) -> dict:
 
 
 def _key(source, target, options: dict) -> str:
-    """Return Triton's cache key less the hash of Triton's own files, which differs between builds."""
+    """Return Triton's cache key without the hash of Triton's own files, which differs between builds."""
     from triton.compiler.compiler import get_cache_invalidating_env_vars, make_backend
     from triton.runtime.cache import get_cache_key, triton_key
 
@@ -92,7 +92,7 @@ def _nvidia(files: dict) -> dict:
 
 
 def _amd(files: dict) -> dict:
-    """Return figures from the assembly's notes; spills to memory lie in the private segment."""
+    """Return figures from the assembly's notes. Spills to memory are in the private segment."""
     text = Path(files["amdgcn"]).read_text()
     note = {key: int(n) for key, n in re.findall(r"^\s+\.(\w+):\s+(\d+)$", text, re.MULTILINE)}
     return {

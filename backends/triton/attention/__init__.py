@@ -1,1 +1,1 @@
-"""Attention as Triton modules."""
+"""Generation of attention as Triton modules."""

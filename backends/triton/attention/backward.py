@@ -1,7 +1,7 @@
-"""The module of ``kern.attention_backward``: three kernels, each of whose sums has one order.
+"""Triton module of ``kern.attention_backward``: three kernels with deterministic sums.
 
-``name_delta`` sums grad_out * out of each query; a program of ``name_dkdv`` takes a block of keys and loops
-over the queries of its group; one of ``name_dq`` takes a block of queries and loops over keys.
+``name_delta`` sums grad_out * out of each query. A program of ``name_dkdv`` takes a block of keys and loops
+over the queries of its group. A program of ``name_dq`` takes a block of queries and loops over keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _BLOCKS = "BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, 
 
 
 def delta(w: Writer) -> list[str]:
-    """The body of ``name_delta``: ``delta[batch, head, query]`` is the sum of grad_out * out."""
+    """Return the body of ``name_delta``: ``delta[batch, head, query]`` is the sum of grad_out * out."""
     return [
         *block_of_queries(w)[:-2],
         "e = tl.arange(0, BLOCK_E)",
@@ -26,7 +26,7 @@ def delta(w: Writer) -> list[str]:
 
 
 def _row(w: Writer) -> list[str]:
-    """The lines that load ``top``, a query's lse in powers of 2, and ``part``, its delta."""
+    """Return the lines that load ``top``, a query's lse in powers of 2, and ``part``, its delta."""
     lines = [f"top = {w.load_row(w.at('lse'))} * LOG2E", f"part = {w.load_row('delta + m')}"]
     if w.hides_rows:
         lines.insert(1, 'top = tl.where(top == float("-inf"), 0.0, top)  # a query that sees nothing')
@@ -34,7 +34,7 @@ def _row(w: Writer) -> list[str]:
 
 
 def dkdv_rows(w: Writer) -> str:
-    """The function ``name_dkdv_rows``: the step of one block of queries."""
+    """Return the function ``name_dkdv_rows``: the step of one block of queries."""
     causal = ["if EDGE:", '    score = tl.where(n[:, None] <= m[None, :] + OFFSET, score, float("-inf"))']
     body = [
         *w.sizes(),
@@ -66,7 +66,7 @@ def {w.name}_dkdv_rows(
 
 
 def dkdv(w: Writer) -> list[str]:
-    """The body of ``name_dkdv``: dk and dv of a block of keys, from the queries that see them."""
+    """Return the body of ``name_dkdv``: dk and dv of a block of keys, from the queries that see them."""
 
     def call(edge: bool) -> list[str]:
         return [
@@ -129,7 +129,7 @@ def dkdv(w: Writer) -> list[str]:
 
 
 def dq_keys(w: Writer) -> str:
-    """The function ``name_dq_keys``: the step of one block of keys."""
+    """Return the function ``name_dq_keys``: the step of one block of keys."""
     body = [
         *w.sizes(),
         "n = start + tl.arange(0, BLOCK_N)",
@@ -158,7 +158,7 @@ def {w.name}_dq_keys(
 
 
 def dq(w: Writer) -> list[str]:
-    """The body of ``name_dq``: dq of a block of queries, from the keys that they see."""
+    """Return the body of ``name_dq``: dq of a block of queries, from the keys that they see."""
 
     def call(edge: bool) -> str:
         given = f"query, grad, top, part, k, v, {w.mask}m, start, dq_block, {w.parameters}{edge}"

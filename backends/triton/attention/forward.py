@@ -1,4 +1,4 @@
-"""The module of ``kern.attention``: online softmax (Dao et al., FlashAttention-2, 2023)."""
+"""Triton module of ``kern.attention``: online softmax (Dao et al., FlashAttention-2, 2023)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardc.backends.triton.attention.shared import Writer, indented, joined
 
 
 def step(w: Writer) -> str:
-    """The function ``name_keys``: the step of one block of keys."""
+    """Return the function ``name_keys``: the step of one block of keys."""
     return f'''@triton.jit
 def {w.name}_keys(
     query, k, v, {w.mask}m, start, best, total, result,{w.more}
@@ -51,7 +51,7 @@ def _keys_body(w: Writer) -> list[str]:
 
 
 def masked(w: Writer) -> list[str]:
-    """The lines that apply the mask to a block of scores."""
+    """Return the lines that apply the mask to a block of scores."""
     edge, inner = w.masked(True), w.masked(False)
     if edge == inner:
         return edge
@@ -59,14 +59,14 @@ def masked(w: Writer) -> list[str]:
 
 
 def hidden(w: Writer) -> list[str]:
-    """The lines that hide scores of keys beyond the last, and of those that causality hides."""
+    """Return the lines that hide scores of keys beyond the last, and of those that causality hides."""
     seen = ["n[None, :] < KEYS"] + ["n[None, :] <= m[:, None] + OFFSET"] * w.spec.causal
     return ["if EDGE:", f'    score = tl.where({joined(seen)}, score, float("-inf"))']
 
 
 def key_range(w: Writer) -> list[str]:
-    """The lines that set ``whole``, the end of the keys all queries see, and ``last``, of those any sees; of
-    these those that the mask shows, from ``low`` on, where ranges are known.
+    """Return the lines that set ``whole``, the end of the keys that all queries see, and ``last``, of those
+    that any query sees. If ranges of the mask are known, keys start at ``low``.
     """
     if not w.ranges:
         return _causal_range(w)
@@ -80,7 +80,7 @@ def key_range(w: Writer) -> list[str]:
 
 
 def key_loops(w: Writer, whole: list[str], edge: list[str]) -> list[str]:
-    """The loops over those keys; each has the lines of a step."""
+    """Return the loops over those keys, each with the lines of a step."""
     if w.loops_once:
         return [f"for start in tl.range({'low' if w.ranges else '0'}, last, BLOCK_N):", *edge]
     first, second = ("low", "tl.maximum(low, whole)") if w.ranges else ("0", "whole")
@@ -104,7 +104,7 @@ def _causal_range(w: Writer) -> list[str]:
 
 
 def block_of_queries(w: Writer) -> list[str]:
-    """The lines that say which block of queries, and of which head, a program takes."""
+    """Return the lines that compute a program's block of queries and its head."""
     latest = "blocks - 1 - tl.program_id(0) % blocks  # causal: the longest rows start first"
     return [
         *w.sizes(),
@@ -119,7 +119,7 @@ def block_of_queries(w: Writer) -> list[str]:
 
 
 def main(w: Writer) -> list[str]:
-    """The body of the function ``name``: BLOCK_M queries of one head loop over the keys that they see."""
+    """Return the body of the function ``name``: BLOCK_M queries of one head loop over the keys they see."""
 
     def call(edge: bool) -> list[str]:
         return [

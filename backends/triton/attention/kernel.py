@@ -1,4 +1,4 @@
-"""A kernel whose body is one ``kern.attention`` or ``kern.attention_backward`` as a Triton module."""
+"""Triton module of a kernel whose body is one ``kern.attention`` or ``kern.attention_backward``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ROLES = {
 
 @handles(AttentionOp, AttentionBackwardOp)
 def emit_attention(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
-    """The module of a kernel. Raises TritonKernelNotSupported where no tile fits."""
+    """Return the module of a kernel. Raises TritonKernelNotSupported if no tile fits."""
     op, shapes, symbols, config = body.op, body.shapes, body.symbols, body.config
     forward = op.name == FORWARD
     spec = read_attention(op, shapes)
@@ -76,14 +76,14 @@ def _estimate(module: Module, spec: Attention, target: Gpu, tf32: bool) -> None:
 
 
 def _memory(op: ir.Operation, spec: Attention, sizes: list[str]) -> Memory:
-    """The parameters are called by their roles."""
+    """Return the module's parameters, named by their roles."""
     given, made = ([r for r in roles if r in spec.tensors] for roles in _ROLES[op.name])
     pointers = {r: Pointer(r, r, ELEMENTS[spec.tensors[r].type.dtype]) for r in (*given, *made)}
     return Memory([pointers[r] for r in given], [pointers[r] for r in made], sizes)
 
 
 def scores_of(kind: str, spec: Attention, tf32: bool) -> Scores:
-    """What the model of costs knows of one kernel of an attention, at the sizes first seen."""
+    """Return the cost model's description of one kernel of an attention, at the sizes first seen."""
     b, h, m, n = (hint(spec.sizes[d]) for d in "bhmn")
     dtype = spec.tensors["q"].type.dtype
     heads = spec.kv_heads if kind == "dkdv" else h
@@ -105,7 +105,7 @@ def _blocks(kind: str, spec: Attention, target: Gpu, config: Mapping[str, int], 
 
 
 def _has_ranges(spec: Attention, blocks: Mapping[str, Blocks]) -> bool:
-    """Whether it pays to look at the mask first."""
+    """Return True if reading the mask's ranges first is worth its cost."""
     masks_keys = "mask" in spec.tensors and "n" in spec.tensors["mask"].order
     return masks_keys and any(
         hint(spec.sizes["n"]) > (attention_ranges.LEAST - 1) * b.keys for b in blocks.values()
@@ -141,7 +141,7 @@ _KINDS = {
     "dkdv": (attention_backward.dkdv_rows, attention_backward.dkdv, "n"),
     "dq": (attention_backward.dq_keys, attention_backward.dq, "m"),
 }
-"""What writes the step of a kernel's loop and its body, and the dim of which a program takes a block."""
+"""Kind -> functions that write the loop's step and the body, and the dim of which a program takes a block."""
 _SAYS = {
     "forward": "A program: BLOCK_M queries of one head, past which the keys that they see go by in blocks "
     "of BLOCK_N.",

@@ -1,4 +1,4 @@
-"""Which of PyTorch's implementations compute a call of ``shardc.attention`` or its backward in a program."""
+"""PyTorch's implementations for a call of ``shardc.attention`` or its backward in a program."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from shardc.runtime.operators.attention import LIBRARIES, Problem, library_for
 
 
 def default_library(op: ir.Operation) -> str | None:
-    """What computes it on an NVIDIA GPU without an overload; None: plain ops."""
+    """Return the library that computes it on an NVIDIA GPU without an overload; None means plain ops."""
     return library_for(_problem(op))
 
 
 def other_libraries(op: ir.Operation) -> Sequence[str]:
-    """The overloads that compute it otherwise."""
+    """Return the overloads that use another library."""
     problem = _problem(op)
     default = library_for(problem)
     return [name for name in LIBRARIES if library_for(problem._replace(library=name)) == name != default]
 
 
 def _problem(op: ir.Operation) -> Problem:
-    """Return the call's operands on the meta device; an offset known only at run time counts as 0."""
+    """Return the call's operands on the meta device. An offset known only at run time counts as 0."""
     spec = CallReader().read(op).spec
     q, k, v = (_empty(spec[name]) for name in "qkv")
     mask, offset = spec["mask"], spec["q_offset"]

@@ -1,7 +1,7 @@
-"""Ranges of keys and queries that a mask shows to each other; what lies outside is not computed.
+"""Ranges of keys and queries that a mask shows to each other. Blocks outside of them are not computed.
 
-A kernel of its own reads the mask once for all heads that share it: ``seen`` holds the first position that is
-seen and the one behind the last. Sliding windows, padding and packed documents cost what they show.
+A separate kernel reads the mask, once for all heads that share it, and stores the first visible position and
+the end. So sliding windows, padding and packed documents cost only what they show.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from shardc.backends.triton.attention.shared import SIZES, Writer
 OTHER = {"m": "n", "n": "m"}
 BLOCKS = {"m": "BLOCK_M", "n": "BLOCK_N"}
 WORK = {"m": "seen_keys", "n": "seen_queries"}
-"""The workspace, by whose blocks it is counted."""
+"""Dim whose blocks have entries -> name of the workspace."""
 LEAST = 5
-"""Blocks of the other dim from which on the look pays."""
+"""Number of blocks of the other dim from which on ranges are worth their cost."""
 
 
 def entry(w: Writer, own: str) -> str:
-    """Which entry of the workspace belongs to a block."""
+    """Return the workspace's entry of a block."""
     order, number = w.spec.tensors["mask"].order, ""
     for dim, size, place in (("b", "", "batch"), ("h", "HEADS", "head"), (own, "blocks", "block")):
         if dim in order:
@@ -28,12 +28,12 @@ def entry(w: Writer, own: str) -> str:
 
 
 def count(w: Writer, own: str) -> list[str]:
-    """The dims over which entries are counted."""
+    """Return the dims over which there are entries."""
     return [dim for dim in ("b", "h", own) if dim in w.spec.tensors["mask"].order]
 
 
 def body(w: Writer, own: str) -> list[str]:
-    """The body of ``name_seen_keys`` (of blocks of queries, ``own`` m) or ``name_seen_queries``."""
+    """Return the body of ``name_seen_keys`` (for blocks of queries, ``own`` m) or ``name_seen_queries``."""
     other, order = OTHER[own], w.spec.tensors["mask"].order
     size, step, rest = SIZES[other], BLOCKS[other], "entry"
     lines = [*w.sizes(), "entry = tl.program_id(0)"]
@@ -64,7 +64,7 @@ def body(w: Writer, own: str) -> list[str]:
 
 
 def _seen(w: Writer, own: str, other: str) -> str:
-    """Whether each pair is seen: ``[own, other]``."""
+    """Return the expression of whether each pair is visible: ``[own, other]``."""
     at = {own: f"{own}[:, None]", other: f"{other}[None, :]"}
     mask = w.spec.tensors["mask"]
     tests = " & ".join(f"({at[dim]} < {SIZES[dim]})" for dim in "mn" if dim in mask.order)

@@ -1,1 +1,1 @@
-"""From a kernel's body to the text of a Triton module."""
+"""Generation of the text of a Triton module from a kernel's body."""

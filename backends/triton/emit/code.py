@@ -1,6 +1,6 @@
-"""The body of a function while it is written: scopes of lines that know their indices.
+"""Body of a function under construction: scopes of lines with their indices.
 
-What varies along no index of a loop is written before the loop: a row's scale is loaded once.
+A value that does not depend on a loop's index is written before the loop, so a row's scale is loaded once.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from shardc.backends.triton.emit.text import Expr, Names
 
 INDENT = "    "
 INLINE = 48
-"""A value that is used once stands inside of the expression that uses it, if it is no longer than this."""
+"""Maximum length of a value that is inlined into the single expression that uses it."""
 
 
 @dataclass(eq=False)
 class Scope:
-    """Lines at one depth. ``has``: the indices usable here; ``known``: computed values by any key."""
+    """Lines at one depth. ``has``: indices that are available. ``known``: computed values by any key."""
 
     has: frozenset[str]
     lines: list[str] = field(default_factory=list)
@@ -28,22 +28,22 @@ class Scope:
 
 @dataclass(eq=False)
 class Code:
-    """Scopes, outermost first, and the names of the function."""
+    """Code of a function: scopes, outermost first, and its names."""
 
     names: Names
     scopes: list[Scope] = field(default_factory=lambda: [Scope(frozenset())])
 
     def line(self, text: str) -> None:
-        """At the end of the innermost scope."""
+        """Append a line to the innermost scope."""
         self.scopes[-1].lines.append(text)
 
     def add_index(self, tag: str) -> None:
-        """The innermost scope has this index from here on."""
+        """Make an index available in the innermost scope."""
         self.scopes[-1].has |= {tag}
 
     @contextmanager
     def block(self, head: str, tags: frozenset[str] = frozenset()) -> Iterator[None]:
-        """A loop: ``head`` and its body, which has the indices ``tags`` besides those around it."""
+        """Context that writes a loop with ``head``. Its body has the additional indices ``tags``."""
         self.scopes.append(Scope(self.scopes[-1].has | tags))
         yield
         inside = self.scopes.pop()
@@ -51,9 +51,9 @@ class Code:
         self.scopes[-1].lines += [INDENT + line for line in inside.lines]
 
     def name(self, wanted: str, value: Expr, place: str | None = None) -> Expr:
-        """``value`` under a name of its own, in the outermost scope that has its indices.
+        """Assign ``value`` to a new name, in the outermost scope that has its indices.
 
-        A comment says ``place``, the user's source line, where it differs from the line before.
+        A comment has ``place``, the user's source line, if it differs from that of the line before.
         """
         if value.literal is not None or value.text.isidentifier():
             return value
@@ -80,5 +80,5 @@ class Code:
 
     @property
     def text(self) -> list[str]:
-        """All lines of the function's body."""
+        """Return all lines of the function's body."""
         return self.scopes[0].lines

@@ -1,4 +1,4 @@
-"""One element of a tensor for every place of a tile, as Triton text: loads and the ops between."""
+"""Triton text of a tensor's elements for a whole tile: loads and the ops on them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from shardc.dialects.kern.size import AnySize, hint
 
 NARROW = ("bf16", "f16")
 SMALL = 16
-"""A tensor has at least so many times fewer elements than the largest: a number for each row."""
+"""Ratio to the largest tensor's elements from which on a tensor counts as small, as one number per row."""
 
 
 @dataclass(eq=False)
 class Elements:
-    """Makes elements of what lies in ``memory``. ``axes``: where each loop stands.
+    """Writer of elements, from values in ``memory``. ``axes``: position of each loop.
 
-    ``masks``: by index of a tile, the condition that it is inside. ``space``: the index of a row's elements
-    in use; values that vary along it are known in its loop only. ``sizes``: the body's index values;
-    ``once``: the condition to store what all programs compute; ``merged``: axes that count as nothing
+    ``masks``: index of a tile -> condition that it is in bounds. ``space``: index of the row's elements in
+    use; values that vary along it are only known in its loop. ``sizes``: the body's index values. ``once``:
+    condition for stores of values that all programs compute. ``merged``: axes with the value 0
     (``merge_axes``).
     """
 
@@ -48,8 +48,9 @@ class Elements:
 
     @cached_property
     def reads_narrow(self) -> bool:
-        """Whether the large floating tensors that the kernel reads have 16 bits: what they hold is less exact
-        than any exponential.
+        """True if the large floating tensors that the kernel reads have 16 bits.
+
+        Their values are then less accurate than any approximation of exp.
         """
         read = [v for v in self.memory.of if isinstance(v, Argument) and isinstance(v.element, ir.FloatType)]
         counts = {v: hint(prod(v.shape)) for v in read}
@@ -57,7 +58,7 @@ class Elements:
         return bool(read) and all(str(v.element) in NARROW or SMALL * counts[v] <= most for v in read)
 
     def position(self, expression: Linear) -> Expr:
-        """The value of an index expression."""
+        """Return the value of an index expression."""
         terms = [(self._axis(a), factor) for a, factor in expression.terms if a not in self.merged]
         parts = [self._product(e, f) for e, f in sorted(terms, key=lambda t: -abs(hint(t[1])))]
         if expression.constant != 0 or not parts:
@@ -95,7 +96,7 @@ class Elements:
         return Expr(text, "index", atom=text.isidentifier())
 
     def element(self, value: Value, index: Index) -> Expr:
-        """Element ``index`` of ``value``, computed at most once in each scope."""
+        """Return element ``index`` of ``value``, computed at most once in each scope."""
         if isinstance(value, Splat):
             return self.scalar(value.scalar)
         for space in (self.space, None):
@@ -115,7 +116,7 @@ class Elements:
         return self.remember(value, index, made)
 
     def remember(self, value: Value, index: Index, made: Expr) -> Expr:
-        """``made`` is what :meth:`element` gives from here on."""
+        """Make :meth:`element` return ``made`` from now on."""
         return self.code.remember((value, index, self.space if self.space in made.vary else None), made)
 
     def _through_view(self, value: View, index: Index) -> Expr:
@@ -135,33 +136,33 @@ class Elements:
         return self.code.name(pointer.argument, Expr(text, element, at.vary))
 
     def mask(self, vary: frozenset[str]) -> str:
-        """The condition for what varies along these indices; empty where all of a tile is inside."""
+        """Return the mask for a value that varies along these indices; empty if the tile is in bounds."""
         parts = [self.masks[tag] for tag in sorted(vary, reverse=True) if self.masks.get(tag)]
         return " & ".join(parts)
 
     def store(self, pointer: str, at: Expr, value: Expr) -> None:
-        """Writes ``value`` behind ``pointer`` at ``at``."""
+        """Store ``value`` at offset ``at`` of ``pointer``."""
         mask = self.mask(at.vary) if at.vary else self.once
         masked = f", mask={mask}" if mask else ""
         self.code.line(f"tl.store({_place(pointer, at)}, {value.text}{masked})")
 
     def result(self, generic: Generic, number: int, dims: Index) -> Expr:
-        """What the body of ``generic`` yields as result ``number`` at ``dims``."""
+        """Return the value that ``generic`` yields as result ``number`` at ``dims``."""
         made = _Body(self, generic, dims).value(generic.yielded[number])
         return self.code.name("v", made, user_line(generic.op.location))
 
     def term(self, generic: Generic, number: int, dims: Index) -> Expr:
-        """What the body of a reduction joins to the accumulator of result ``number``."""
+        """Return the term that a reduction adds to the accumulator of result ``number``."""
         join = generic.join(number)
         assert join is not None
         return _Body(self, generic, dims).value(join.term)
 
     def part(self, generic: Generic, value: ir.Value, dims: Index) -> Expr:
-        """A scalar on the way to what the body of ``generic`` yields, one that no accumulator is in."""
+        """Return an intermediate scalar of ``generic`` that depends on no accumulator."""
         return _Body(self, generic, dims).value(value)
 
     def scalar(self, value: ir.Value | ir.Attribute) -> Expr:
-        """A scalar of the kernel's body that depends on no tensor."""
+        """Return a scalar of the kernel's body that depends on no tensor."""
         if isinstance(value, ir.Attribute):
             return attribute(value)
         if value in self.sizes:
@@ -176,7 +177,7 @@ def _place(pointer: str, at: Expr) -> str:
 
 @dataclass(eq=False)
 class _Body:
-    """The region of one ``linalg.generic`` at one place: the values in it that are asked for."""
+    """Region of one ``linalg.generic`` at one place, whose values are written on demand."""
 
     elements: Elements
     generic: Generic
@@ -211,11 +212,11 @@ class _Body:
 
     @cached_property
     def is_narrow(self) -> bool:
-        """Whether all that the region yields is rounded to 8 bits."""
+        """True if all yielded values are bf16, which have 8 bits of precision."""
         return all(str(v.type) == "bf16" for v in self.generic.yielded)
 
     def _extracted(self, extract: Extract, positions: list[Expr]) -> Expr:
-        """The element that an extract reads at ``positions``."""
+        """Return the element that an extract reads at ``positions``."""
         index = extract.index(self.generic, self.dims)
         code, space = self.elements.code, self.elements.space
         for loop, position, value in zip(extract.loops, index, positions, strict=True):
@@ -233,4 +234,4 @@ _NAMES = {
     "math.exp": "exp",
     "math.rsqrt": "scale",
 }
-"""What values made by ops are called; others ``t``."""
+"""Op -> name of its values; others are named ``t``."""

@@ -1,4 +1,4 @@
-"""``emit_kernel``: a ``kern.kernel`` as one readable Triton module."""
+"""``emit_kernel``: writes a ``kern.kernel`` as one readable Triton module."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.dialects.kern.size import AnySize, hint, symbols_of
 
 WRITERS = tuple(f"shardc.backends.triton.{name}" for name in ("attention", "emit", "losses", "matmul"))
-"""The packages of what writes a kernel that is one op of ``kern``."""
+"""Packages with the emitters of structured ops of ``kern``."""
 INT32 = (1 << 31) - (1 << 17)
-"""Indices from here on take 64 bits: a tile may reach beyond the last element."""
+"""Index from which on 64 bits are needed, since a tile may extend beyond the last element."""
 
 
 def emit_kernel(kernel: ir.Operation, target: Gpu, *, tf32: bool = False) -> Emitted:
-    """The module of ``kernel`` with tiles for ``target``, chosen where ``#kern.config`` says none.
+    """Return the module of ``kernel`` for ``target``, with tiles of ``#kern.config`` or chosen here.
 
-    ``tf32``: torch allows it in products of f32. Raises TritonKernelNotSupported, KernelNotSupported.
+    ``tf32``: torch allows TF32 in f32 matmuls. Raises TritonKernelNotSupported, KernelNotSupported.
     """
     functions = extract_kernels([kernel])
     (function,) = functions.body
@@ -56,18 +56,18 @@ def emit_kernel(kernel: ir.Operation, target: Gpu, *, tf32: bool = False) -> Emi
 
 
 def emit_function(function: ir.Operation, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
-    """The same of a function of :func:`shardc.backends.body.extract.extract`."""
+    """Do the same for a function of :func:`shardc.backends.body.extract.extract`."""
     with function.context, ir.Location.unknown():
         body = read_structured(function)
         if body is not None:
             return handlers(*WRITERS)[body.op.name](body, said, target, tf32=tf32)
         graph = read_graph(function)
-        with recursion(1000 + 40 * len(graph.generics)):  # elements are asked for along chains of ops
+        with recursion(1000 + 40 * len(graph.generics)):  # elements are written recursively along ops
             return Kernel(graph, target, said, tf32).emit()
 
 
 def read_kernel(function: ir.Operation, target: Gpu, *, tf32: bool = False) -> Kernel:
-    """A function whose body is loops, as it would be cut into functions of a module."""
+    """Return a function with a body of loops, divided into the functions of a module."""
     graph = read_graph(function)
     with recursion(1000 + 40 * len(graph.generics)):
         return Kernel(graph, target, said_of_function(function), tf32)
@@ -75,7 +75,7 @@ def read_kernel(function: ir.Operation, target: Gpu, *, tf32: bool = False) -> K
 
 @dataclass(eq=False)
 class Kernel:
-    """A kernel as functions of a module, which :meth:`emit` writes."""
+    """Kernel divided into functions of a module, which :meth:`emit` writes."""
 
     graph: Graph
     target: Gpu
@@ -83,7 +83,7 @@ class Kernel:
     tf32: bool = False
     joins: Joins = field(default_factory=Joins)
     product: Product | None = None
-    """The kernel's matmul, once it is written."""
+    """Kernel's matmul, after it was written."""
 
     def __post_init__(self) -> None:
         self.roots: Roots = find_roots(self.graph)
@@ -119,7 +119,7 @@ class Kernel:
         return self.module.finish("matmul" if self.matmul else kind)
 
     def _estimate(self) -> None:
-        """Notes what the kernel takes: every tensor that it is given, and every result, once."""
+        """Record the kernel's estimate. Every input tensor and every result is moved once."""
         members, flops, rate = self.roots.items, 0, self.target.matmul_flop_s
         moved = read_bytes(members, self.reads, self.roots, made=members)
         moved += sum(hint(prod(v.shape)) * element_bytes(v.element) for v in self.graph.results)
@@ -148,14 +148,14 @@ class Kernel:
         self._written(targets)
 
     def _matmul(self, nest: Nest) -> None:
-        """The functions of the contraction, and of what stands around it."""
+        """Write the functions of the contraction and of the roots in its nest."""
         matmul, targets = self.find_matmul(nest)
         self.product = product_of(matmul)
         add_matmul(self.module, matmul, self.product, self.graph.config)
         self._written(targets)
 
     def find_matmul(self, nest: Nest) -> tuple[Matmul, dict[Key, Pointer]]:
-        """The contraction, and the memory of each result of its nest that has some."""
+        """Return the contraction, and the memory of its nest's results that are written to memory."""
         product, targets = nest.roots[0], self._targets(nest)
         assert product.generic is not None
         contraction, value = find_contraction(product, nest.order), self.computed[product.generic, 0]
@@ -164,21 +164,24 @@ class Kernel:
         return Matmul(self.module.name, nest, self.roots, *given), targets
 
     def _written(self, targets: Mapping[Key, Pointer]) -> None:
-        """What functions after this one find in memory."""
+        """Register the results in memory for later functions."""
         for (root, n), target in targets.items():
             value = self._value(root, n)
             if self.roots.of.get(value) is root:
                 self.memory.of[value] = target
 
     def _value(self, root: Root, n: int) -> Value:
-        """The tensor that is a result of a root."""
+        """Return the tensor that is a result of a root."""
         if root.generic is not None:
             return self.computed[root.generic, n]
         assert root.value is not None
         return root.value
 
     def _check_written(self, writer: FunctionWriter) -> None:
-        """What is overwritten is not read later, nor by another program. Raises TritonKernelNotSupported."""
+        """Check that no overwritten memory is read later, or by another program.
+
+        Raises TritonKernelNotSupported.
+        """
         function = writer.function
         level = {root: at for at, stage in enumerate(function.stages) for root in stage}
         shared = writer.is_carried and not all(writer.is_whole(space.total) for space in writer.spaces)
@@ -195,7 +198,7 @@ class Kernel:
                     raise TritonKernelNotSupported(what=later)
 
     def _arguments(self, root: Root) -> set[int]:
-        """The positions of those that a root reads."""
+        """Return the positions of the arguments that a root reads."""
         return {v.position for v, _ in self.reads[root].ends if isinstance(v, Argument)}
 
     def _elements(self, function: Function) -> Elements:
@@ -207,11 +210,11 @@ class Kernel:
         return Elements(code, self.memory, self.graph.sizes, index_type, merged=function.merged)
 
     def _targets(self, nest: Nest) -> dict[Key, Pointer]:
-        """The memory of each result that is written."""
+        """Return the memory of each result that is written."""
         return {key: target for key in _keys(nest) if (target := self._target(nest, *key)) is not None}
 
     def _target(self, function: Nest, root: Root, n: int) -> Pointer | None:
-        """The memory that a result is written to, if it is."""
+        """Return the memory for a result; None if it is not written."""
         if root.stores[n]:
             return self.memory.outputs[root.stores[n][0]]
         others = [r for f in self.functions if f is not function for r in f.roots]
@@ -222,7 +225,7 @@ class Kernel:
         return self.memory.work("work", prod(root.result_shape(n)), result_element(root, n))
 
     def _partials(self, function: Function, tile: Tile) -> dict[Key, Pointer]:
-        """The memory of each program's part of carried results, where several programs have one."""
+        """Return the memory for the programs' parts of carried results, if there are several programs."""
         part, found = len(self.module.parts), {}
         for root, n in _keys(function):
             if tile.programs > 1 and function.carried(root):
@@ -231,7 +234,7 @@ class Kernel:
         return found
 
     def extent(self, function: Function) -> Extent:
-        """What decides the tile of a function."""
+        """Return the extent of a function, which decides its tile."""
         moved = read_bytes(function.roots, self.reads, self.roots, made=function.roots)
         made = [(r, n) for r, n in _keys(function) if not r.is_reduction or function.carried(r)]
         touched = {v for r in function.roots for v, _ in self.reads[r].ends}
@@ -252,7 +255,7 @@ class Kernel:
         )
 
     def _seconds(self, writer: FunctionWriter) -> float:
-        """What one function takes, from its traffic and its programs."""
+        """Estimate the seconds of one function, from its traffic and its programs."""
         function, tile, target = writer.function, writer.tile, self.target
         moved = read_bytes(function.roots, self.reads, self.roots, made=function.roots)
         times = {key: tile.programs if key in writer.partials else 1 for key in writer.targets}
@@ -268,7 +271,7 @@ class Kernel:
         return stream_s(moved, blocks, tile.warps, target, len(function.stages) * loops)
 
     def _launch(self, writer: FunctionWriter) -> tuple[dict[str, int], str]:
-        """The constants of a function, and the text of its grid."""
+        """Return the constants of a function, and the text of its grid."""
         function, tile, spaces = writer.function, writer.tile, writer.spaces
         rows = writer.text(writer.row_count)
         if not function.order:
@@ -295,7 +298,7 @@ class Kernel:
         programs, parts = writer.tile.programs, power_of_two(writer.tile.programs)
         for at, (count, keys) in enumerate(groups.items()):
             code = self._join_body(writer, count, keys)
-            block = max(1, min(power_of_two(hint(count)), 8192 // parts))  # results that a program joins
+            block = max(1, min(power_of_two(hint(count)), 8192 // parts))  # results per program
             constants = {"BLOCK": block, "BLOCK_PARTS": parts, "PARTS": programs}
             warps = power_of_two(max(1, min(8, block * parts // (8 * self.target.warp_size))))
             grid, says = f"(triton.cdiv({writer.text(count)}, BLOCK),)", "Joins the parts of each program."
@@ -317,7 +320,7 @@ class Kernel:
         return code.text
 
     def _joined(self, writer: FunctionWriter, key: Key, elements: Elements, total: str) -> None:
-        """The parts of one result, added up and stored."""
+        """Write the sum of one result's parts, and its store."""
         (root, n), code, vary = key, elements.code, frozenset({ROW})
         combiner, init, index = combiner_of(root, n), init_of(root, n), root.result_index(n)
         below: AnySize = 1

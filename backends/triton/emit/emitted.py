@@ -1,4 +1,4 @@
-"""What is known of a kernel once its Triton module is written, for ``aot`` and the runtime."""
+"""Facts about a kernel whose Triton module was written, for ``aot`` and the runtime."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from shardc.cost.kernel import Estimate
 
 @dataclass(frozen=True)
 class Jit:
-    """One ``@triton.jit`` function of a module.
+    """``@triton.jit`` function of a module.
 
-    ``signature`` has every argument in order with its type as Triton writes it: ``*fp32``, ``i32``,
-    ``constexpr``; ``constants`` are the values of the ``constexpr`` ones. ``aligned`` names arguments
-    divisible by 16: pointers to tensors. ``sizes`` may be so or not, each way a binary of its own.
+    ``signature``: arguments in order -> their types in Triton: ``*fp32``, ``i32``, ``constexpr``.
+    ``constants``: values of the ``constexpr`` arguments. ``aligned``: arguments divisible by 16, which are
+    pointers to tensors. ``sizes``: arguments that may or may not be divisible by 16, with a binary for each
+    case.
     """
 
     name: str
@@ -28,14 +29,14 @@ class Jit:
 
 @dataclass(frozen=True)
 class Emitted:
-    """A kernel as a Python module: its ``text``, and the functions in it.
+    """Kernel as a Python module: its ``text``, and the functions in it.
 
     The module's ``launch(*inputs, *outputs, *sizes)`` starts everything on the current stream, on contiguous
-    tensors; ``outputs`` are allocated, and leave out results in an operand's memory. A flat kernel (of any
-    number of elements) has ``launch_all(tensors)``, of a list of tuples, instead.
+    tensors. The caller allocates ``outputs``, without results in an operand's memory. A flat kernel (for any
+    number of elements) has ``launch_all(tensors)`` for a list of tuples instead.
 
-    ``kind``: the contract of the code: ``pointwise``, ``reduction``, ``matmul`` or ``attention``.
-    ``estimate``: at the sizes first seen; None of a flat kernel.
+    ``kind``: ``pointwise``, ``reduction``, ``matmul`` or ``attention``. ``estimate``: estimate at the sizes
+    first seen; None for a flat kernel.
     """
 
     name: str

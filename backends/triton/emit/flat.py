@@ -1,7 +1,7 @@
-"""Kernels of any number of elements (``kern.flat``): for one tuple of tensors, and one launch for many.
+"""Kernels for any number of elements (``kern.flat``): for one tuple of tensors, or one launch for many.
 
-An optimizer's update of all parameters is such a launch. A table has a row for each tuple: the first of its
-programs, its number of elements, and the address of each tensor; ``owner_ptr`` names the row of each program.
+An optimizer's update of all parameters is one such launch. A table has a row for each tuple: its first
+program, its number of elements, and the address of each tensor. ``owner_ptr`` has the row of each program.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shardc.backends.triton.emit.memory import Pointer
 from shardc.backends.triton.emit.text import VALUES
 
 HEAD = ["index = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)", "index_mask = index < elements"]
-"""The lines that say which elements a program has."""
+"""Lines that compute a program's elements."""
 
 TEXT = '''@triton.jit
 def _each({pointers}, elements, program, BLOCK: tl.constexpr):
@@ -52,7 +52,7 @@ def launch_all(table, owner, aligned):
 
 
 def functions_text(name: str, pointers: Sequence[Pointer], body: Sequence[str], warps: int) -> str:
-    """The functions of a flat kernel, and what launches them."""
+    """Return the functions of a flat kernel, and their launchers."""
     types = [VALUES[p.element] for p in pointers]
     loads = [
         f"{p.name} = tl.load(row_ptr + {2 + n}).to(tl.pointer_type({type_}))"
@@ -71,7 +71,7 @@ def functions_text(name: str, pointers: Sequence[Pointer], body: Sequence[str], 
 
 
 def jits(name: str, pointers: Sequence[Pointer], block: int, warps: int) -> tuple[Jit, ...]:
-    """Both functions; that of a table for numbers of elements in multiples of 16, and for others."""
+    """Return both functions; the table's for multiples of 16 elements, and for other numbers."""
     one = {p.name: p.type for p in pointers} | {"elements": "i32", "BLOCK": "constexpr"}
     every = {"table_ptr": "*i64", "owner_ptr": "*i32", "BLOCK": "constexpr", "ALIGNED": "constexpr"}
     tables = ("table_ptr", "owner_ptr")

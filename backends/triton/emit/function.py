@@ -1,4 +1,4 @@
-"""One ``@triton.jit`` function: the tile of a program, the loops of a row inside of it, the stores."""
+"""Writer of one ``@triton.jit`` function: a program's tile, the loops of a row inside it, the stores."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from shardc.backends.triton.emit.text import VALUES, Expr, attribute, size_text
 from shardc.dialects.kern.size import AnySize
 
 Key = tuple[Root, int]
-"""A result of a root."""
+"""Result of a root: the root, and the result's number."""
 ROW, COLUMNS = "row", "BLOCK_COLUMNS"
 
 
 @dataclass(eq=False)
 class Space:
-    """The elements of a row in one order: ``axes``, the slowest first. ``tag`` names the index along it."""
+    """Elements of a row in one order: ``axes``, the slowest first. ``tag``: name of the index along it."""
 
     axes: tuple[Axis, ...]
     total: AnySize
@@ -38,10 +38,10 @@ class Space:
 
 @dataclass(eq=False)
 class FunctionWriter:
-    """Writes the body of ``function`` into the code of ``elements``.
+    """Writer of the body of ``function`` into the code of ``elements``.
 
-    ``targets``: the memory of results; ``partials``: that of a carried result's part of each program, where
-    there are several programs; ``any_size``: the function is for any number of elements.
+    ``targets``: memory of results. ``partials``: memory of carried results' parts of each program, if there
+    are several. ``any_size``: the function is for any number of elements.
     """
 
     function: Function
@@ -64,7 +64,7 @@ class FunctionWriter:
 
     @cached_property
     def spaces(self) -> list[Space]:
-        """The orders of a row's elements; one longer than a tile is a loop, unless rows are shared."""
+        """Return the orders of a row's elements. One longer than a tile is a loop, unless rows are shared."""
         found = []
         for number, axes in enumerate(self.function.spaces()):
             total = prod(self.function.sizes[a] for a in axes)
@@ -80,11 +80,11 @@ class FunctionWriter:
         return size_text(size, self.elements.memory.sizes)
 
     def is_whole(self, total: AnySize) -> bool:
-        """Whether a tile has all elements of a row."""
+        """Return True if a tile has all elements of a row."""
         return isinstance(total, int) and total <= self.tile.columns
 
     def write(self) -> None:
-        """All of the body."""
+        """Write the whole body."""
         if not self.function.order:
             self._stages()
         elif self.is_carried:
@@ -97,7 +97,7 @@ class FunctionWriter:
             self._stages()
 
     def _carried(self) -> None:
-        """Programs that take rows in turn, and add up what they see of each column."""
+        """Write programs that take rows round-robin, and sum each column over them."""
         for space in self.spaces:
             self._column(space, "tl.program_id(1)")
         roots = [r for r in self.function.roots if self.function.carried(r)]
@@ -115,7 +115,7 @@ class FunctionWriter:
             self._close_carried(*key)
 
     def _row(self, block: str) -> None:
-        """The rows of this program, and their mask."""
+        """Write the rows of this program, and their mask."""
         if self.any_size:
             self.code.add_index(ROW)
             for line in flat.HEAD:
@@ -132,7 +132,7 @@ class FunctionWriter:
         self._axes(row, self.function.rows)
 
     def _column(self, space: Space, block: str) -> None:
-        """The elements of a row that this program has, and their mask."""
+        """Write this program's elements of a row, and their mask."""
         start = f"{block} * {COLUMNS} + " if block and not self.is_whole(space.total) else ""
         self._columns(space, f"{start}tl.arange(0, {COLUMNS})[None, :]")
 
@@ -146,13 +146,13 @@ class FunctionWriter:
         self.elements.masks[tag] = ""
         by_rows = tag == ROW and (self.spaces or self.is_carried)
         size = self.tile.rows if by_rows else self.tile.columns
-        if not isinstance(total, int) or total == 0 or total % size:  # of no elements, none may be read
+        if not isinstance(total, int) or total == 0 or total % size:  # an empty tensor must not be read
             mask = Expr(f"{index} < {self.text(total)}", "i1", tags)
             self.elements.masks[tag] = self.code.name(f"{name}_mask", mask).text
         return index
 
     def _axes(self, index: Expr, axes: Sequence[Axis]) -> None:
-        """Where each of ``axes`` stands at the flattened ``index``."""
+        """Compute the position on each of ``axes`` at the flattened ``index``."""
         if len(axes) == 1:
             self._place(axes[0], index)
             return
@@ -169,7 +169,7 @@ class FunctionWriter:
         return str(size) if isinstance(size, int) else f"({self.text(size)})"
 
     def _place(self, axis: Axis, value: Expr) -> None:
-        """Along a row, an axis stands somewhere else in each order of the row's elements."""
+        """Record an axis's position. Along a row it differs for each order of the row's elements."""
         (tag,) = value.vary
         if tag == ROW:
             self.elements.axes[axis] = value
@@ -194,7 +194,7 @@ class FunctionWriter:
         self.elements.space = before
 
     def _loop(self, roots: list[Root], space: Space) -> None:
-        """A pass over a row that is too long to be held."""
+        """Write a loop over a row that is too long for a tile."""
         keys = [(r, n) for r in roots if r.is_reduction for n in range(r.result_count())]
         for root, n in keys:
             self._open(root, n)
@@ -207,7 +207,7 @@ class FunctionWriter:
             self._close(root, n, total)
 
     def _open(self, root: Root, n: int) -> None:
-        """The accumulators of a result, one for each place of the tile."""
+        """Write a result's accumulators, one for each element of the tile."""
         combiner = combiner_of(root, n)
         identity = attribute(combiner.identity)
         self.sums[root, n] = self.code.names.new(f"{result_name(combiner)}_acc")
@@ -215,14 +215,14 @@ class FunctionWriter:
         self.code.line(f"{self.sums[root, n]} = tl.full({shape}, {identity.text}, {VALUES[identity.type]})")
 
     def _shape(self, root: Root) -> list[str]:
-        """Of the tile in which a root's terms are made."""
+        """Return the shape of the tile in which a root's terms are computed."""
         if not self.spaces:
             return ["BLOCK_ROWS"]
         axes = tuple(self.function.inner(root))
         return ["BLOCK_ROWS", COLUMNS if any(s.axes == axes for s in self.spaces) else "1"]
 
     def _step(self, roots: list[Root], space: Space | None) -> None:
-        """Compute what one place of a row needs; all values before a store, which may overwrite inputs."""
+        """Compute one step of a row: all values before any store, which may overwrite inputs."""
         stored = [(r, r.value) for r in roots if r.value is not None and (r, 0) in self.targets]
         values = [(r, self.elements.element(value, r.dims)) for r, value in stored]
         for root in roots:
@@ -253,7 +253,7 @@ class FunctionWriter:
         self._close(root, n, self.joins.along(combiner, text, 1))
 
     def _close(self, root: Root, n: int, total: str) -> None:
-        """A row's result: known from here on, and stored if it has memory."""
+        """Write a row's result, which is known from here on, and its store if it has memory."""
         assert root.generic is not None
         index, vary = root.result_index(n), frozenset({ROW} if self.function.rows else ())
         value = self._result(root, n, total, vary)
@@ -262,7 +262,7 @@ class FunctionWriter:
             self._store(root, n, value)
 
     def _result(self, root: Root, n: int, total: str, vary: frozenset[str]) -> Expr:
-        """A sum of terms, joined to what the result starts from."""
+        """Combine a sum of terms with the result's initial value."""
         combiner, init = combiner_of(root, n), init_of(root, n)
         text = self.joins.from_start(combiner, self.elements.element(init, root.result_index(n)), total)
         return self.code.name(result_name(combiner), Expr(text, str(init.element), vary))

@@ -1,4 +1,4 @@
-"""The parameters of a module's functions: inputs, outputs, and the workspace that its launch makes."""
+"""Parameters of a module's functions: inputs, outputs, and the workspace that its launch allocates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DTYPES = {element: str(dtype) for dtype, element in ELEMENTS.items()} | {
 
 @dataclass(frozen=True)
 class Pointer:
-    """A parameter ``name`` for memory of MLIR's ``element``; ``argument`` is its name in ``launch``."""
+    """Parameter ``name`` for memory of MLIR's type ``element``. ``argument``: its name in ``launch``."""
 
     name: str
     argument: str
@@ -32,7 +32,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Work:
-    """Memory of one launch: ``count`` elements, for each program of part ``programs`` if given."""
+    """Workspace of a launch: ``count`` elements; if ``programs`` is given, for each program of that part."""
 
     pointer: Pointer
     count: AnySize
@@ -41,7 +41,7 @@ class Work:
 
 @dataclass(eq=False)
 class Memory:
-    """Where values lie. ``of``: every value that lies in memory; ``outputs``: by number of the result."""
+    """Memory of values. ``of``: value -> its memory. ``outputs``: number of a result -> its memory."""
 
     inputs: list[Pointer]
     new_outputs: list[Pointer]
@@ -58,17 +58,17 @@ class Memory:
 
     @property
     def pointers(self) -> list[Pointer]:
-        """All of them, in the order of parameters."""
+        """All pointers, in the order of parameters."""
         return [*self.inputs, *self.new_outputs, *(w.pointer for w in self.works)]
 
 
 def pointer(name: str, element: ir.Type | str) -> Pointer:
-    """The parameter ``name_ptr`` of the argument ``name``."""
+    """Return the parameter ``name_ptr`` of the argument ``name``."""
     return Pointer(f"{name}_ptr", name, str(element))
 
 
 def memory_of(graph: Graph, inputs: list[str], outputs: list[str]) -> Memory:
-    """The parameters of a graph, called as the lists say where that is possible."""
+    """Return the parameters of a graph, with the names of the lists if possible."""
     names = Names()
     given = {a.position: a for a in reversed(graph.arguments)}
     read = [pointer(names.new(name), given[n].element) for n, name in enumerate(inputs)]

@@ -1,4 +1,4 @@
-"""The text of a module: constants at the top, functions, and ``launch``, which starts them."""
+"""Text of a module: constants at the top, functions, and ``launch``, which starts them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from triton.language.extra import libdevice
 
 @dataclass(eq=False)
 class Part:
-    """One function of a module: its ``lines``, and how it is launched. ``grid`` is the text of a tuple."""
+    """Function of a module: its ``lines``, and how it is launched. ``grid``: text of a tuple."""
 
     name: str
     lines: list[str]
@@ -36,22 +36,24 @@ class Part:
     comment: str
     num_stages: int = 2
     seconds: float = 0.0
-    """That it takes, as far as the models of costs can say."""
+    """Estimated seconds of the function."""
     spill_bytes: int = 0
-    """Of a thread, which are in ``seconds``."""
+    """Spilled bytes of a thread, whose cost is in ``seconds``."""
     before: tuple[str, ...] = ()
-    """Lines of ``launch`` before it starts."""
+    """Lines of ``launch`` before the function starts."""
     loop: str = ""
-    """The head of the loop in ``launch`` that starts it, shared by neighbours with the same head."""
+    """Head of the loop in ``launch`` around the function. Neighbours with the same head share the loop."""
     integers: tuple[str, ...] = ()
-    """Parameters that ``launch`` knows by their names; one binary is for all numbers."""
+    """Integer parameters that ``launch`` passes by name. One binary is for all values."""
 
 
 @dataclass(eq=False)
 class Module:
-    """A module under construction. ``sizes``: lines of constants; ``helpers``: text of functions that
-    ``parts`` call; ``before``: lines of ``launch`` before the first part; ``numbers``: integers that are no
-    sizes, but a draw's number, for which no binary is specialised.
+    """Module under construction.
+
+    ``sizes``: lines of constants. ``helpers``: text of functions that ``parts`` call. ``before``: lines of
+    ``launch`` before the first part. ``numbers``: integers other than sizes, such as a draw's number, for
+    which no binary is specialised.
     """
 
     name: str
@@ -66,7 +68,7 @@ class Module:
     numbers: frozenset[str] = frozenset()
 
     def estimated(self, flops: int, flop_s: float, moved_bytes: int, target: Gpu) -> None:
-        """Notes what the parts take together."""
+        """Record the estimate of all parts together."""
         seconds = sum(part.seconds for part in self.parts)
         spilled = max((part.spill_bytes for part in self.parts), default=0)
         self.estimate = Estimate(seconds, flops, flop_s, moved_bytes, target.memory_bytes_s, spilled)
@@ -86,7 +88,7 @@ class Module:
         return Emitted(self.name, self._text(text), tuple(functions), kind=kind, estimate=self.estimate)
 
     def finish_flat(self) -> Emitted:
-        """Of a kernel of any number of elements."""
+        """Finish a kernel for any number of elements."""
         (part,) = self.parts
         read, made = self.memory.inputs, self.memory.new_outputs
         block, warps = part.constants["BLOCK"], part.num_warps
@@ -96,7 +98,7 @@ class Module:
         return Emitted(self.name, self._text([constants, functions]), jits, flat=True)
 
     def _text(self, parts: Sequence[str]) -> str:
-        """The whole module, with the imports that it needs."""
+        """Return the whole module, with the imports that it needs."""
         head = HEAD.format(title=self.title)
         whole = "\n".join(parts)
         used = [text for name, text in HELPERS.items() if f"{name}(" in whole]

@@ -1,4 +1,4 @@
-"""What a kernel's tensors are called in the user's program, and what the kernel computes."""
+"""Names of a kernel's tensors from the user's program, and the kernel's title."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardc.dialects.location import source_line
 
 @dataclass(frozen=True)
 class Said:
-    """What a module is called, its title, and names of the tensors that it reads and makes."""
+    """Name and title of a module, and names of the tensors that it reads and computes."""
 
     name: str
     title: str
@@ -23,13 +23,13 @@ class Said:
 
 
 def said_of(kernel: ir.Operation) -> Said:
-    """Of a kernel in a program."""
+    """Return the names of a kernel in a program."""
     arguments = [_value_name(v) for v in kernel_operands(kernel)[: len(operand_types(kernel))]]
     return Said(symbol_of(kernel), title(kernel), arguments, ["out"] * len(result_types(kernel)))
 
 
 def said_of_function(function: ir.Operation) -> Said:
-    """Of a function of :func:`shardc.backends.body.extract.extract` alone, which names no tensor."""
+    """Return the names of an extracted function alone, which has no names of tensors."""
     name = ir.StringAttr(function.attributes["sym_name"]).value
     tensors = [a for a in function.regions[0].blocks[0].arguments if isinstance(a.type, ir.RankedTensorType)]
     results = list(function.regions[0].blocks[0].operations)[-1].operation.operands
@@ -37,7 +37,7 @@ def said_of_function(function: ir.Operation) -> Said:
 
 
 def title(kernel: ir.Operation) -> str:
-    """``layer_norm_0: native_layer_norm, gelu``, and where in the user's program that is."""
+    """Return a title such as ``layer_norm_0: native_layer_norm, gelu``, with the user's source line."""
     given = kernel.attributes["kern.ops"] if "kern.ops" in kernel.attributes else ()
     ops = [ir.StringAttr(t).value for t in given]
     names = ", ".join(dict.fromkeys(re.sub(r"^aten\.|\.\w+$", "", op) for op in ops))
@@ -49,13 +49,13 @@ def title(kernel: ir.Operation) -> str:
 
 
 def user_line(location: ir.Location) -> str | None:
-    """``file:line`` of the user's program, if it is known."""
+    """Return ``file:line`` of the user's program, if known."""
     line = source_line(location)
     return None if line is None or line.startswith("<") else line
 
 
 def _value_name(value: ir.Value) -> str:
-    """``weight`` for ``model.layers.0.norm.weight``, ``mm`` for a matmul's."""
+    """Return ``weight`` for ``model.layers.0.norm.weight``, ``mm`` for a matmul's result."""
     if isinstance(value, ir.BlockArgument):
         function = value.owner.owner
         if "arg_attrs" in function.attributes:
@@ -71,6 +71,6 @@ def _value_name(value: ir.Value) -> str:
 
 
 def _last(name: str) -> str:
-    """The last part of a name that is not a number, without ``_1`` behind it."""
+    """Return the last part of a name that is not a number, without a suffix such as ``_1``."""
     parts = [p for p in re.split(r"[./]", name) if p and not p.isdigit()]
     return re.sub(r"_\d+$", "", parts[-1] if parts else name) or "x"

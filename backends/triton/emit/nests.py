@@ -1,4 +1,4 @@
-"""Which roots become one function: a program takes some rows, with everything that a row needs inside."""
+"""Grouping of roots into functions: a program takes some rows, with all computation of a row inside."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ from shardc.dialects.kern.size import hint
 
 @dataclass(eq=False)
 class Function(Nest):
-    """A nest that one ``@triton.jit`` function computes. ``stages``: roots by what they wait for in a row;
-    ``across``: rows lie side by side, and must be read together.
+    """Nest that one ``@triton.jit`` function computes.
+
+    ``stages``: roots grouped by the reductions of the row that they wait for. ``across``: memory is
+    contiguous across rows, which must be read together.
     """
 
     stages: list[list[Root]] = field(default_factory=list)
     across: bool = False
 
     def needs_whole_rows(self) -> bool:
-        """Whether something is summed up inside of a row, so that a program must see all of the row."""
+        """Return True if a reduction runs inside of a row, so that a program needs the whole row."""
         inner = [(r, set(self.inner(r))) for r in self.roots if r.is_reduction]
         return any(axes & r.reduced for r, axes in inner)
 
     def spaces(self) -> list[tuple[Axis, ...]]:
-        """The loops inside a row: the axes of each, a row's elements in one order."""
+        """Return the axes of each loop inside a row: a row's elements in one order."""
         return list(dict.fromkeys(tuple(self.inner(r)) for r in self.roots if self.inner(r)))
 
 
 def find_functions(
     roots: Roots, reads: dict[Root, Reads], target: Gpu, without: Sequence[Root] = ()
 ) -> list[Function]:
-    """Cut all roots but those ``without`` into functions that can run in this order.
+    """Group all roots, except those in ``without``, into functions in a valid order.
 
-    Raises TritonKernelNotSupported for a reduction that joins its terms in an unknown way.
+    Raises TritonKernelNotSupported for a reduction with an unknown combiner.
     """
     done: set[Root] = set(without)
     found: list[Function] = []
@@ -64,14 +66,14 @@ def find_functions(
 
 
 def _is_read_in_lines(function: Function, target: Gpu) -> bool:
-    """Whether tiles over rows that lie side by side can be high enough to read whole lines of memory."""
+    """Return True if tiles across rows can be high enough to read whole lines of memory."""
     summed = [r for r in function.roots if r.reduced - set(function.rows)]
     widths = [prod(function.sizes[a] for a in function.inner(r)) for r in summed]
     return not function.across or max(map(hint, widths)) * target.warp_size <= PERSISTENT
 
 
 def with_scalars(functions: list[Function]) -> list[Function]:
-    """Move roots without loops into the first function with rows: one of its programs computes them."""
+    """Move roots without loops into the first function with rows, where one program computes them."""
     rows = [f for f in functions if f.order]
     alone = [root for f in functions if not f.order for root in f.roots]
     if not rows or not alone:
@@ -82,7 +84,7 @@ def with_scalars(functions: list[Function]) -> list[Function]:
 
 
 def _candidates(near: list[Root], reads: dict[Root, Reads], target: Gpu) -> list[frozenset[Axis]]:
-    """Sets of row axes to try, the better of equal ones first."""
+    """Return sets of row axes to try. Of equally good ones, the first is preferred."""
     found: list[frozenset[Axis]] = []
     for root in near:
         if not root.is_reduction:
@@ -102,7 +104,7 @@ def _function(rows: frozenset[Axis], members: list[Root], roots: Roots, reads: d
     inside = [r for r in members if r.is_reduction and r.reduced - rows]
     widths = (hint(prod(size for a, size in r.loops.items() if a not in rows)) for r in members)
     width = max(widths, default=1)
-    if inside and width > PERSISTENT:  # a sum over rows that sees sums in a row needs all of a row
+    if inside and width > PERSISTENT:  # a sum over rows of sums within a row needs whole rows
         shared = [r for r in members if r.is_reduction and rows <= r.reduced]
         members = [r for r in members if r not in shared] if len(shared) < len(members) else shared[:1]
     sizes = {axis: size for root in members for axis, size in root.loops.items()}
@@ -119,7 +121,7 @@ def _function(rows: frozenset[Axis], members: list[Root], roots: Roots, reads: d
 
 
 def _fits(rows: frozenset[Axis], root: Root) -> bool:
-    """Whether a program that takes rows can compute the root: it reduces within a row, or over all rows."""
+    """Return True if a program of rows can compute the root: it reduces within a row, or over all rows."""
     if not root.is_reduction:
         return True
     inside = root.loops.keys() - rows

@@ -1,4 +1,4 @@
-"""How terms are joined, as Triton text: two values, and all values of a tile along a dim."""
+"""Reductions as Triton text: of two values, and of all values of a tile along a dim."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAMES = {"addf": "sum", "addi": "sum", "mulf": "product", "muli": "product"} | 
 
 @dataclass(eq=False)
 class Joins:
-    """Joins of one module; ``used`` are the functions of two values that it must define."""
+    """Reductions of one module. ``used``: functions of two values that it must define."""
 
     used: dict[str, str] = field(default_factory=dict)
 
@@ -38,14 +38,14 @@ class Joins:
         return f"{a} + {b}" if combiner.op in _ADDS else f"{self._function(combiner)}({a}, {b})"
 
     def along(self, combiner: Combiner, value: str, dim: int, keep: bool = True) -> str:
-        """All of ``value`` along a dim, which is kept with size 1 if ``keep``."""
+        """Reduce ``value`` along a dim, which is kept with size 1 if ``keep``."""
         kept = ", keep_dims=True" if keep else ""
         if combiner.op in _ADDS:
             return f"tl.sum({value}, {dim}{kept})"
         return f"tl.reduce({value}, {dim}, {self._function(combiner)}{kept})"
 
     def from_start(self, combiner: Combiner, start: Expr, value: str) -> str:
-        """``value`` joined to what the result starts from; nothing where that changes nothing."""
+        """Combine ``value`` with the initial value, unless that is the neutral element."""
         is_identity = start.literal is not None and start.literal == attribute(combiner.identity).literal
         return value if is_identity else self.two(combiner, str(start), value)
 
@@ -55,24 +55,24 @@ class Joins:
         return f"_{name}"
 
     def text(self) -> str:
-        """Their definitions."""
+        """Return the functions' definitions."""
         return "\n\n".join(
             f"@triton.jit\ndef {name}(a, b):\n    return {text}\n" for name, text in self.used.items()
         )
 
 
 def combiner_of(root: Root, n: int) -> Combiner:
-    """How a reduction joins the terms of a result."""
+    """Return the combiner of a reduction's result."""
     assert root.combiners is not None
     return root.combiners[n]
 
 
 def init_of(root: Root, n: int) -> Value:
-    """What a reduction's result starts from."""
+    """Return the initial value of a reduction's result."""
     assert root.generic is not None
     return root.generic.inits[n]
 
 
 def result_name(combiner: Combiner) -> str:
-    """What a reduction's result is called."""
+    """Return the name for a reduction's result."""
     return _NAMES.get(combiner.op.removeprefix("arith."), "joined")

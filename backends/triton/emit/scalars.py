@@ -1,7 +1,7 @@
-"""The ``arith`` and ``math`` ops of a kernel's regions as Triton expressions.
+"""Triton expressions for the ``arith`` and ``math`` ops of a kernel's regions.
 
-Divisions and square roots of f32 are rounded as IEEE says (``tl.div_rn``), as ATen's are; functions come from
-the vendor's library (``libdevice``), as ATen's do; a NaN stays one through ``maximum``.
+As in ATen, divisions and square roots of f32 are rounded correctly (``tl.div_rn``), functions come from the
+vendor's library (``libdevice``), and ``maximum`` propagates NaN.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def {_ONE_PLUS_ERF}(x):
     return tl.where(x < 0, complement, 2.0 - complement)
 '''
 }
-"""Functions that kernels call, by name."""
+"""Text of functions that kernels call, by name."""
 
 
 def one_plus_erf(op: ir.Operation) -> ir.Value | None:
-    """``x`` of an op that adds 1 and ``erf(x)`` in f32."""
+    """Return ``x`` if an op computes 1 + ``erf(x)`` in f32; else None."""
     if op.name != "arith.addf" or str(op.results[0].type) != "f32":
         return None
     term, one = op.operands
@@ -71,7 +71,7 @@ def one_plus_erf(op: ir.Operation) -> ir.Value | None:
 
 
 def _constant(value: ir.Value) -> float | None:
-    """The number that a value is, where it is a constant."""
+    """Return the number of a constant; None for another value."""
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.name != "arith.constant":
         return None
@@ -79,24 +79,27 @@ def _constant(value: ir.Value) -> float | None:
 
 
 def write_one_plus_erf(x: Expr) -> Expr:
-    """``1 + erf(x)``, good for results in bf16: a third of the instructions of the library's erf, which
-    bound a GELU's kernel (on an H200 with erf of the library it takes 0.59 of the copy rate).
+    """Return ``1 + erf(x)`` with an accuracy for bf16 results.
+
+    It has a third of the instructions of the library's erf. With the library's, they limit a GELU's kernel on
+    an H200 to 0.59 of the copy rate.
     """
     return Expr(f"{_ONE_PLUS_ERF}({x.text})", "f32", x.vary)
 
 
 def write_fast_exp(x: Expr) -> Expr:
-    """``exp(x)`` in f32 by two instructions, for numbers that come from 16 bits: up to ``abs(x) * 2**-23`` of
-    it is off. With the library's eight instructions cross entropy and softmax of long rows take 1.15 and
-    1.18 times the time on an H200.
+    """Return ``exp(x)`` in f32 by two instructions, for numbers that were read as 16 bits.
+
+    The relative error is up to ``abs(x) * 2**-23``. With the library's eight instructions, cross entropy and
+    softmax of long rows take 1.15 and 1.18 times as long on an H200.
     """
     return Expr(f"tl.exp({x.text})", "f32", x.vary)
 
 
 def write_scalar(op: ir.Operation, operands: Sequence[Expr], index_type: str) -> Expr:
-    """What ``op`` makes of ``operands``. ``index_type`` is the integer type that stands for ``index``.
+    """Return the expression of ``op`` on ``operands``. ``index_type``: integer type for ``index``.
 
-    Raises TritonKernelNotSupported for an op that is not in the tables.
+    Raises TritonKernelNotSupported for an unknown op.
     """
     name, type_ = op.name, str(op.results[0].type)
     if name == "arith.constant":
@@ -148,7 +151,7 @@ def _operation(op: ir.Operation, name: str, operands: Sequence[Expr], type_: str
 
 
 def _index(expression: ir.AffineExpr, dims: Sequence[Expr], symbols: Sequence[Expr]) -> Expr:
-    """An index that MLIR has put together from others: sums and multiples."""
+    """Return an index that MLIR combined from others: sums and multiples."""
     if isinstance(expression, ir.AffineDimExpr):
         return dims[expression.position]
     if isinstance(expression, ir.AffineSymbolExpr):
@@ -167,12 +170,12 @@ def _call(function: str, operands: Sequence[Expr], type_: str) -> Expr:
 
 
 def _typed(operands: Sequence[Expr], type_: str) -> list[Expr]:
-    """The operands, with literals as tensors of ``type_`` for functions that do not convert them."""
+    """Return the operands, with literals as tensors of ``type_`` for functions that do not convert them."""
     return [full(e) if e.literal is not None and type_ != "f64" else e for e in operands]
 
 
 def full(e: Expr) -> Expr:
-    """A number as a scalar tensor of its own type."""
+    """Return a number as a scalar tensor of its own type."""
     return Expr(f"tl.full([], {e.text}, {VALUES[e.type]})", e.type) if e.type in VALUES else e
 
 
@@ -219,7 +222,7 @@ def _unsigned(e: Expr) -> str:
 
 
 def _cast(name: str, x: Expr, type_: str, index_type: str) -> Expr | None:
-    """The conversions."""
+    """Return the expression of a conversion; None for other ops."""
     if x.literal is not None and name in (*_CONVERSIONS, "arith.extsi", "arith.extui"):
         number = x.literal if not (name == "arith.extsi" and x.type == "i1") else -int(x.literal)
         return literal(number, type_)

@@ -1,9 +1,10 @@
-"""``kern.scatter_add`` as a Triton module: no atomics, equal runs give equal bits.
+"""``kern.scatter_add`` as a Triton module, without atomics, so that results are reproducible bit by bit.
 
-Positions are sorted by the row that they name (``torch.sort``, stable). A program takes a run of them with
-some columns, and adds up neighbours of one row by a segmented scan (Blelloch, Prefix sums and their
-applications, 1990). Rows that begin and end in the run are added in memory; of a row that goes on, programs
-leave parts, which a second function adds up in order. A row that everybody names costs as much as any other.
+Positions are sorted by their row (``torch.sort``, stable). A program takes a run of positions with some
+columns, and sums neighbours of the same row by a segmented scan (Blelloch, Prefix sums and their
+applications, 1990). Rows that begin and end in the run are added in memory. For a row that continues,
+programs write partial sums, which a second function adds in order. So a row with many updates costs no more
+than others.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from shardc.dialects.kern.types import ELEMENTS
 from shardc.runtime.kernels.kernel_call import FINE
 
 RUN, COLUMNS, INDICES = 32, 128, 1024
-"""Positions and columns of a program, at most, and indices of one that looks at these alone."""
+"""Maximum positions and columns of a program, and number of indices of a program that only reads indices."""
 _SUMS = {"f16": "f32", "bf16": "f32"}
 _SORT = "torch.sort(rows, stable=True, out=(sorted_rows, order))"
 _ADD = '''@triton.jit
@@ -37,7 +38,7 @@ def add_within(total, begins, term, begins_here):
 
 @handles(ScatterAddOp)
 def emit_scatter(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
-    """The module of a kernel. ``tf32`` makes no difference. Raises KernelNotSupported."""
+    """Return the module of a kernel. ``tf32`` has no effect. Raises KernelNotSupported."""
     return _Scatter(body, said, target).emit()
 
 
@@ -87,7 +88,7 @@ class _Scatter:
         return {"COUNT": spec.count, "ROWS": spec.rows, "INNER": spec.inner}
 
     def _symbolic(self, lines: list[str]) -> list[str]:
-        """The lines, behind those that say sizes which are known at the call alone."""
+        """Return the lines, preceded by those that compute sizes known only at the call."""
         named = [(name, n) for name, n in self._sizes().items() if isinstance(n, Size)]
         used = [f"{name} = {self._text(n)}" for name, n in named if any(name in line for line in lines)]
         return [*used, *lines]
@@ -98,7 +99,7 @@ class _Scatter:
     # What indices say
 
     def _row(self) -> list[str]:
-        """The lines that say of ``index`` which row it names, and whether it is in range."""
+        """Return the lines that compute the row of ``index``, and whether it is in range."""
         row = "tl.where(index < 0, index + ROWS, index)" if self.spec.wraps else "index"
         return [f"row = {row}", "is_row = (row >= 0) & (row < ROWS)"]
 
@@ -139,7 +140,7 @@ class _Scatter:
     # Sums
 
     def _place(self) -> list[str]:
-        """The lines that name a program's run of positions, its columns, and the dims before them."""
+        """Return the lines that compute a program's run of positions, its columns, and its outer index."""
         lines = [
             "blocks = tl.cdiv(INNER, COLUMNS)",
             "column = tl.program_id(0) % blocks * COLUMNS + tl.arange(0, COLUMNS)",
@@ -156,20 +157,20 @@ class _Scatter:
 
     @property
     def has_outer(self) -> bool:
-        """Whether out has dims before the one along which rows are counted."""
+        """True if out has dims before the one of the rows."""
         return isinstance(self.spec.outer, Size) or self.spec.outer != 1
 
     def _at(self, size: str, row: str) -> str:
-        """A row of one of the tensors that have such rows."""
+        """Return the offset of a row of a tensor with ``size`` rows."""
         return f"(outer * {size} + {row}) * INNER" if self.has_outer else f"{row} * INNER"
 
     @property
     def _first(self) -> str:
-        """Where the parts of a run begin."""
+        """Start of a run's partial sums."""
         return "outer * INNER + " if self.has_outer else ""
 
     def _added(self, at: str, total: str) -> str:
-        """A row's sum, added to what it starts from."""
+        """Return a row's sum, added to its initial value."""
         if not self.spec.has_init:
             return f"{total}.to({VALUES[self.element]})"
         start = f"tl.load({at}, mask=inside, other=0)"
@@ -243,7 +244,7 @@ class _Scatter:
         return Part(f"{self.name}_join", lines, self.constants, self._grid(), 1, says, seconds=seconds)
 
     def _moved_bytes(self) -> int:
-        """Bytes of indices, updates, and named rows; of all rows where nothing is there yet."""
+        """Return the bytes of indices, updates and updated rows, or of all rows if out is initialised."""
         spec = self.spec
         named = min(hint(spec.updates.size_bytes), hint(spec.out.size_bytes)) * (2 if spec.has_init else 1)
         whole = hint(spec.out.size_bytes) * (2 if self.copies else 1)

@@ -1,4 +1,4 @@
-"""Pieces of Triton source: expressions with their type and the indices that they vary along."""
+"""Pieces of Triton source: expressions with their type, and the indices on which they depend."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SCALARS = ("float16", "bfloat16", "float32", "float64", "int1", "int8", "int16"
 TYPES: dict[str, str] = dict(
     zip(_ELEMENTS, ("fp16", "bf16", "fp32", "fp64", "i1", "i8", "i16", "i32", "i64"), strict=True)
 )
-"""Element types of memory as Triton's signatures write them; truth values are bytes in a kernel's memory."""
+"""MLIR element type -> type in Triton's signatures. Booleans are bytes in memory."""
 VALUES = {element: f"tl.{scalar}" for element, scalar in zip(_ELEMENTS, _SCALARS, strict=True)}
-"""Types of scalars inside a function."""
+"""MLIR type -> Triton's type of values inside a function."""
 
 FLOATS = ("f16", "bf16", "f32", "f64")
 _TAKEN = frozenset(
@@ -29,9 +29,9 @@ _TAKEN = frozenset(
 
 @dataclass(frozen=True)
 class Expr:
-    """``text`` gives a value of MLIR's scalar ``type``, which varies along the indices ``vary`` (of a tile).
+    """Expression of MLIR's scalar ``type``, which depends on the indices ``vary`` of a tile.
 
-    ``literal``: the value, where it is a number of the program. ``atom``: the text needs no parentheses.
+    ``literal``: the value, if it is a constant. ``atom``: True if the text needs no parentheses.
     """
 
     text: str
@@ -45,7 +45,7 @@ class Expr:
 
 
 def literal(value: float | int | bool, type_: str) -> Expr:
-    """A number as ``type_``: the f32 that is nearest, where that is the type."""
+    """Return a number as ``type_``: for f32, the nearest f32."""
     if type_ in FLOATS:
         value = float(value)
         if type_ == "f32" and math.isfinite(value) and abs(value) < 3.5e38:
@@ -60,7 +60,7 @@ def literal(value: float | int | bool, type_: str) -> Expr:
 
 
 def _shortest(value: float, type_: str) -> str:
-    """As few digits as give the same f32: 0.70710677 for 0.7071067690849304."""
+    """Return the fewest digits that give the same f32: 0.70710677 for 0.7071067690849304."""
     if type_ == "f32":
         for digits in range(1, 10):
             text = f"{value:.{digits}g}"
@@ -70,18 +70,18 @@ def _shortest(value: float, type_: str) -> str:
 
 
 def attribute(value: ir.Attribute) -> Expr:
-    """The number of a constant's attribute."""
+    """Return the number of a constant's attribute."""
     is_number = isinstance(value, ir.IntegerAttr | ir.FloatAttr | ir.BoolAttr)
     return literal(value.value if is_number else bool(value), str(value.type))
 
 
 def joined(vary: Iterable[Expr]) -> frozenset[str]:
-    """Along what a value made from these varies."""
+    """Return the indices on which a value computed from these depends."""
     return frozenset().union(*(e.vary for e in vary))
 
 
 def size_text(size: AnySize, names: list[str] | None = None) -> str:
-    """``n0 * 64 + 1``, in the names of the integers that a kernel takes."""
+    """Return a size as text, such as ``n0 * 64 + 1``, in the names of the kernel's integers."""
     if isinstance(size, int):
         return str(size)
     return evaluate(
@@ -90,24 +90,24 @@ def size_text(size: AnySize, names: list[str] | None = None) -> str:
 
 
 def factor_text(size: AnySize, names: list[str] | None = None) -> str:
-    """The same as a factor: in parentheses unless it is a number or a name."""
+    """Return a size as the text of a factor: in parentheses unless it is a number or a name."""
     text = size_text(size, names)
     return text if text.isdigit() or text.isidentifier() else f"({text})"
 
 
 def precision_lines(element: str, tf32: bool) -> list[str]:
-    """The line that defines PRECISION, which products of f32 take; none for another ``element``."""
+    """Return the line that defines PRECISION for f32 matmuls; none for another ``element``."""
     line = f'PRECISION = tl.constexpr("{"tf32" if tf32 else "ieee"}")  # of products, as torch was set'
     return [line] * (element == "f32")
 
 
 def precision_of(element: str) -> str:
-    """What each ``tl.dot`` of factors of ``element`` is told besides its operands."""
+    """Return the precision argument of each ``tl.dot`` on factors of ``element``."""
     return ", input_precision=PRECISION" if element == "f32" else ""
 
 
 class Names:
-    """Identifiers of one module or function, each handed out once."""
+    """Generator of unique identifiers in one module or function."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(_TAKEN) | set(taken)

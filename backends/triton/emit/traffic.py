@@ -1,4 +1,4 @@
-"""Bytes and instructions of loops, counted for the models of costs."""
+"""Bytes and instructions of loops, for cost models."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def element_bytes(element: ir.Type) -> int:
 def read_bytes(
     members: Collection[Root], reads: Mapping[Root, Reads], roots: Roots, made: Collection[Root] = ()
 ) -> int:
-    """Bytes of the tensors that ``members`` read, each once; of a gathered one what is asked for.
+    """Return the bytes of the tensors that ``members`` read, each once; of a gathered one, those that are
+    read.
 
-    What the roots ``made`` make does not come from memory.
+    Results of the roots ``made`` do not come from memory.
     """
     found: dict[int | Value, int] = {}
     for root in members:
@@ -34,26 +35,26 @@ def read_bytes(
             end = base(value)
             if not isinstance(end, Argument) and roots.of.get(end) in made:
                 continue
-            key = end.position if isinstance(end, Argument) else end  # one tensor, whatever its shape
+            key = end.position if isinstance(end, Argument) else end  # the same tensor in any shape
             size = min(hint(prod(end.shape)), asked) * element_bytes(end.element)
             found[key] = max(found.get(key, 0), size)
     return sum(found.values())
 
 
 def written_bytes(root: Root, n: int) -> int:
-    """Bytes of a result of a root."""
+    """Return the bytes of a result of a root."""
     return hint(prod(root.result_shape(n))) * element_bytes(result_element(root, n))
 
 
 def result_element(root: Root, n: int) -> ir.Type:
-    """The element type of a result of a root."""
+    """Return the element type of a result of a root."""
     made = root.generic.inits[n] if root.generic else root.value
     assert made is not None
     return made.element
 
 
 def instructions(values: Iterable[Computed]) -> int:
-    """Instructions of one element of what is computed on the way to a place where it is needed."""
+    """Return the instructions per element of intermediate values."""
     ops = [op.name for generic in dict.fromkeys(v.generic for v in values) for op in generic.body_ops]
     dear = sum(name.startswith("math.") or name in _DEAR for name in ops)
     return len(ops) + dear * (FUNCTION_INSTRUCTIONS - 1)

@@ -1,1 +1,1 @@
-"""Triton modules run on the CPU by Triton's interpreter."""
+"""Runs Triton modules on the CPU, in Triton's interpreter."""

@@ -1,4 +1,4 @@
-"""Runs programs with Triton kernels in Triton's interpreter, in a process of its own: without a GPU."""
+"""Runs programs with Triton kernels without a GPU: in Triton's interpreter, in a separate process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shardc.diagnostics.triton import InterpreterFailed
 
 ROLE = "shardc.backends.triton.interpreter.interpret_worker:run"
 LIMIT_S = 3600.0
-"""A program that takes longer is given up."""
+"""Limit for one program; after it, the process is stopped."""
 
 
 class Interpreter:
-    """A process that runs one program after the other; use it in a ``with`` block."""
+    """A process that runs programs one after the other; use it in a ``with`` block."""
 
     def __enter__(self) -> Interpreter:
         self._process = Process(ROLE, {"TRITON_INTERPRET": "1"})
@@ -29,7 +29,7 @@ class Interpreter:
         self._process.end()
 
     def run(self, program: str, kernels: Sequence[Emitted], inputs: Sequence[object]) -> list[torch.Tensor]:
-        """The results of a program's ``graph(rank, inputs)``. Raises InterpreterFailed."""
+        """Return the results of a program's ``graph(rank, inputs)``. Raises InterpreterFailed."""
         with scratch() as name:
             folder = Path(name)
             for kernel in kernels:

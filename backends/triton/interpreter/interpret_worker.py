@@ -1,9 +1,11 @@
-"""What a process under ``TRITON_INTERPRET=1`` calls to run programs in Triton's interpreter.
+"""Functions of the process (under ``TRITON_INTERPRET=1``) that runs programs in Triton's interpreter.
 
-What the interpreter lacks is added (:func:`patch`): the vendor's functions, computed by numpy in f64 and
-rounded; reductions by a function of two values and scans, folded over whole slices; bounds of loops that are
-arrays of one number; and bf16, which Triton 3.6 cuts off instead of rounding to it, and multiplies as the
-integers of its bits.
+The interpreter lacks some features, which :func:`patch` adds:
+
+* the vendor's functions: numpy computes them in f64, then rounds;
+* scans and reductions by a function of two values: folded over whole slices;
+* loop bounds that are arrays of one number;
+* bf16: Triton 3.6 truncates to it instead of rounding, and multiplies its bits as integers.
 """
 
 import traceback
@@ -34,7 +36,7 @@ FUNCTIONS = {function.__name__: function for function in (*_POWERS, *_OTHERS)} |
 
 @contextmanager
 def patch() -> Iterator[None]:
-    """Adds what the interpreter lacks, and takes it away at the end."""
+    """Add the features that the interpreter lacks; remove them at the end of the block."""
     builder = interpreter.InterpreterBuilder
     dot, cast, language = builder.create_dot, builder.cast_impl, interpreter._patch_lang_tensor
 
@@ -68,14 +70,14 @@ def _set(attributes):
 
 
 def _wide(handle):
-    """A block of bf16 in f32."""
+    """Return a bf16 block as f32; other blocks unchanged."""
     if handle.dtype.scalar != tl.bfloat16:
         return handle
     return interpreter.TensorHandle((handle.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
 
 
 def _rounded(handle, type_):
-    """f32 as the nearest bf16, as GPUs convert it; None for other types."""
+    """Convert f32 to the nearest bf16, as GPUs do; return None for other types."""
     if handle.dtype.scalar != tl.float32 or type_.scalar != tl.bfloat16:
         return None
     near = torch.from_numpy(np.ascontiguousarray(handle.data)).bfloat16()
@@ -94,7 +96,7 @@ def _library(function):
 
 
 def _fold(self, inputs):
-    """All of the first value along a dim, one slice after the other."""
+    """Reduce the first value along a dim, one slice after the other."""
     (value,) = inputs
     data, axis = value.handle.data, self.axis
     if axis is None:
@@ -106,7 +108,7 @@ def _fold(self, inputs):
 
 
 def _scan(self, inputs):
-    """Each slice along a dim joined to all before it."""
+    """Combine each slice along a dim with all before it."""
     slices = [np.moveaxis(value.handle.data, self.axis, 0) for value in inputs]
     dtypes = [value.dtype for value in inputs]
 
@@ -124,9 +126,9 @@ def _scan(self, inputs):
 
 
 def run(folder: Path) -> str:
-    """Runs ``program.py`` on ``inputs.pt`` with the modules beside it; its results become ``results.pt``.
+    """Run ``program.py`` on ``inputs.pt`` with the modules in its folder; write ``results.pt``.
 
-    Returns what went wrong, with the traceback, or nothing.
+    Returns the error with its traceback, or an empty string.
     """
     torch.set_num_threads(1)
     try:

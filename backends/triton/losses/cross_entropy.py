@@ -1,9 +1,10 @@
-"""The text of Triton modules of ``kern.linear_cross_entropy`` and its backward.
+"""Writer of the text of Triton modules for ``kern.linear_cross_entropy`` and its backward.
 
-Forward walks over tiles of classes with the largest logit and the sum of exponentials of each row so far
-(Milakov and Gimelshein, Online normalizer calculation for softmax, 2018); parts of the classes go to programs
-of their own, and a second function joins them. Backward takes a chunk of the classes at a time: their slopes,
-of all rows, are in memory until both products with them are there. Every sum has one order.
+Forward loops over tiles of classes and keeps each row's largest logit and sum of exponentials so far
+(Milakov and Gimelshein, Online normalizer calculation for softmax, 2018). Separate programs handle separate
+parts of the classes, and a second function combines them. Backward handles one chunk of the classes at a
+time: the gradients of its logits (the slopes), for all rows, stay in memory until both products with them are
+computed. The order of every sum is fixed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from shardc.runtime.kernels.kernel_call import FINE
 
 @dataclass(frozen=True)
 class Writer:
-    """Pieces of text. ``name`` is that of the module, ``chunk`` how many classes backward takes at a time."""
+    """Writes the functions' bodies. ``name`` is the module's; ``chunk``: classes at a time in backward."""
 
     name: str
     spec: LinearCrossEntropy
@@ -30,7 +31,7 @@ class Writer:
 
     @property
     def _bias(self) -> str:
-        """The parameter, and what stands for it in a call."""
+        """Return the parameter, which is also the argument in a call; empty without a bias."""
         return "bias_ptr, " if "bias" in self.spec.tensors else ""
 
     @property
@@ -41,7 +42,7 @@ class Writer:
         return cast(value, self.spec.dtype)
 
     def constants(self) -> list[str]:
-        """The lines that define sizes and settings of the module."""
+        """Return the lines that define the module's sizes and settings."""
         spec = self.spec
         lines = [
             f"ROWS = tl.constexpr({spec.rows})",
@@ -57,7 +58,7 @@ class Writer:
         return [*lines, *precision_lines(ELEMENTS[spec.dtype], self.tf32)]
 
     def logits(self, t: Tiling) -> str:
-        """The function ``name_logits``."""
+        """Return the function ``name_logits``."""
         rest = self.spec.size % t.block_k
         bias = "\n    total += tl.load(bias_ptr + tl.minimum(n, CLASSES - 1)).to(tl.float32)[None, :]"
         return f'''@triton.jit
@@ -78,7 +79,7 @@ def {self.name}_logits(
     # Forward
 
     def forward(self, total: bool) -> list[str]:
-        """The body of ``name``: BLOCK_M rows loop over TILES tiles of classes. ``total``: sum the logits."""
+        """Return the body of ``name``: BLOCK_M rows, TILES tiles of classes. ``total``: also sum logits."""
         return [
             "blocks = tl.cdiv(ROWS, BLOCK_M)",
             "m = tl.program_id(0) % blocks * BLOCK_M + tl.arange(0, BLOCK_M)",
@@ -109,7 +110,7 @@ def {self.name}_logits(
         ]
 
     def join(self, total: bool, top: bool) -> list[str]:
-        """The body of ``name_join``: the parts of BLOCK rows. ``total``, ``top``: whether these are made."""
+        """Return the body of ``name_join``: combines parts of BLOCK rows. ``total``, ``top``: also stored."""
         return [
             "m = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
             'best = tl.full([BLOCK], float("-inf"), tl.float32)',
@@ -135,7 +136,7 @@ def {self.name}_logits(
         ]
 
     def wrong(self) -> list[str]:
-        """The body of ``name_wrong``."""
+        """Return the body of ``name_wrong``."""
         return [
             f"largest = tl.full([BLOCK], {FINE}, tl.int64)",
             "for start in range(0, ROWS, BLOCK):",
@@ -149,7 +150,7 @@ def {self.name}_logits(
     # Backward
 
     def slopes(self) -> list[str]:
-        """The body of ``name_slopes``: a tile of the gradients of a chunk's logits."""
+        """Return the body of ``name_slopes``: a tile of the gradients of a chunk's logits."""
         return [
             f"row, column = {self.name}_place(tl.program_id(0), tl.cdiv(ROWS, BLOCK_M), tl.cdiv(CHUNK, "
             f"BLOCK_N), GROUP)",
@@ -169,7 +170,7 @@ def {self.name}_logits(
         ]
 
     def _slope(self) -> list[str]:
-        """The gradients of logits, from ``grad``, ``hit`` and ``share``."""
+        """Return the lines that compute the logits' gradients from ``grad``, ``hit`` and ``share``."""
         spread = ["spread = tl.load(spread_ptr + m, mask=m < ROWS, other=0.0)"]
         spread *= "spread" in self.spec.tensors
         if "sums" in self.spec.tensors:
@@ -184,7 +185,7 @@ def {self.name}_logits(
         return ["slope = grad[:, None] * (hit - share)", *more]
 
     def dweight(self, t: Tiling) -> list[str]:
-        """The body of ``name_dweight``: a tile of the gradient of a chunk's weights."""
+        """Return the body of ``name_dweight``: a tile of the gradient of a chunk's weights."""
         terms, size = self.spec.rows % t.block_k, self.spec.size % t.block_n
         k_limit = ("k[None, :] < SIZE", size)
         return [
@@ -208,7 +209,7 @@ def {self.name}_logits(
         ]
 
     def dbias(self) -> list[str]:
-        """The body of ``name_dbias``: the gradient of BLOCK_N of a chunk's biases."""
+        """Return the body of ``name_dbias``: the gradient of BLOCK_N of a chunk's biases."""
         return [
             "at = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)",
             "total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)",
@@ -222,7 +223,7 @@ def {self.name}_logits(
         ]
 
     def drows(self, t: Tiling, factor: str, sums: str) -> list[str]:
-        """The body of ``name_drows``: a chunk's share of drows by ``factor``, added to ``sums`` in f32."""
+        """Return the body of ``name_drows``: a chunk's slopes times ``factor``, added to ``sums`` in f32."""
         terms, size = self.spec.classes % t.block_k, self.spec.size % t.block_n
         k_limit = ("k[None, :] < SIZE", size)
         lines = [

@@ -1,6 +1,6 @@
-"""The kernel of ``kern.linear_cross_entropy`` or its backward as a Triton module: tiles, parts, estimates.
+"""Triton module of ``kern.linear_cross_entropy`` or its backward: tiles, parts, estimates.
 
-``#kern.config`` may say ``block_m``, ``block_n``, ``block_k``, ``warps`` and ``stages`` (of all products),
+``#kern.config`` may set ``block_m``, ``block_n``, ``block_k``, ``warps`` and ``stages`` (for all products),
 ``parts`` (of the classes, forward) and ``chunk`` (classes at a time in backward: a power of 2, at least 16).
 """
 
@@ -50,16 +50,16 @@ _SAYS = {
 _MADE = {FORWARD: MADE, BACKWARD: ("drows", "dweight", "dbias")}
 CHUNKS = tuple(1 << n for n in range(9, 14))
 NEAR = 1.05
-"""Of the time of the fastest chunk, that a smaller one may take."""
+"""A smaller chunk is chosen if its time is at most this times the fastest chunk's."""
 JOIN, INDICES = 256, 4096
-"""Rows of a program that joins parts, and indices that are looked at at a time."""
+"""Rows of a program that combines parts, and indices that are checked at a time."""
 BIASES = {"BLOCK_M": 128, "BLOCK_N": 32}
-"""Rows that a program adds up at a time, and classes whose sums it makes."""
+"""Rows that a program adds up at a time, and the number of classes that it sums."""
 
 
 @handles(LinearCrossEntropyOp, LinearCrossEntropyBackwardOp)
 def emit_cross_entropy(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
-    """The module of a kernel. Raises TritonKernelNotSupported where no tile fits."""
+    """Return the module of a kernel. Raises TritonKernelNotSupported if no tile fits."""
     op, made = body.op, [_MADE[body.op.name][number] for number in body.results]
     forward = op.name == FORWARD
     spec = linear_cross_entropy_of(op) if forward else linear_cross_entropy_backward_of(op)
@@ -143,7 +143,7 @@ class _CrossEntropy:
     # Backward
 
     def _chunk(self) -> int:
-        """The smallest chunk of nearly the least time; at least two, so that slopes stay small."""
+        """Return the smallest chunk with nearly the least time. At least two chunks: slopes stay small."""
         if "chunk" in self.config:
             return self.config["chunk"]
         small = [c for c in CHUNKS if 2 * c <= self.spec.classes]

@@ -1,1 +1,1 @@
-"""Matrix products as Triton modules."""
+"""Triton modules of matrix products."""

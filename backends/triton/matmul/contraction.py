@@ -1,4 +1,4 @@
-"""A contraction as it is multiplied: its factors, their axes and types, and what is stored of it."""
+"""Contraction of a kernel: its factors, their axes and types, and its stored results."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from shardc.dialects.kern.size import AnySize, Size
 LETTERS = "bmnk"
 SIZES = {"b": "BATCH", "m": "M", "n": "N", "k": "K"}
 BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
-"""Of an element of a factor."""
+"""Bytes of an element of a factor."""
 
 
 @dataclass(eq=False)
 class Matmul:
-    """A matmul to write. ``outputs``: the parameter of each stored result. ``tf32``: torch allows it."""
+    """A matmul to emit. ``outputs``: parameter of each stored result. ``tf32``: whether torch allows it."""
 
     name: str
     nest: Nest
@@ -51,49 +51,49 @@ class Matmul:
 
     @property
     def generic(self) -> Generic:
-        """The op that adds up the products."""
+        """Op that adds up the products."""
         assert self.contraction.root.generic is not None
         return self.contraction.root.generic
 
     @cached_property
     def factors(self) -> tuple[ir.Value, ir.Value]:
-        """The scalars that are multiplied: as they are before widening, if both are of one narrow type."""
+        """Scalars that are multiplied. If both are widened from one narrow type: as they were before."""
         given = (self.contraction.left.value, self.contraction.right.value)
         left, right = (_narrow(value) for value in given)
         return (left, right) if left is not None and right is not None and left.type == right.type else given
 
     @cached_property
     def element(self) -> str:
-        """The type of the factors."""
+        """Type of the factors."""
         return str(self.factors[0].type)
 
     @cached_property
     def total(self) -> str:
-        """The type of the sums."""
+        """Type of the sums."""
         return str(self.value.element)
 
     @property
     def matrix(self) -> bool:
-        """Whether matrix instructions multiply it."""
+        """True if matrix instructions multiply it."""
         return self.element in ("f16", "bf16") or (self.element == "f32" and self.tf32)
 
     @cached_property
     def is_far(self) -> bool:
-        """Whether offsets may take more than 31 bits."""
+        """True if offsets may need more than 31 bits."""
         shapes = [v.shape for v in self.memory.of] + [root.result_shape(n) for root, n in self.outputs]
         counts = [prod(shape) for shape in shapes]
         return any(isinstance(n, Size) or n >= 1 << 31 for n in counts)
 
-    # Lines that several functions begin with
+    # First lines of several functions
 
     def constants(self) -> list[str]:
-        """The sizes, at the top of the module."""
+        """Return the lines of the sizes at the top of the module."""
         sizes = {x: self.size(x) for x in LETTERS if self.axes[x]}
         lines = [f"{SIZES[x]} = tl.constexpr({n})" for x, n in sizes.items() if not isinstance(n, Size)]
         return [*lines, *precision_lines(self.element, self.tf32)]
 
     def symbolic(self) -> list[str]:
-        """Sizes that are known at the call alone."""
+        """Return the lines of sizes that only a call knows."""
         sizes = {x: n for x in LETTERS if isinstance(n := self.size(x), Size)}
         return [f"{SIZES[x]} = {size_text(n, self.memory.sizes)}" for x, n in sizes.items()]
 
@@ -102,7 +102,7 @@ class Matmul:
 
 
 def _narrow(value: ir.Value) -> ir.Value | None:
-    """What a factor is before it is widened to f32."""
+    """Return a factor before it is widened to f32; None if it is not widened."""
     if isinstance(value, ir.BlockArgument):
         return None
     made = value.owner.operation

@@ -1,7 +1,7 @@
-"""Factors of a matmul that lie in memory as they are multiplied: tensor descriptors (TMA).
+"""Tensor descriptors (TMA) of a matmul's factors that are in memory in the order they are multiplied.
 
 A descriptor's innermost dim is contiguous, and its other strides and its start are multiples of 16 bytes.
-What is read beyond its shape is 0.
+Elements beyond its shape read as 0.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ALLOCATE = '''def allocate(size, alignment, stream):
 
 @dataclass(frozen=True)
 class Descriptor:
-    """``name = make`` stands before the loops; ``load`` reads the tile at ``first_m`` or ``first_n`` and
+    """``name = make`` is emitted before the loops; ``load`` reads the tile at ``first_m`` or ``first_n`` and
     ``start``; ``pointer`` is the parameter of the tensor, whose address is a multiple of 16 bytes.
     """
 
@@ -38,8 +38,10 @@ class Descriptor:
 
 
 def find_descriptor(matmul: Matmul, side: int) -> Descriptor | None:
-    """The descriptor of the left (0) or right (1) factor; None if it is computed or does not lie so, or
-    without matrix instructions: factors go through registers then, which spilled 344 to 616 bytes.
+    """Return the descriptor of the left (0) or right (1) factor, or None.
+
+    None if the factor is computed, if its strides or start do not allow it, or without matrix instructions:
+    factors go through registers then, which spilled 344 to 616 bytes.
     """
     source = _source(matmul, side)
     if source is None or not matmul.matrix:
@@ -62,7 +64,7 @@ def find_descriptor(matmul: Matmul, side: int) -> Descriptor | None:
     far = ".to(tl.int64)" if matmul.is_far else ""
     start += "".join(f" + batch{far} * {n}" for n in batch.values() if n != 0)
     size, block, first = letter.upper(), f"BLOCK_{letter.upper()}", f"first_{letter}"
-    if term == 1:  # a row of terms after the other
+    if term == 1:  # rows of contiguous terms
         shape, blocks, at, is_turned = f"{size}, K", f"{block}, BLOCK_K", f"{first}, start", side == 1
     else:
         shape, blocks, at, is_turned = f"K, {size}", f"BLOCK_K, {block}", f"start, {first}", side == 0
@@ -71,13 +73,13 @@ def find_descriptor(matmul: Matmul, side: int) -> Descriptor | None:
 
 
 def reads_by_descriptor(matmul: Matmul) -> bool:
-    """Whether a loop over tiles reads both factors by descriptors (made outside: Triton 3.6)."""
+    """Return True if a loop over tiles reads both factors by descriptors, made outside it (Triton 3.6)."""
     has = matmul.target.arch in HAS_DESCRIPTORS and not matmul.axes["b"]
     return has and all(find_descriptor(matmul, side) for side in (0, 1))
 
 
 def read_by_descriptors(module: Module, arguments: Sequence[str]) -> None:
-    """What ``launch`` does before functions with descriptors of these parameters start."""
+    """Add what ``launch`` does before it starts functions with descriptors of these parameters."""
     module.helpers.append(_ALLOCATE)
     for name in arguments:
         module.before.append(
@@ -88,7 +90,7 @@ def read_by_descriptors(module: Module, arguments: Sequence[str]) -> None:
 
 
 def is_direct(matmul: Matmul, side: int) -> bool:
-    """Whether a factor is copied to shared memory 16 bytes at a time; smaller copies cost registers."""
+    """Return True if a factor is copied to shared memory by 16 bytes; smaller copies use registers."""
     source = _source(matmul, side)
     if source is None:
         return False
@@ -99,12 +101,12 @@ def is_direct(matmul: Matmul, side: int) -> bool:
 
 
 def _is_aligned(elements: AnySize, matmul: Matmul) -> bool:
-    """Whether so many elements, at the size first seen, are whole units of 16 bytes."""
+    """Return True if this many elements, at the size first seen, are a multiple of 16 bytes."""
     return hint(elements) * BYTES.get(matmul.element, 8) % ALIGNMENT_BYTES == 0
 
 
 def _source(matmul: Matmul, side: int) -> tuple[Argument, Linear] | None:
-    """The tensor in memory whose elements a factor is, and where they lie."""
+    """Return the tensor in memory that a factor reads, and the elements' offset; None if it is computed."""
     value, generic = matmul.factors[side], matmul.generic
     if not isinstance(value, ir.BlockArgument) or value.owner != generic.block:
         return None
@@ -116,7 +118,7 @@ def _source(matmul: Matmul, side: int) -> tuple[Argument, Linear] | None:
 
 
 def in_memory(value: Value, index: Index) -> tuple[Argument, Index] | None:
-    """The tensor that a chain of views and slices looks at, and the index there; None if it is computed."""
+    """Return the tensor that a chain of views and slices reads, and the index in it; None if computed."""
     while not isinstance(value, Argument):
         if not (isinstance(value, Slice) or (isinstance(value, View) and value.follows)):
             return None
@@ -125,7 +127,7 @@ def in_memory(value: Value, index: Index) -> tuple[Argument, Index] | None:
 
 
 def is_read(generic: Generic, value: ir.Value, index: Index) -> bool:
-    """Whether a scalar of a body is an element in memory, converted at most: 0 where a load is masked."""
+    """Return True if a scalar is an element in memory, at most converted: 0 where a load is masked."""
     while not isinstance(value, ir.BlockArgument):
         made = value.owner.operation
         if made.name not in ("arith.extf", "arith.truncf"):

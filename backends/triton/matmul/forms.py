@@ -1,4 +1,4 @@
-"""The kernels around a matmul's sums: a program a tile, a program a unit, several programs a tile."""
+"""Forms of a matmul's kernel: one program per tile, per unit of the GPU, or several per tile."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from shardc.cost.matmul import Tiling
 INDENT = "    "
 _TILES = "tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)"
 JOIN_ROWS, JOIN_COLUMNS = 16, 128
-"""The tile of the function that adds up parts."""
+"""Tile of the function that adds up parts."""
 
 
 class Forms:
-    """The functions of one matmul under one tiling: ``helpers``, and ``parts`` that are launched in order."""
+    """Functions of one matmul under one tiling: ``helpers``, and ``parts``, which are launched in order."""
 
     def __init__(self, matmul: Matmul, tiling: Tiling, descriptors: bool, memory: Memory) -> None:
         self.matmul, self.tiling, self.memory = matmul, tiling, memory
@@ -31,7 +31,7 @@ class Forms:
         self.descriptors = [f"{d.name} = {d.make}" for d in self.functions.descriptors]
         self.sum_lines, self.finish_lines = self.functions.sum_body(), self.functions.finish_body()
         self.batch = "batch, " if matmul.axes["b"] else ""
-        """Among parameters and arguments: which matmul of several."""
+        """Parameter and argument: the number of a matmul in a batch."""
         names = [p.name for p in memory.pointers]
         if self.descriptors:
             self.sum_given = "left_tiles, right_tiles, first_m, first_n, "
@@ -42,19 +42,19 @@ class Forms:
         self.finish_given += f"{self.batch}m, n, {self.symbols}"
 
     def helpers(self) -> list[str]:
-        """The functions that those that are launched call."""
+        """Return the functions that the launched functions call."""
         return [self._place(), self._sum(), self._finish()]
 
     def parts(self) -> list[Part]:
-        """The functions that are launched; adds the workspace that they need."""
+        """Return the launched functions; add the workspace that they need."""
         if self.tiling.split > 1:
             return self._split()
         return self._persistent() if self.tiling.persistent else self._tile()
 
-    # What the forms have in common
+    # Common to all forms
 
     def _job(self, number: str) -> list[str]:
-        """The lines that say which tile, and of which matmul, has a number."""
+        """Return the lines that compute the tile, and the matmul of a batch, of a program's number."""
         tile = f"{number} % tiles" if self.batch else number
         return [
             *[f"batch = {number} // tiles"] * bool(self.batch),
@@ -103,7 +103,7 @@ class Forms:
         return Part(name, lines, constants, grid, self.tiling.warps, says, self.tiling.stages)
 
     def _grid(self, split: str = "") -> str:
-        """How many programs there are, as an expression of the launcher."""
+        """Return the number of programs, as an expression of the launcher."""
         b, m, n = (size_text(self.matmul.size(x), self.integers) for x in "bmn")
         batch = f"({b}) * " if b != "1" else ""
         return f"{batch}triton.cdiv({m}, BLOCK_M) * triton.cdiv({n}, BLOCK_N){split}"

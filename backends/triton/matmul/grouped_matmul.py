@@ -1,11 +1,12 @@
-"""The kernel of ``kern.grouped_matmul`` as a Triton module: experts, whose rows are counted on the GPU.
+"""Triton module of ``kern.grouped_matmul``: experts, whose numbers of rows are known only on the GPU.
 
-Nothing waits for the counts. Where groups share rows or columns, there are programs for the most blocks that
-there can be: each finds its group from all ends, and those left over do nothing. Where they share the terms
-of sums, every group has a program for each tile. ``#kern.config`` may say blocks, warps and stages.
+The CPU does not wait for these numbers. If the groups divide rows or columns, there are programs for the
+largest possible number of blocks: each finds its group from all groups' ends, and the rest do nothing. If
+they divide the terms of sums, every group has a program for each tile. ``#kern.config`` may set blocks, warps
+and stages.
 
-On sm_90 and sm_100 tensor descriptors read both factors, where rows are multiples of 16 bytes and groups
-begin at rows. Terms end where the group's end: beyond is 0. Rows beyond a group's are read, not stored.
+On sm_90 and sm_100, tensor descriptors read both factors if rows are multiples of 16 bytes and groups begin
+at rows. Terms beyond the group's end read as 0. Rows beyond a group's are read but not stored.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from shardc.dialects.kern.types import ELEMENTS
 
 @handles(GroupedMatmulOp)
 def emit_grouped_matmul(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
-    """The module of a kernel. Raises TritonKernelNotSupported where no tile fits."""
+    """Return the module of a kernel. Raises TritonKernelNotSupported if no tile fits."""
     return _Grouped(said, grouped_matmul_of(body.op), body.config, target, tf32).emit()
 
 
 def average(spec: GroupedMatmul, matrix: bool) -> Product:
-    """The products of all groups, if they were of one size."""
+    """Return the product of each group, as if all groups had the same size (for estimates)."""
     sizes = spec.sizes | {spec.shared: max(1, -(-spec.sizes[spec.shared] // spec.sizes["g"]))}
     bytes_ = spec.dtype.itemsize
     return Product(
@@ -47,7 +48,7 @@ def average(spec: GroupedMatmul, matrix: bool) -> Product:
 
 
 def is_direct(spec: GroupedMatmul) -> bool:
-    """Whether rows of both factors are multiples of 16 bytes, and groups begin at one."""
+    """Return True if rows of both factors are multiples of 16 bytes and groups begin at rows."""
     whole = all(
         spec.sizes[d[-1]] * spec.dtype.itemsize % ALIGNMENT_BYTES == 0 for d in (spec.left, spec.right)
     )
@@ -55,7 +56,7 @@ def is_direct(spec: GroupedMatmul) -> bool:
 
 
 def _is_scattered(spec: GroupedMatmul) -> bool:
-    """Whether a factor is contiguous along what the groups share: its elements are loaded singly."""
+    """Return True if a factor is contiguous along the groups' dim: its elements are loaded singly."""
     return spec.shared in (spec.left[-1], spec.right[-1])
 
 
@@ -88,12 +89,12 @@ class _Grouped:
 
     @property
     def by_descriptor(self) -> bool:
-        """Whether descriptors read both factors; not tf32 on sm_100, where turned copies do not fit."""
+        """True if descriptors read both factors. Not f32 on sm_100: its transposed copies do not fit."""
         has = self.target.arch in HAS_DESCRIPTORS and not self.config.get("pointers")
         return has and is_direct(self.spec) and (self.target.arch != 100 or self.spec.dtype.itemsize == 2)
 
     def _sum(self, t: Tiling) -> list[str]:
-        """The lines that add up ``total`` from ``left`` and ``right`` over the terms ``first`` to ``end``."""
+        """Return the lines that sum ``left`` times ``right`` over the terms ``first`` to ``end``."""
         spec, precision = self.spec, precision_of(ELEMENTS[self.spec.dtype])
         head = [
             "total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)",
@@ -115,7 +116,7 @@ class _Grouped:
         ]
 
     def _factors(self, m: str, n: str, left: str, right: str) -> list[str]:
-        """Pointers to BLOCK_K terms of rows ``m`` and columns ``n``, or descriptors."""
+        """Return lines of descriptors, or of pointers to BLOCK_K terms of rows ``m`` and columns ``n``."""
         spec = self.spec
         if self.by_descriptor:
             terms = "tl.maximum(end, 1)" if spec.shared == "k" else "K"
@@ -134,7 +135,7 @@ class _Grouped:
         return f"tl.store({to} + m[:, None].to(tl.int64) * N + n[None, :], {value}, mask={inside})"
 
     def _rows(self, t: Tiling) -> Part:
-        """Groups share rows; or columns, and then it is the same with the two sides changed."""
+        """Return the function for groups that divide rows, or columns (the two sides exchanged)."""
         spec, rows = self.spec, self.spec.shared
         across, matrix = ("n", "right") if rows == "m" else ("m", "left")
         own, other = (t.block_m, t.block_n) if rows == "m" else (t.block_n, t.block_m)
@@ -176,7 +177,7 @@ class _Grouped:
         return Part(self.said.name, lines, constants, grid, t.warps, says, t.stages)
 
     def _terms(self, t: Tiling) -> Part:
-        """Groups share the terms of sums."""
+        """Return the function for groups that divide the terms of sums."""
         spec, sizes = self.spec, self.spec.sizes
         left, right = "left_ptr", "right_ptr"
         if not self.by_descriptor:
@@ -204,12 +205,12 @@ class _Grouped:
 
 
 def _at(dims: str, dim: str) -> str:
-    """``" * stride"`` of a dim of a tensor, nothing where that is 1."""
+    """Return ``" * stride"`` of a tensor's dim; empty if the stride is 1."""
     return "".join(f" * {other.upper()}" for other in dims[dims.index(dim) + 1 :])
 
 
 def _descriptor(start: str, dims: str, terms: str) -> str:
-    """Of a factor from ``start`` on, or of one group's matrix in it; its terms end at ``terms``."""
+    """Return the descriptor of a factor (or one group's matrix) from ``start``; terms end at ``terms``."""
     dims = dims[-2:]
     shape = ", ".join(terms if dim == "k" else dim.upper() for dim in dims)
     block = ", ".join(f"BLOCK_{dim.upper()}" for dim in dims)
@@ -217,12 +218,12 @@ def _descriptor(start: str, dims: str, terms: str) -> str:
 
 
 def _tile(role: str, dims: str, way: str) -> str:
-    """What a descriptor reads of a factor, with its dims in the order ``way``."""
+    """Return the load of a factor's tile by its descriptor, with dims in the order ``way``."""
     dims = dims[-2:]
     at = ", ".join("start" if dim == "k" else f"first_{dim}" for dim in dims)
     return f"{role}_tiles.load([{at}])" + ("" if dims == way else ".T")
 
 
 def _limited(end: str, size: str) -> str:
-    """An end that is none touches no other memory."""
+    """Return an end limited to 0..size: a wrong value reads no other memory."""
     return f"tl.minimum(tl.maximum({end}, 0), {size})"

@@ -1,4 +1,4 @@
-"""The contraction of a kernel: which roots run with it, and its functions in the kernel's module."""
+"""Selection of the roots that run with a kernel's contraction; its functions in the kernel's module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardc.dialects.kern.size import hint
 
 
 def matmul_nest(roots: Roots, reads: Mapping[Root, Reads]) -> Nest | None:
-    """The kernel's contraction with the roots over its result, and those that it reads; or None."""
+    """Return the nest of the contraction, the roots over its result and those that it reads; or None."""
     product = next((r for r in roots.items if is_contraction(r)), None)
     if product is None:
         return None
@@ -48,7 +48,7 @@ def matmul_nest(roots: Roots, reads: Mapping[Root, Reads]) -> Nest | None:
 
 
 def all_after(product: Root, roots: Roots, reads: Mapping[Root, Reads]) -> set[Root]:
-    """The contraction and every root that reads it, however far behind."""
+    """Return the contraction and every root that reads it, directly or not."""
     found = {product}
     for root in roots.items:
         if any(v in roots.of and roots.of[v] in found for v, _ in reads[root].ends):
@@ -57,16 +57,16 @@ def all_after(product: Root, roots: Roots, reads: Mapping[Root, Reads]) -> set[R
 
 
 def add_matmul(module: Module, matmul: Matmul, product: Product, config: Mapping[str, int]) -> None:
-    """Add the functions of ``matmul``, tiled as ``config`` says and else as the model of costs chooses.
+    """Add the functions of ``matmul``, tiled as ``config`` says or, without it, as the cost model chooses.
 
-    Raises TritonKernelNotSupported, or TilingNotLegal, TooMuchSharedMemory for what ``config`` asks for.
+    Raises TritonKernelNotSupported; for a tiling of ``config``, TilingNotLegal or TooMuchSharedMemory.
     """
     tiling = _tiling(module.name, product, matmul.target, config)
     descriptors = matmul.target.arch in HAS_DESCRIPTORS and not config.get("pointers")
     forms = Forms(matmul, tiling, descriptors, module.memory)
     module.sizes += matmul.constants()
     parts = forms.parts()
-    parts[0].seconds = estimate_s(tiling, product, matmul.target)  # those behind it are in this, too
+    parts[0].seconds = estimate_s(tiling, product, matmul.target)  # includes the parts after it
     parts[0].spill_bytes = spill_bytes(tiling, product, matmul.target)
     module.helpers += forms.helpers()
     if pointers := {d.pointer for d in forms.functions.descriptors}:

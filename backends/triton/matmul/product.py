@@ -1,4 +1,4 @@
-"""What the model of costs knows of a contraction."""
+"""Description of a contraction for the cost model."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from shardc.cost.matmul import Product
 from shardc.dialects.kern.size import hint
 
 LITTLE_WORK, MUCH_WORK = 12, 140
-"""Instructions for an element made of a sum, from which one value, or three (random numbers), live besides
-it: all elements of a thread are loaded at once (measured by compiling: decision 57).
+"""With at least so many instructions per element computed from a sum, one value (three: random numbers)
+stays in registers beside it: a thread loads all its elements at once (measured by compiling: decision 57).
 """
 AMD_BESIDE = 3
-"""Values that live with a sum on AMD, at most, whatever the work: LLVM computes several elements at once."""
+"""Most values in registers beside a sum on AMD, for any work: LLVM computes several elements at once."""
 
 
 def product_of(matmul: Matmul) -> Product:
-    """The product, and what is read and computed before and after it."""
+    """Return the product, with what is read and computed before and after it."""
     stored = [str((root.value or matmul.value).element) for root, _ in matmul.outputs]
     read = _read_after(matmul)
     around = [BYTES.get(type_, 8) for type_ in (*stored, *read)]
@@ -43,7 +43,7 @@ def product_of(matmul: Matmul) -> Product:
 
 
 def _beside(matmul: Matmul, work: int, read: list[str]) -> float:
-    """Registers of what lives with each sum."""
+    """Return the registers in use beside each sum."""
     if matmul.target.backend == "hip":
         return AMD_BESIDE * (work >= LITTLE_WORK)
     parted = len(matmul.axes["m"]) > 1 and bool(read)  # offsets of what is read are computed, too
@@ -52,7 +52,7 @@ def _beside(matmul: Matmul, work: int, read: list[str]) -> float:
 
 
 def _made(matmul: Matmul, side: int) -> tuple[int, int]:
-    """Bytes read and instructions run for an element of a factor; 0 and 0 for one that lies in memory."""
+    """Return bytes read and instructions per element of a factor; 0 and 0 for a factor in memory."""
     generic, dims = matmul.generic, matmul.contraction.root.dims
     factor = (matmul.contraction.left, matmul.contraction.right)[side]
     operands = [(generic.operands[n], generic.operand_index(n, dims)) for n in factor.operands]
@@ -66,7 +66,7 @@ def _made(matmul: Matmul, side: int) -> tuple[int, int]:
 
 
 def _read_after(matmul: Matmul) -> list[str]:
-    """The types of tensors as large as the result that are read with it."""
+    """Return the element types of result-sized tensors that are read with the result."""
     found: dict[Value, None] = {}
     for root in matmul.nest.roots[1:]:
         for value, index in matmul.roots.reads(root).ends:

@@ -1,7 +1,7 @@
-"""The functions of one tile of a contraction: ``name_sum`` and ``name_finish``.
+"""Writer of the functions of one tile of a contraction: ``name_sum`` and ``name_finish``.
 
-``name_sum`` adds up the products of one tile, with the factors computed where they are read; ``name_finish``
-computes what is made of the tile and writes it. ``forms.py`` has the kernels around them.
+``name_sum`` adds up the products of one tile and computes the factors where it reads them. ``name_finish``
+computes the results from the tile and stores them. ``forms.py`` has the kernels that call them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOCALS = ("m", "n", "k", "batch", "total", "start", "low", "high", "M", "N", "K
 
 
 class TileFunctions:
-    """The functions ``name_sum`` and ``name_finish`` under one tiling."""
+    """Writes the functions ``name_sum`` and ``name_finish`` under one tiling."""
 
     def __init__(self, matmul: Matmul, tiling: Tiling, descriptors: bool) -> None:
         self.matmul, self.tiling = matmul, tiling
@@ -34,7 +34,7 @@ class TileFunctions:
         return isinstance(size, Size) or size % self.blocks[letter] != 0
 
     def elements(self, code: Code, letters: str, *, always: bool = False) -> Elements:
-        """Elements of a tile: the first letter down, the second across. ``always``: masked anyhow."""
+        """Return a tile's elements: first letter rows, second columns. ``always``: masked in any case."""
         matmul = self.matmul
         index_type = "tl.int64" if matmul.is_far else "tl.int32"
         made = Elements(code, matmul.memory, matmul.sizes, index_type, merged=matmul.nest.merged)
@@ -50,7 +50,7 @@ class TileFunctions:
 
     @staticmethod
     def tag(letter: str, letters: str) -> str:
-        """The terms of the sum stand across in the left factor and down in the right one: two indices."""
+        """Return an index's tag; the terms have two: columns of the left factor, rows of the right."""
         return letter if letter != "k" else f"k of {letters}"
 
     def axis_names(self, letter: str) -> list[str]:
@@ -58,7 +58,7 @@ class TileFunctions:
         return [name] if len(axes) == 1 else [f"{name}_{number}" for number in range(len(axes))]
 
     def spread(self, letter: str) -> list[str]:
-        """The lines that make a position along several axes together one on each."""
+        """Return the lines that split a position along merged axes into one on each axis."""
         axes, rest, lines = self.matmul.axes[letter], NAMES[letter], []
         if len(axes) < 2:
             return []
@@ -69,7 +69,7 @@ class TileFunctions:
         return lines
 
     def _begin(self) -> Code:
-        """A body with the lines that both functions begin with."""
+        """Return a body with the first lines of both functions."""
         code = Code(Names(_LOCALS))
         for line in [*self.matmul.symbolic(), *self.spread("b"), *self.spread("m"), *self.spread("n")]:
             code.line(line)
@@ -78,7 +78,7 @@ class TileFunctions:
         return code
 
     def sum_body(self) -> list[str]:
-        """The body of ``name_sum``: the terms from ``low`` to ``high``."""
+        """Return the body of ``name_sum``: the terms from ``low`` to ``high``."""
         matmul, dtype, code = self.matmul, VALUES[self.matmul.total], self._begin()
         code.line(f"total = tl.zeros([BLOCK_M, BLOCK_N], {dtype})")
         with code.block("for start in tl.range(low, high, BLOCK_K):", frozenset(["k of mk", "k of kn"])):
@@ -112,7 +112,7 @@ class TileFunctions:
         return code.name("left" if side == 0 else "right", Expr(text, made.type, whole)).text
 
     def finish_body(self) -> list[str]:
-        """The body of ``name_finish``: all that is made of a tile of sums."""
+        """Return the body of ``name_finish``: everything computed from a tile of sums."""
         matmul, product, code = self.matmul, self.matmul.contraction.root, self._begin()
         elements = self.elements(code, "mn", always=self.tiling.split > 1)
         index, init = product.result_index(0), matmul.generic.inits[0]

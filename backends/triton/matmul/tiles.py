@@ -15,15 +15,16 @@ from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.dialects.kern.types import ELEMENTS
 
 SUMS = 128
-"""Accumulators a thread may have; half as many where values are held beside them, and again on sm_80 and AMD,
-whose products read registers (measured by compiling: no spills). Factors in registers count as well.
+"""Most accumulators of a thread. Half as many with values beside them; half again on sm_80 and AMD, whose
+products read registers (measured by compiling: no spills). Factors in registers count as well.
 """
 
 
 def whole_tiling(p: Product, target: Gpu, config: Mapping[str, int], beside: bool = False) -> Tiling:
-    """The tiles of the smallest estimate, each by one program; ``config`` may say blocks, warps and stages.
+    """Return the tiling with the least estimated time, one program per tile.
 
-    ``beside``: a number for each sum is held with it. Raises TritonKernelNotSupported where none fits.
+    ``config`` may set blocks, warps and stages. ``beside``: another number is in registers with each sum.
+    Raises TritonKernelNotSupported if no tiling fits.
     """
     limit = SUMS // (2 if beside else 1) // (1 if target.arch in (90, 100) else 2)
     whole = [t for t in tilings(p, target) if t.split == 1 and not t.persistent]
@@ -37,23 +38,23 @@ def whole_tiling(p: Product, target: Gpu, config: Mapping[str, int], beside: boo
 
 
 def blocks(t: Tiling) -> dict[str, int]:
-    """The constants of a function under a tiling."""
+    """Return the constants of a function under a tiling."""
     return {"BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "GROUP": t.group}
 
 
 def masked_load(pointer: str, *conditions: tuple[str, int]) -> str:
-    """A load, masked by the conditions whose remainder behind the last whole block is not 0."""
+    """Return a load, masked by the conditions whose size is not a multiple of its block."""
     masks = " & ".join(f"({text})" for text, rest in conditions if rest)
     return f"tl.load({pointer}, mask={masks}, other=0.0)" if masks else f"tl.load({pointer})"
 
 
 def cast(value: str, dtype: torch.dtype) -> str:
-    """A value in f32 as a tensor of ``dtype`` in memory takes it."""
+    """Return an f32 value converted for a store to a tensor of ``dtype``."""
     return value if dtype == torch.float32 else f"{value}.to({VALUES[ELEMENTS[dtype]]})"
 
 
 def place_text(name: str) -> str:
-    """The function ``name_place``."""
+    """Return the function ``name_place``."""
     return f'''@triton.jit
 def {name}_place(number, rows, columns, GROUP: tl.constexpr):
     """Row and column of a tile. GROUP rows of tiles run together: they read the same columns while those are in L2."""

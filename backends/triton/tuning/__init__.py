@@ -1,1 +1,1 @@
-"""Configurations of kernels on GPUs: what ``backends/triton`` leaves open, a file for each structure."""
+"""Configurations of kernels on GPUs that tuning may try: one file per structure."""

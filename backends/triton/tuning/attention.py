@@ -1,4 +1,4 @@
-"""The space of attention on GPUs: blocks of queries and keys, warps and stages of each kernel."""
+"""Configurations of attention on GPUs: blocks of queries and keys, warps and stages of each kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardc.dialects.kern.attention_maps import Attention
 
 
 def sketch(spec: Attention, backward: bool, target: Gpu, tf32: bool = False) -> Sketch:
-    """Of an attention, or of both kernels of its backward (their names begin with ``dkdv_`` and ``dq_``)."""
+    """Return the sketch of an attention, or of its backward's kernels (names ``dkdv_...`` and ``dq_...``)."""
     kinds = ("dkdv", "dq") if backward else ("forward",)
     found = together([_kernel(scores_of(kind, spec, tf32), target) for kind in kinds])
     name = "attention_backward" if backward else "attention"

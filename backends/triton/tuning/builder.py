@@ -1,4 +1,4 @@
-"""Points of Triton kernels become binaries, on a machine that need not have the GPU."""
+"""Builder of binaries from points of Triton kernels; the machine may lack the GPU."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from shardc.cost.matmul import SPILL_BOUND
 from shardc.diagnostics.base import ShardcError
 
 LIMIT_S = 60.0
-"""A compile that takes longer is given up."""
+"""Limit for one compile; a point that takes longer fails."""
 INSTRUCTIONS = ("loads", "wide_loads", "stores", "wide_stores", "matrix_ops")
-"""Instructions counted in binaries; wide ones move 16 bytes a thread."""
+"""Instructions counted in binaries; wide ones move 16 bytes per thread."""
 
 
 class GpuBuilder:
-    """Compiles points ahead of time, in ``processes`` at once, into a folder that goes with the builder. A
-    crash, a time-out after ``limit_s``, and a binary with more spills than priced cost that point alone.
+    """Compiles points ahead of time, ``processes`` at once, into a folder that ``close`` removes.
+
+    A crash, time-out (``limit_s``), or spills over ``SPILL_BOUND`` times the estimate fail that point alone.
     """
 
     def __init__(self, processes: int | None = None, limit_s: float = LIMIT_S) -> None:
@@ -41,11 +42,13 @@ class GpuBuilder:
         self._count = 0
 
     def start(self) -> None:
-        """Its processes start with each build."""
+        """Do nothing: the processes start with each build."""
 
     def build(self, task: Task, points: Sequence[Point | None]) -> Iterator[Built]:
-        """Each point, in order; equal modules are compiled once. ``path`` is the module, beside the cache of
-        its binaries. The backend's own choice (None) may spill.
+        """Yield each point's result, in order; equal modules are compiled once.
+
+        ``path`` of a result is the module, beside the cache of its binaries. The backend's own choice (None)
+        may spill.
 
         Raises UnknownTarget, TritonMissing, TritonTooOld.
         """
@@ -76,14 +79,14 @@ class GpuBuilder:
         module = configured(task, point)
         (view,) = module.body
         function, self._count = view.operation, self._count + 1
-        with module.context:  # a file each
+        with module.context:  # a separate file for each point
             function.attributes["sym_name"] = ir.StringAttr.get(f"{NAME}_{self._count}")
         tf32 = torch.get_float32_matmul_precision() != "highest"
         return emit_function(function, said_of_function(function), target, tf32=tf32)
 
 
 def _code(emitted: Emitted) -> str:
-    """The module without its own name."""
+    """Return a hash of the module without its own name."""
     text = f"{emitted.text} {[(f.num_warps, f.num_stages) for f in emitted.functions]}"
     return hashlib.sha256(text.replace(emitted.name, NAME).encode()).hexdigest()[:32]
 
@@ -104,7 +107,7 @@ def _built(point: Point | None, code: str, compiled: Compiled, path: Path, secon
 
 
 def _excess(function: Figures, target: Gpu, priced: int) -> str | None:
-    """Return what a function needs too much of, or None. ``priced``: spilled bytes in the estimate."""
+    """Return which limit a function exceeds, or None. ``priced``: spilled bytes in the estimate."""
     if function.spill_bytes > SPILL_BOUND * priced:
         return f"{function.name} spills {function.spill_bytes} bytes of registers a thread"
     needed, limit = function.registers * function.num_warps * target.warp_size, target.unit_registers

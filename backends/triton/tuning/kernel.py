@@ -1,4 +1,4 @@
-"""The sketches of a kernel on a GPU, read from its function as ``backends/triton`` reads it."""
+"""Sketches of a kernel on a GPU, from its function."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from shardc.dialects.kern.size import hint
 
 
 def sketches(functions: ir.Module, target: Gpu, *, tf32: bool = False) -> tuple[Sketch, ...]:
-    """The sketches of a module of ``extract`` that has one function. Raises as the backend does.
+    """Return the sketches of a module of ``extract`` with one function. Raises the backend's errors.
 
-    Functions beside a matmul have the tiles that are chosen for them: names of ``#kern.config`` are the
-    kernel's, and ``warps`` those of all of its functions.
+    Functions beside a matmul keep the backend's tiles: the names in ``#kern.config`` are the matmul's, and
+    ``warps`` holds for all functions of the kernel.
     """
     function = functions.body.operations[0].operation
     body = read_structured(function)

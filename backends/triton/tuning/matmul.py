@@ -1,7 +1,7 @@
-"""The space of matmuls on GPUs: a program a tile, several programs a tile, or a loop over tiles.
+"""Configurations of matmuls on GPUs: one program per tile, several per tile, or a loop over tiles.
 
-A value of ``#kern.config`` is at least 1, so the forms are sketches: one that says nothing of ``split``,
-``persistent`` or ``pointers`` has none of them.
+A value of ``#kern.config`` is at least 1, so none can mean "off". Each form is thus a separate sketch: a
+sketch without ``split``, ``persistent`` or ``pointers`` does not use it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ TILE = (
     Parameter("group", GROUPS),
 )
 POINTERS = 1.1
-"""Time of loads by pointers, of that of loads by descriptors."""
+"""Time with loads by pointers, relative to loads by descriptors."""
 
 
 def sketches(product: Product, target: Gpu) -> tuple[Sketch, ...]:
-    """The forms that one product may take."""
+    """Return a sketch for each form that one product may have."""
     forms = {"tiles": (), "split": (Parameter("split", tuple(s for s in SPLITS if s > 1)),)}
     if product.by_descriptor and product.matrix:
         forms["persistent"] = (Parameter("persistent", (1,)),)
@@ -64,5 +64,5 @@ class _Form:
 
 
 def tiling_of(values: Mapping[str, int]) -> Tiling:
-    """What a configuration says."""
+    """Return the tiling that a configuration sets."""
     return Tiling(**{f.name: values[f.name] for f in fields(Tiling) if f.name in values})

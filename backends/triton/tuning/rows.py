@@ -1,4 +1,4 @@
-"""The space of functions of rows, of sums over rows, and of elements (``backends/triton/config.py``)."""
+"""Configurations of functions of rows, sums over rows and elements (``backends/triton/config.py``)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
 
 MOST = 16384
-"""Elements of a tile."""
+"""Most elements of a tile."""
 REGISTERS = 128
-"""Of a thread, for the values of a tile that live at once: as many again are for what is computed."""
+"""Most registers of a thread for a tile's live values; as many again remain for the computation."""
 
 
 def sketch(extent: Extent, target: Gpu) -> Sketch:
-    """Of one function."""
+    """Return the sketch of one function."""
     warps = Parameter(
         "warps", tuple(n for n in (1, 2, 4, 8, 16, 32) if n * target.warp_size <= target.program_threads)
     )
@@ -39,7 +39,7 @@ def sketch(extent: Extent, target: Gpu) -> Sketch:
 
 
 def _powers(least: int, most: int, also: int) -> tuple[int, ...]:
-    """The powers of 2 between two of them, and one more value."""
+    """Return the powers of 2 from ``least`` to ``most``, and ``also``."""
     return tuple(sorted({also, *(1 << n for n in range(least.bit_length() - 1, most.bit_length()))}))
 
 
@@ -83,9 +83,9 @@ class _Function:
             programs, steps = tile.programs * loops, -(-blocks // tile.programs)
         else:
             programs, steps = blocks, e.stages * loops
-            moved *= 1 if loops == 1 else (1 + e.stages) / 2  # what does not stay in registers is read again
+            moved *= 1 if loops == 1 else (1 + e.stages) / 2  # rest is read again from memory
         each = tile.rows * tile.columns * e.item_bytes / (tile.warps * self.target.warp_size)
-        narrow = 1 + 0.05 * max(0.0, 16 / max(1.0, each) - 1)  # fewer bytes a thread than its widest load
+        narrow = 1 + 0.05 * max(0.0, 16 / max(1.0, each) - 1)  # below a thread's widest load
         return stream_s(moved * min(narrow, 1.5), programs, tile.warps, self.target, steps) * (
             1 + NEAR * away
         )

@@ -1,5 +1,6 @@
-"""The GPU runner's process: checks and times modules of one task on the current GPU, or, under
-``TRITON_INTERPRET=1``, in Triton's interpreter by the host's clock.
+"""Process of the GPU runner: checks and times modules of one task on the current GPU.
+
+Under ``TRITON_INTERPRET=1``, they run in Triton's interpreter and the CPU's clock times them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from shardc.runtime.kernels.triton_kernels import Modules, interprets
 
 
 class GpuBench(Bench):
-    """Modules, between two events of the current stream, before which the caches are wiped."""
+    """Times modules between two events of the current stream; the caches are cleared before each."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task, "cpu" if interprets() else "cuda")

@@ -1,4 +1,4 @@
-"""``GpuRunner``: Triton modules on the GPU that is here."""
+"""``GpuRunner``: runs Triton modules on this machine's GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GpuRunner(Runner):
         self._interprets = (environment or {}).get("TRITON_INTERPRET") == "1"
 
     def runs(self, target: str) -> bool:
-        """Whether kernels for a target run here. Raises UnknownTarget."""
+        """Return True if kernels for a target run on this machine. Raises UnknownTarget."""
         found = find_gpu(target)
         here = None if self._interprets else gpu_here()
         return self._interprets or (
@@ -44,7 +44,7 @@ class GpuRunner(Runner):
 
 
 def gpu_here() -> Gpu | None:
-    """The target of the current GPU; None where there is none, or none that Triton makes kernels for."""
+    """Return the current GPU's target; None without a GPU or if Triton does not compile for it."""
     if not cuda.is_available():
         return None
     from shardc.backends.triton.aot.device import device_target  # imports Triton

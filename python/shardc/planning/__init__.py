@@ -1,1 +1,1 @@
-"""What plans cost, and which fit: answered on a laptop, without weights and without devices."""
+"""Planner: the cost of plans, and which of them fit, computed without weights or devices."""

@@ -1,4 +1,4 @@
-"""Plans to compare: every product of presets on a mesh, on every mesh of so many devices."""
+"""Plans to compare: every product of presets, on every mesh of a number of devices."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ CUTS = ("tensor", "sequence")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A mesh, a plan for it, and how many micro-batches a rank's batch is cut into. ``recompute``: what this
-    plan computes again; None where that is no part of it. ``room``: the part of a device's memory that a
-    search may count on.
+    """Plan to price: a mesh, a plan for it, and the number of micro-batches of a rank's batch.
+
+    ``recompute``: recomputation policy; None if the plan leaves it to other options. ``room``: the part of a
+    device's memory that a search may use.
     """
 
     mesh: Mapping[str, int]
@@ -31,7 +32,7 @@ class Candidate:
 
     @property
     def text(self) -> str:
-        """``zero3*tensor on data 8 x tensor 8, 4 micro-batches``."""
+        """Text such as ``zero3*tensor on data 8 x tensor 8, 4 micro-batches``."""
         axes = " x ".join(f"{name} {size}" for name, size in self.mesh.items())
         parts = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
         again = f", recompute {self.recompute}" if self.recompute not in (None, "none") else ""
@@ -39,10 +40,10 @@ class Candidate:
 
 
 def plans_of(mesh: Mapping[str, int], batch: int) -> Iterator[Candidate]:
-    """Every product of presets over the axes ``data``, ``tensor``, ``context``, ``pipe`` that ``mesh`` has.
+    """Yield every product of presets over those of ``data``, ``tensor``, ``context``, ``pipe`` in ``mesh``.
 
-    ``batch``: samples of the global batch. With a pipeline, a rank's batch is cut into as many micro-batches
-    as it has samples, at most :data:`PER_STAGE` for each stage.
+    ``batch``: samples of the global batch. With a pipeline, a rank's batch is split into as many
+    micro-batches as possible, at most :data:`PER_STAGE` for each stage.
     """
     choices = {DATA: DATA_PRESETS, TENSOR: CUTS, CONTEXT: ("context",), PIPE: ("pipeline",)}
     presets = [choices[axis] for axis in mesh if axis in choices]
@@ -52,18 +53,19 @@ def plans_of(mesh: Mapping[str, int], batch: int) -> Iterator[Candidate]:
 
 
 PER_STAGE = 8
-"""Micro-batches for each stage that are enough: the bubble is below a ninth then."""
+"""Maximum micro-batches for each stage. More are not needed: the bubble is below a ninth with these."""
 
 
 def micro_batches(samples: int, stages: int) -> int:
-    """The largest divisor of ``samples`` of at most :data:`PER_STAGE` for each stage."""
+    """Return the largest divisor of ``samples`` that is at most :data:`PER_STAGE` for each stage."""
     most = min(samples, PER_STAGE * stages)
     return next(n for n in range(max(most, 1), 0, -1) if samples % n == 0 or n == 1)
 
 
 def meshes_of(devices: int, node: int, batch: int, layers: int) -> Iterator[dict[str, int]]:
-    """Meshes of ``devices``: tensor inside a node of ``node``, at most a stage for each of ``layers``, and
-    data that divides ``batch``. Axes of size 1 are left out; the innermost axis is the last.
+    """Yield meshes of ``devices``: ``tensor`` within a node of ``node`` devices, at most one stage for each
+    of ``layers``, and ``data`` that divides ``batch``. Axes of size 1 are omitted; the innermost axis is
+    last.
     """
     for tensor, pipe in itertools.product(_divisors(devices), repeat=2):
         data, rest = divmod(devices, tensor * pipe)
@@ -76,9 +78,9 @@ def meshes_of(devices: int, node: int, batch: int, layers: int) -> Iterator[dict
 
 
 def mesh_of_levels(cluster: Cluster) -> dict[str, int]:
-    """A mesh of all devices for a plan that is searched: an axis for each level of links, the innermost last.
+    """Return a mesh of all devices for a searched plan: an axis for each level of links, the innermost last.
 
-    Levels above those that a search has axes for are one, by the name of the outermost.
+    If there are more levels than a search has axes for, the outermost are joined under the outermost's name.
     """
     levels = [(level.name, level.ways) for level in cluster.levels if level.ways > 1]
     inner, outer = levels[: SEARCHED_AXES - 1], levels[SEARCHED_AXES - 1 :]

@@ -1,4 +1,4 @@
-"""The largest batch, or the longest sequence, that fits: few compiles, as memory grows evenly in both."""
+"""Search for the largest batch, or the longest sequence, that fits. Memory is nearly affine in both."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 
 def largest(free: Callable[[int], float], most: int) -> int:
-    """The largest number from 1 to ``most`` for which ``free``, which falls, is at least 0; 0 if none is.
+    """Return the largest number from 1 to ``most`` with ``free(number) >= 0``; 0 if there is none.
 
-    What is asked next lies where the line through the nearest two that are known crosses 0. Where that leaves
-    more than half of what is open, as memory need not fall evenly, the middle is asked.
+    ``free`` decreases. The next number to try is where the line through the two nearest known points crosses
+    0 (regula falsi). If that leaves more than half of the interval, the middle is tried next.
     """
     known = {1: free(1)}
     if known[1] < 0:
@@ -21,7 +21,7 @@ def largest(free: Callable[[int], float], most: int) -> int:
         at = _middle(fits, too_much) if halve else _crossing(known, fits, too_much)
         known[at] = free(at)
         fits, too_much = (at, too_much) if known[at] >= 0 else (fits, at)
-        # where nothing is too much yet, there is no middle to ask
+        # There is no middle until some number is known to be too large.
         halve = too_much in known and 2 * (too_much - fits) > open_before
     return fits
 
@@ -31,7 +31,7 @@ def _middle(fits: int, too_much: int) -> int:
 
 
 def _crossing(known: dict[int, float], fits: int, too_much: int) -> int:
-    """Between the two, where a line crosses 0: through both, or through the last two that fit."""
+    """Return where a line crosses 0, between the two: through both, or through the last two that fit."""
     before = max((n for n in known if n < fits), default=None)
     if too_much in known:
         start, end = fits, too_much

@@ -1,4 +1,4 @@
-"""What each rank of a plan holds: its state by role, what the step makes by kind, and the most at once."""
+"""Memory of each rank of a plan: arguments by role, tensors of the step by kind, and the peak."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KIND_WORDS = {
 
 @dataclass(frozen=True)
 class Argument:
-    """Something that a step is given. ``size_bytes``: on one device."""
+    """Argument of a step. ``size_bytes``: its size on one device."""
 
     role: str
     name: str
@@ -37,15 +37,17 @@ class Argument:
 
     @property
     def weight(self) -> str:
-        """The parameter that optimizer state is of; else its own name."""
+        """Parameter that optimizer state belongs to; for other roles the argument's own name."""
         return self.name.rpartition("/")[0] if self.role == "opt_state" else self.name
 
 
 @dataclass(frozen=True)
 class RankMemory:
-    """Bytes on one device. ``given``: what a step is given, by role. ``peak``: the most at once, or why that
-    is not known. ``arguments``: what it is given, one by one. ``host_bytes``: of it what is in the host's
-    memory. ``reserved``: what the caching allocator takes, where its requests are not known one by one.
+    """Bytes on one device.
+
+    ``given``: bytes of arguments by role. ``peak``: the peak, or the reason why it is unknown. ``arguments``:
+    the single arguments. ``host_bytes``: bytes of arguments in host memory. ``reserved``: bytes that the
+    caching allocator takes, if its single requests are not known.
     """
 
     rank: int
@@ -61,13 +63,13 @@ class RankMemory:
 
     @property
     def peak_bytes(self) -> int:
-        """At least this much is needed where the peak is not known: what the step is given."""
+        """Peak memory. If the peak is unknown, the arguments' bytes, which are a lower bound."""
         known = None if isinstance(self.peak, PeakUnknown) else self.peak.size_bytes
         return sum(self.given.values()) if known is None else known
 
     @property
     def largest_state_bytes(self) -> int:
-        """The optimizer's state of one parameter, at most."""
+        """Bytes of the largest optimizer state of any parameter."""
         states: dict[str, int] = {}
         for argument in self.arguments:
             if argument.role == "opt_state":
@@ -76,17 +78,17 @@ class RankMemory:
 
     @property
     def alive(self) -> Sequence[Alive]:
-        """What the step itself holds at the peak; nothing where the peak is not known."""
+        """Tensors of the step that are alive at the peak; empty if the peak is unknown."""
         return () if isinstance(self.peak, PeakUnknown) else self.peak.alive
 
     @property
     def kinds(self) -> dict[str, int]:
-        """Bytes of each of KINDS at the peak."""
+        """Bytes alive at the peak, for each of KINDS."""
         return {kind: sum(a.size_bytes for a in self.alive if a.kind == kind) for kind in KINDS}
 
     @cached_property
     def reserved_bytes(self) -> int:
-        """What PyTorch's caching allocator takes from a GPU for the peak and all before it."""
+        """Bytes that PyTorch's caching allocator reserves on a GPU up to the peak."""
         if self.reserved is not None:
             return self.reserved
         if isinstance(self.peak, PeakUnknown):
@@ -94,7 +96,7 @@ class RankMemory:
         return reserved_bytes(self.peak.record.log.requests, self.peak.record.log.given)
 
     def rows(self) -> list[tuple[str, str]]:
-        """What is alive at the peak, by kind."""
+        """Return rows (kind, size) of what is alive at the peak."""
         given = [(ROLE_WORDS.get(role, role), size_text(size)) for role, size in self.given.items() if size]
         made = [(KIND_WORDS[kind], size_text(size)) for kind, size in self.kinds.items() if size]
         host = (
@@ -104,7 +106,10 @@ class RankMemory:
 
 
 def memory_of(module: ir.Module) -> Sequence[RankMemory]:
-    """Of one rank of each program in a module of level 3 or 4: of a pipeline, each stage's first rank."""
+    """Return the memory of one rank for each program of a level 3 or 4 module.
+
+    In a pipeline these are the first ranks of the stages.
+    """
     mesh, parts = distinct_parts(describe_program(module))
     found = []
     for number, peak in zip(sorted(parts), step_peaks(module), strict=True):

@@ -1,4 +1,4 @@
-"""Which modules hold the memory: what a rank holds at the peak, by the class whose code made or owns it."""
+"""Memory of a rank at the peak, by the module class whose code made or owns it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ModuleMemory:
     """Bytes of all modules of one class, or of one source line outside of modules (``paths`` is empty).
 
     ``paths``: names of these modules, with ``*`` for numbers. ``state_bytes``: parameters, optimizer state,
-    buffers. ``made_bytes``: what their code made that is alive at the peak.
+    buffers. ``made_bytes``: tensors that their code made and that are alive at the peak.
     """
 
     name: str
@@ -33,7 +33,10 @@ class ModuleMemory:
 
 
 def module_memory(model: torch.nn.Module, rank: RankMemory) -> list[ModuleMemory]:
-    """The most first. Modules of PyTorch count as parts of the user's module that has them."""
+    """Return the memory by module class, the largest first.
+
+    PyTorch's own modules count as parts of the user's module that contains them.
+    """
     owners = _owners(model)
     state, made = dict[str, int](), dict[str, int]()
     for argument in rank.arguments:
@@ -50,7 +53,7 @@ def module_memory(model: torch.nn.Module, rank: RankMemory) -> list[ModuleMemory
 
 
 def _owners(model: torch.nn.Module) -> dict[str, type]:
-    """The class of each module, by its name; of PyTorch's that of the next module around it."""
+    """Return module name -> class. A module of PyTorch's gets the class of the user's module around it."""
     found: dict[str, type] = {}
     for path, module in model.named_modules():
         kind = type(module)
@@ -60,7 +63,7 @@ def _owners(model: torch.nn.Module) -> dict[str, type]:
 
 
 def _owner_path(weight: str, owners: Mapping[str, type]) -> str:
-    """The innermost module that a weight's name leads to; the model where there is none."""
+    """Return the name of the innermost module that contains a weight; the model's if no other does."""
     path = weight.rpartition(".")[0]
     while path not in owners:
         path = path.rpartition(".")[0]
@@ -68,7 +71,7 @@ def _owner_path(weight: str, owners: Mapping[str, type]) -> str:
 
 
 def _paths(owners: Mapping[str, type]) -> dict[str, tuple[str, ...]]:
-    """Names of each class's modules, those that are parts of another one of that class left out."""
+    """Return the names of each class's modules, without those inside another module of that class."""
     found: dict[str, dict[str, None]] = {}
     for path, kind in owners.items():
         parent = owners.get(path.rpartition(".")[0]) if path else None
@@ -84,7 +87,7 @@ Lines = tuple[str, int, int]
 
 @cache
 def _lines(kind: type) -> Lines:
-    """Where a class is written; nowhere if its source cannot be found."""
+    """Return the source lines of a class; ``("", 0, 0)`` if its source is not found."""
     try:
         text, first = inspect.getsourcelines(kind)
         return Path(inspect.getsourcefile(kind) or "").name, first, first + len(text) - 1
@@ -93,7 +96,7 @@ def _lines(kind: type) -> Lines:
 
 
 def _class_at(where: str, lines: Mapping[Lines, str]) -> str:
-    """The innermost class that has the line ``file.py:12``; empty if none has."""
+    """Return the innermost class that contains the line ``file.py:12``; empty if none does."""
     file, _, number = where.rpartition(":")
     if not number.isdecimal():
         return ""
@@ -106,7 +109,7 @@ def _class_at(where: str, lines: Mapping[Lines, str]) -> str:
 
 
 def module_rows(modules: Sequence[ModuleMemory], most: int) -> list[tuple[str, str, int, int]]:
-    """(class, where, state, made) of the first ``most``, and the sum of the others."""
+    """Return rows (class, where, state, made) of the first ``most``, and one for the sum of the others."""
     shown = [(m.name, _where(m.paths), m.state_bytes, m.made_bytes) for m in modules[:most]]
     rest = modules[most:]
     if not rest:

@@ -1,8 +1,8 @@
-"""What the optimizer's state costs in the host's memory: an estimate, which no run does yet.
+"""Estimated cost of optimizer state in host memory. The runtime does not offload yet.
 
-Each step the state of every parameter is copied to the device, updated there and copied back. Copies run both
-ways at once, and two parameters' states are on the device: one that comes and one that goes. Nothing hides
-them. (Ren et al., ZeRO-Offload, 2021, update on the CPU instead, and send gradients and parameters.)
+In each step the state of every parameter is copied to the device, updated there and copied back. Copies run
+in both directions at once, so the device holds two parameters' states. No copy overlaps with kernels.
+(ZeRO-Offload, Ren et al. 2021, updates on the CPU instead, and sends gradients and parameters.)
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from shardc.diagnostics.planning import NoHostMemory
 from shardc.planning.memory import RankMemory
 
 OFFLOAD = "offload"
-"""The cause of waiting for copies between host and device."""
+"""Name of the time spent on copies between host and device."""
 IN_FLIGHT = 2
-"""States of parameters that are on the device at once."""
+"""Number of parameters whose states are on the device at once."""
 
 
 def offloaded(rank: RankMemory) -> RankMemory:
-    """A rank with the optimizer's state in the host's memory."""
+    """Return the rank's memory with the optimizer's state moved to the host."""
     moved = rank.given.get("opt_state", 0)
     there = min(IN_FLIGHT * rank.largest_state_bytes, moved)
     given = {**rank.given, "opt_state": there}
@@ -39,7 +39,7 @@ def offloaded(rank: RankMemory) -> RankMemory:
 
 
 def _lowered_curve(peak: Peak, less: int) -> Curve:
-    """The memory over time where arguments take ``less`` bytes less."""
+    """Return the peak's memory over time, with arguments ``less`` bytes smaller."""
     curve = peak.curve
     given = curve.places.index(Place()) if Place() in curve.places else ARGUMENTS
     return replace(curve, moments=tuple(_moment(moment, given, less) for moment in curve.moments))
@@ -51,7 +51,7 @@ def _moment(moment: Moment, given: int, less: int) -> Moment:
 
 
 def with_copies(time: StepTime, cluster: Cluster, host_bytes: int) -> StepTime:
-    """The time of a step that copies ``host_bytes`` of state from the host, and back. Raises NoHostMemory."""
+    """Add the time of copying ``host_bytes`` of state from the host and back. Raises NoHostMemory."""
     if not host_bytes:
         return time
     if cluster.host is None:

@@ -1,4 +1,4 @@
-"""Where a plan puts each argument of a step: which slice each rank holds, on which stages, and why."""
+"""Placement of a step's arguments under a plan: each rank's slice, the stages, and the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardc.runtime.comm.mesh import Mesh
 
 @dataclass(frozen=True)
 class PlacedArgument:
-    """One argument. ``why``: what its sharding follows from. ``stages``: of a pipeline, that hold it."""
+    """Placement of one argument. ``why``: the origin of its sharding. ``stages``: pipeline stages with it."""
 
     leaf: Leaf
     why: str
@@ -23,14 +23,14 @@ class PlacedArgument:
 
 @dataclass(frozen=True)
 class ArgumentPlacement:
-    """All arguments of a step on a mesh."""
+    """Placement of all arguments of a step on a mesh."""
 
     mesh: Mesh
     arguments: Sequence[PlacedArgument]
 
 
 def placement_of(whole: ir.Module, module: ir.Module) -> ArgumentPlacement:
-    """Of a plan's module of level 3 before a pipeline is cut (``whole``), and after."""
+    """Return the placement in a level 3 module. ``whole``: the module before it is cut into stages."""
     axes, entries, whys = edges(whole)
     pipeline = describe_program(module)["pipeline"]
     stages: dict[tuple[str, str], tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""What a plan costs: whether it fits, how long a step takes, what a device computes and sends."""
+"""Cost of a plan: memory, time of a step, and a device's work and traffic."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Priced:
-    """What costs follow from: the work of a plan's programs, without a cluster.
+    """Work of a plan's programs, independent of a cluster, from which costs follow.
 
-    ``memory``: of a rank of each stage. ``transfers``: a device's collectives.
-    ``tokens``: of the global batch. ``pipe``: the axis of stages. ``placement``: where each argument lies.
-    ``deeper``: where layers stand for equal ones that were not compiled, the steps of one layer more of each
-    kind, and how many more there are (``blend``); ``placement`` is that of the compiled layers then.
-    ``searched``: what the search of the plan found.
+    ``memory``: memory of one rank of each stage. ``transfers``: a device's collectives. ``tokens``: tokens of
+    the global batch. ``pipe``: the axis of stages. ``placement``: placement of each argument. ``deeper``: if
+    not all equal layers were compiled, the steps with one more layer of each kind; ``blend`` then
+    extrapolates, and ``placement`` is that of the compiled layers. ``searched``: result of the search for the
+    plan.
     """
 
     candidate: Candidate
@@ -56,7 +56,7 @@ class Priced:
 
     @property
     def is_whole(self) -> bool:
-        """Whether each layer was compiled."""
+        """True if each layer was compiled."""
         return not self.deeper
 
     @cached_property
@@ -69,7 +69,7 @@ class Priced:
 
     @property
     def fullest(self) -> RankMemory:
-        """The rank that needs the most."""
+        """Memory of the rank that needs the most."""
         return max(self.memory, key=lambda rank: rank.peak_bytes)
 
     @property
@@ -77,7 +77,7 @@ class Priced:
         return prod(self.candidate.mesh.values())
 
     def on(self, cluster: Cluster) -> Price:
-        """The price on a cluster. Raises MeshDoesNotFit, and NoHostMemory where state is offloaded."""
+        """Return the price on a cluster. Raises MeshDoesNotFit, and NoHostMemory if state is offloaded."""
         costs = costs_on(cluster, self.candidate.mesh, self.pipe)
         where = cluster, self.candidate.mesh
         steps = (self.step, *self.deeper)
@@ -89,7 +89,7 @@ class Priced:
 
 @dataclass(frozen=True)
 class Price:
-    """A plan's costs on a cluster. ``peak_flop_s``: of products of 2-byte elements on a device."""
+    """Cost of a plan on a cluster. ``peak_flop_s``: a device's peak FLOP/s for matmuls of 2-byte dtypes."""
 
     priced: Priced
     cluster: Cluster
@@ -98,29 +98,29 @@ class Price:
 
     @cached_property
     def capacity_bytes(self) -> float:
-        """Of the smallest device that is used."""
+        """Memory of the smallest device in use."""
         return min(device.memory_bytes for device in self.cluster.used(self.priced.devices))
 
     @property
     def needed_bytes(self) -> int:
-        """What the fullest device has to have: the peak, and on GPUs the caching allocator's slack."""
+        """Memory that the fullest device needs: the peak, and on GPUs the caching allocator's slack."""
         fullest = self.priced.fullest
         cached = all(device.has_caching_allocator for device in self.cluster.used(self.priced.devices))
         return max(fullest.reserved_bytes, fullest.peak_bytes) if cached else fullest.peak_bytes
 
     @property
     def slack(self) -> float:
-        """What the allocator takes beyond the peak, as a part of it."""
+        """Memory of the allocator beyond the peak, relative to the peak."""
         return self.needed_bytes / max(self.priced.fullest.peak_bytes, 1) - 1
 
     @property
     def free_bytes(self) -> float:
-        """What is left on the fullest device; negative where the plan does not fit."""
+        """Free memory of the fullest device; negative if the plan does not fit."""
         return self.capacity_bytes - self.needed_bytes
 
     @property
     def host_lacking_bytes(self) -> float:
-        """What the host's memory for a device lacks for what is offloaded."""
+        """Bytes of offloaded state that do not fit in the host memory of a device; 0 if all fit."""
         held = max(rank.host_bytes for rank in self.priced.memory)
         return max(held - self.cluster.host.memory_bytes, 0.0) if self.cluster.host else 0.0
 
@@ -134,33 +134,35 @@ class Price:
 
     @property
     def flop_utilization(self) -> float:
-        """Model FLOPs utilization: of the single device's products, without what is computed again or twice,
-        the part that the devices' peak would allow in this time (Chowdhery et al., PaLM, 2022).
+        """Model FLOPs utilization (Chowdhery et al., PaLM, 2022), from 0 to 1.
+
+        FLOPs of the single-device program's matmuls, without recomputation, relative to the FLOPs that the
+        devices could do at their peak in the time of a step.
         """
         flops = sum(work.flops for work in self.priced.work.single)
         return flops / (self.peak_flop_s * self.priced.devices * self.time.seconds)
 
     @property
     def energy_j(self) -> float | None:
-        """Of a step, at the power that devices draw under load; None where that is not known."""
+        """Energy of a step in joules, at the devices' power under load; None if that is unknown."""
         powers = [device.power_w for device in self.cluster.used(self.priced.devices)]
         known = [power for power in powers if power is not None]
         return max(known) * self.priced.devices * self.time.seconds if len(known) == len(powers) else None
 
     @property
     def dollars(self) -> float | None:
-        """Of a step; None where the cluster has no price."""
+        """Price of a step in dollars; None if the cluster has no price."""
         rate = self.cluster.dollars_per_device_hour
         return None if rate is None else rate * self.priced.devices * self.time.seconds / HOUR_S
 
     @property
     def order(self) -> tuple[bool, float, float]:
-        """Sorts plans: those that fit first, then by the time of a step and by memory."""
+        """Sort key of plans: those that fit first, then by the time of a step and by memory."""
         return not self.fits, self.time.seconds if self.fits else -self.free_bytes, -self.free_bytes
 
 
 def price_of(candidate: Candidate, tokens: int, compiled: Compiled, single: list[Work]) -> Priced:
-    """What a compiled plan's costs follow from. ``single``: the calls of the step on one device."""
+    """Return the work of a compiled plan. ``single``: the calls of the single-device program."""
     module = compiled.unfused
     written = find_schedule(module)
     return Priced(

@@ -1,4 +1,4 @@
-"""Prices of one question's plans: from a model of a few layers where the others are equal to them."""
+"""Prices of one question's plans. Models with many equal layers are priced from a few of them."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ from shardc.step.shard import (
 from shardc.step.within_budget import Ladder, Made
 
 CHECKED = 4
-"""Periods of equal layers of the program that two and three of them have to foretell."""
+"""Periods of equal layers in the program that checks the prediction from two and three of them."""
 Counts = tuple[tuple[int, ...], ...]
 Version = tuple[Counts, tuple[str, ...], tuple[tuple[str, Wanted], ...]]
-"""A version of the model: how many periods of equal layers there are, the modules that are noted, and those
-whose outputs are constrained.
+"""Version of the model that is captured: its periods of equal layers, the modules that the capture notes, and
+the modules with constrained outputs.
 """
 
 
 class Pricer:
     """Prices of one question's plans. Each version of the model is captured once.
 
-    ``cluster``: whose links decide which collectives change a layout, as in ``compile_step``; without one,
-    the bytes that devices send.
+    ``cluster``: its links decide which collectives change a layout, as in ``compile_step``. Without one, the
+    bytes that devices send decide.
     """
 
     def __init__(
@@ -73,23 +73,23 @@ class Pricer:
         self._autocast = None if autocast is None else getattr(torch, autocast)
         self._captures: dict[Version, Capture] = {}
         self._single: dict[tuple[Counts, tuple[str, ...]], list[Work]] = {}
-        """What one device computes, which no plan changes."""
+        """Work of the single-device program, which does not depend on the plan."""
         self._runs = runs_of(question.model)
         self._is_checked = False
         self.stands = True
-        """Whether a few layers may stand for others in searches."""
+        """True if searches may look at a few of the equal layers."""
 
     def on(self, cluster: Cluster) -> Pricer:
-        """Prices of the same question by another cluster's links, of the same captures."""
+        """Return a pricer of the same question for another cluster, with the same captures."""
         other = copy(self)
         other._cluster = cluster
         return other
 
     def price(self, candidate: Candidate, *, whole: bool = False, **options: object) -> Priced:
-        """What one plan's costs follow from. ``options``: more of ``compile_step``'s. ``whole``: compile each
-        layer.
+        """Return the work of one plan, from which its costs follow.
 
-        Raises what a compile raises.
+        ``options``: other options of ``compile_step``. ``whole``: compile each layer. Raises what a compile
+        raises.
         """
         with collection_paused():
             priced = None if whole else self._foretold(candidate, options)
@@ -98,9 +98,10 @@ class Pricer:
         return _with_offload(priced, options)
 
     def _foretold(self, candidate: Candidate, options: dict[str, object]) -> Priced | None:
-        """The price from few layers. None where each is to be compiled: equal layers may not stand for others
-        in stages, in searched plans and in plans of files, which speak of single layers; or costs are not
-        affine.
+        """Predict the price from a few layers. Return None if each layer must be compiled.
+
+        Each layer is compiled for stages, for searched plans and for saved plans, which treat equal layers
+        differently, and if costs are not affine in the number of layers.
         """
         is_by_name = not isinstance(options.get("recompute", "none"), str)
         is_by_name |= options.get("constraints") is not None
@@ -119,7 +120,7 @@ class Pricer:
         except ShardcError as error:
             if not is_first:
                 raise
-            # the whole model, which is asked then, has its own errors
+            # The whole model is compiled next, and raises its own errors.
             _log(next(iter(str(error).splitlines())))
         if is_first:
             self._runs = []
@@ -128,7 +129,7 @@ class Pricer:
     def compiled(
         self, candidate: Candidate, periods: Periods | None = None, *, verify: bool = True, **options: object
     ) -> Compiled:
-        """The rank program of one plan, at level 3; of ``periods`` equal layers where they are given."""
+        """Return the rank program of one plan at level 3, with ``periods`` of equal layers if given."""
         cluster = self.cluster_of(candidate)
         chosen = _chosen(candidate, options if cluster is None else {"cluster": cluster, **options})
         model = self.question.model
@@ -161,10 +162,10 @@ class Pricer:
         return found.step
 
     def found(self, candidate: Candidate, cutoff_s: float = inf, clock: Clock | None = None) -> Found | Unfit:
-        """What a search finds for a mesh below ``cutoff_s`` a step until ``clock`` is over, from a few layers
-        where others are equal to them. Stages that compute again are taken for layers that do.
+        """Search the best plan for a candidate's mesh, on a few of the equal layers.
 
-        Raises what a capture raises.
+        ``cutoff_s``: seconds per step that a result must beat. ``clock``: time limit. Recomputed stages are
+        treated as recomputed layers. Raises what a capture raises.
         """
         cluster, recompute = self.cluster_of(candidate), candidate.recompute or "none"
         assert cluster is not None, "searches are for a cluster"
@@ -192,9 +193,7 @@ class Pricer:
         self._captured(self._stood_for()[0], _searched(candidate))
 
     def key(self) -> str:
-        """What tells a question's searches from others: the captured step with few of its equal layers, and
-        how many there are.
-        """
+        """Return a question's cache key: a hash of the step with few layers, and of the number of layers."""
         periods, more = self._stood_for()
         options = StepOptions.of({"mesh": {DATA: 1}}).parallelism
         with collection_paused():
@@ -203,7 +202,7 @@ class Pricer:
         return hashlib.sha256(repr((text, more, self._whole())).encode()).hexdigest()
 
     def cluster_of(self, candidate: Candidate) -> Cluster | None:
-        """The cluster with as much memory as a search for a candidate may count on."""
+        """Return the cluster with the part of its memory that a search for the candidate may use."""
         if self._cluster is None or candidate.room == 1:
             return self._cluster
         sizes = [device.memory_bytes * candidate.room for device in self._cluster.devices]
@@ -211,7 +210,7 @@ class Pricer:
         return replace(self._cluster, devices=tuple(replace(d, memory_bytes=size) for d, size in pairs))
 
     def _stood_for(self) -> tuple[Periods, More]:
-        """Layers that a search looks at, and how many more equal ones these stand for."""
+        """Return the layers that a search looks at, and the number of equal layers left out."""
         periods, more = [list(run) for run in self._whole()], list[tuple[str, int]]()
         if not self.stands:
             return periods, ()
@@ -238,18 +237,18 @@ class Pricer:
         return price_of(candidate, self.question.tokens, compiled, self._single[key])
 
     def _few(self, candidate: Candidate, options: dict[str, object]) -> Few:
-        """The prices of two, and of three of each stretch."""
+        """Return the prices with two periods of each stretch, and with three of one stretch each."""
         deeper = []
         for r, run in enumerate(self._runs):
             for s, _ in enumerate(run.stretches):
                 periods = self._even(FEW)
                 periods[r][s] = MORE
                 deeper.append(self._price(candidate, periods, options))
-        # the deeper programs have all that this one has, and were verified
+        # The deeper programs contain all of this one's ops, and were verified.
         return Few(self._price(candidate, self._even(FEW), options, verify=False), deeper)
 
     def _captured(self, periods: Periods, options: Parallelism) -> Capture:
-        """The captured step, with a module of its own for the passes to change."""
+        """Return the captured step with a copy of its module, which the passes may change."""
         with shallow(self.question, self._runs, periods) as q:
             layouts = layouts_of(q.model, options.constraints)
             key = _counts(periods), recomputed(q.model, options), tuple(layouts.items())
@@ -279,7 +278,7 @@ def _chosen(candidate: Candidate, options: dict[str, object]) -> StepOptions:
 
 
 def _searched(candidate: Candidate) -> Parallelism:
-    """The options by which a step is captured for a search."""
+    """Return the options with which a step is captured for a search."""
     inside = {name: size for name, size in candidate.mesh.items() if name != PIPE} or {DATA: 1}
     recompute = candidate.recompute or "none"
     return StepOptions.of({"mesh": inside, "plan": AUTO, "recompute": recompute}).parallelism

@@ -1,4 +1,4 @@
-"""What is planned: a model without weights, its optimizer, and a batch; or a transformers ``config.json``."""
+"""Training step to plan: a model without weights, its optimizer and a batch, or a ``config.json``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 META = torch.device("meta")
 LENGTH = 8192
-"""Tokens of a sequence, where the config allows as many and nobody says how many."""
+"""Default length of a sequence in tokens, if the config allows that many."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A training step to plan. ``name``: in words. ``tokens``: of the global batch; 0 where it has none.
-    ``longest``: the most tokens that a sample may have; 0 where nobody says.
+    """Training step to plan.
+
+    ``name``: name for reports. ``tokens``: tokens of the global batch; 0 if it has none. ``longest``: maximum
+    number of tokens in a sample; 0 if unknown.
     """
 
     name: str
@@ -38,7 +40,7 @@ class Question:
 
     @property
     def samples(self) -> int:
-        """Of the global batch: the size of the first dim of its first tensor."""
+        """Samples of the global batch: the size of dim 0 of its first tensor."""
         found = (v.shape[0] for v in _tensors(self.batch) if v.dim())
         return next(found, 1)
 
@@ -49,28 +51,28 @@ class Question:
 
     @property
     def layers(self) -> int:
-        """The longest list of modules in the model: as many stages a pipeline can have."""
+        """Length of the longest list of modules, which bounds the number of stages."""
         lists = (m for m in self.model.modules() if isinstance(m, torch.nn.ModuleList | torch.nn.Sequential))
         return max((len(found) for found in lists), default=1)
 
     @property
     def parameters(self) -> int:
-        """How many numbers the model learns; tied weights count once."""
+        """Number of the model's parameters; tied weights count once."""
         return sum(p.numel() for p in self.model.parameters())
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The global batch, in sequences of ``length`` tokens (None: the config's own, at most LENGTH)."""
+    """Sizes of the global batch. ``length``: tokens of a sequence (None: the config's, at most LENGTH)."""
 
     batch: int
     length: int | None = None
 
 
 def read_config(path: Path, sizes: Sizes, dtype: torch.dtype) -> Question:
-    """The language model of a ``config.json``, with AdamW, on the meta device.
+    """Return the language model of a ``config.json``, on the meta device, with AdamW.
 
-    Raises BadModelConfig for a file that is no config or lacks what the model needs, UnknownArchitecture.
+    Raises UnknownArchitecture, and BadModelConfig for a file that is no config or lacks fields of the model.
     """
     config = _config(path)
     model = _model(path, config, dtype)
@@ -83,7 +85,7 @@ def read_config(path: Path, sizes: Sizes, dtype: torch.dtype) -> Question:
 
 
 def tokens_of(batch: object) -> int:
-    """Elements of the first tensor of integers in a batch, which are its tokens; 0 without one."""
+    """Return the number of tokens in a batch: the elements of its first integer tensor; 0 without one."""
     return next((v.numel() for v in _tensors(batch) if not v.is_floating_point()), 0)
 
 
@@ -114,7 +116,7 @@ def _config(path: Path) -> PretrainedConfig:
 
 
 def _kinds() -> list[str]:
-    """The ``model_type`` of every language model that transformers can build."""
+    """Return the ``model_type`` of every language model that transformers can build."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)

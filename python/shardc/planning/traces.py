@@ -1,4 +1,4 @@
-"""The predicted step of a price as traces of other tools: a file for Perfetto, a folder for Chakra."""
+"""Traces of a plan's predicted step for other tools: a file for Perfetto, a folder for Chakra."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from shardc.report.traces.tracks import Process
 
 
 def rank_spans(price: Price) -> list[RankSpans]:
-    """When each distinct rank of a plan runs what."""
+    """Return the predicted timeline of each distinct rank of a plan."""
     priced = price.priced
     costs = costs_on(price.cluster, priced.candidate.mesh, priced.pipe)
     return spans_of_step(priced.step, costs, priced.schedule)
 
 
 def trace_of(price: Price) -> list[Process]:
-    """A process for each distinct rank of a plan."""
+    """Return the trace's processes, one for each distinct rank of a plan."""
     memory = price.priced.memory
     return predicted_processes(rank_spans(price), [curve_of(m) for m in memory], [m.rank for m in memory])
 
 
 def trace_of_module(module: ir.Module, cluster: Cluster) -> list[Process]:
-    """The same of a program of level 3, whose mesh lies on the first devices of ``cluster``.
+    """Return the trace's processes of a level 3 program, placed on the first devices of ``cluster``.
 
     Raises MeshDoesNotFit.
     """
@@ -49,7 +49,7 @@ def trace_of_module(module: ir.Module, cluster: Cluster) -> list[Process]:
 
 
 def chakra_files(price: Price) -> Mapping[Path, bytes]:
-    """``rank.<number>.et`` -> its contents, for each distinct rank of a plan."""
+    """Return file name (``rank.<number>.et``) -> contents, for each distinct rank of a plan."""
     devices = [rank.rank for rank in price.priced.memory]
     mesh = price.priced.candidate.mesh
     ranks = zip(devices, rank_spans(price), strict=True)
@@ -57,5 +57,5 @@ def chakra_files(price: Price) -> Mapping[Path, bytes]:
 
 
 def curve_of(rank: RankMemory) -> Curve:
-    """Memory over time; empty where the peak is not known."""
+    """Return memory over time; empty if the peak is unknown."""
     return Curve() if isinstance(rank.peak, PeakUnknown) else rank.peak.curve

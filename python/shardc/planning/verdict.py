@@ -1,4 +1,4 @@
-"""A plan's price in words: does it fit, how fast is it, and what bounds it."""
+"""Text of a plan's price: whether it fits, how fast it is, and what bounds it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardc.planning.price import Price
 from shardc.planning.question import Question
 
 MODULES = 6
-"""Classes of modules that are named."""
+"""Number of module classes in the text."""
 CAUSES = {
     "matmul": "matrix products",
     "memory": "passes over memory",
@@ -22,7 +22,7 @@ CAUSES = {
 
 
 def verdict(question: Question, price: Price) -> str:
-    """The whole answer to one plan."""
+    """Return the whole text on one plan."""
     parts = [
         _head(question, price),
         _memory(price),
@@ -36,9 +36,10 @@ def verdict(question: Question, price: Price) -> str:
 
 
 def ranking(prices: Sequence[Price], most: int = 20, clusters: bool = False) -> list[str]:
-    """A line for each plan, the best first: those that fit by the time of a step, then what others lack.
+    """Return the lines of a table of plans, the best first.
 
-    ``clusters``: say on which cluster each is.
+    Plans that fit come first, by the time of a step, then the others by the memory that they lack.
+    ``clusters``: add a column for each plan's cluster.
     """
     ordered = sorted(prices, key=lambda price: price.order)
     fitting = sum(price.fits for price in prices)
@@ -52,32 +53,32 @@ def ranking(prices: Sequence[Price], most: int = 20, clusters: bool = False) -> 
 
 
 def changes(price: Price, changed: Sequence[tuple[str, Price]]) -> list[str]:
-    """A line for the price as it is, and one after each change by itself."""
+    """Return the lines of a table: the unchanged price, and the price after each single change."""
     rows = [("what if", *COLUMNS), ("as it is", *_figures(price))]
     rows += [(text, *_figures(other)) for text, other in changed]
     return [f"{price.priced.candidate.text}, after one change:", *table(rows, right=(1, 2, 3, 4, 5))]
 
 
 def fitting(changed: Price, change: str) -> str:
-    """What to change of a plan that does not fit."""
+    """Return the line that recommends a change to a plan that does not fit."""
     needed, seconds = size_text(changed.needed_bytes), time_text(changed.time.seconds)
     return f"the smallest change that fits, of those that were tried: {change} ({needed}, {seconds} a step)"
 
 
 def lacking(price: Price) -> str:
-    """The same where no change fits that was tried."""
+    """Return the line for a plan that none of the tried changes makes fit."""
     needed = size_text(price.needed_bytes)
     return f"no change that was tried fits: more devices, or devices of {needed}, with this plan"
 
 
 def bound(price: Price) -> str:
-    """What takes the largest part of a step."""
+    """Return the cause of the largest part of a step's time."""
     cause, seconds = max(price.time.causes.items(), key=lambda item: item[1])
     return f"{cause_text(cause)} ({seconds / price.time.seconds:.0%})"
 
 
 def cause_text(cause: str) -> str:
-    """``matmul`` as ``matrix products``; a mesh axis as what is waited for along it."""
+    """Return the text of a cause: ``matrix products`` for ``matmul``; a mesh axis is returned unchanged."""
     return CAUSES.get(cause, cause)
 
 
@@ -174,5 +175,5 @@ def _figures(price: Price) -> tuple[str, ...]:
 
 
 def time_text(seconds: float) -> str:
-    """``812 ms``, ``3.52 s``."""
+    """Format seconds, as ``812.0 ms`` or ``3.52 s``."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"

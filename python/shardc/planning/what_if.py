@@ -1,4 +1,4 @@
-"""One change of a question: ``links=2x``, ``memory=141GB``, ``batch=512``, and what it does to a price."""
+"""Changes of a question, such as ``links=2x``, ``memory=141GB`` or ``batch=512``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FACTOR = re.compile(r"(?P<number>\d+(\.\d+)?)x")
 
 @dataclass(frozen=True)
 class Amount:
-    """A new value, or a factor of the one that is there."""
+    """New value, or a factor of the present one."""
 
     number: float
     is_factor: bool
@@ -29,8 +29,9 @@ class Amount:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A change, as text, and what is asked for: a part of the cluster, a number of the question, or a choice
-    of the plan, which is a ``word``.
+    """Change of one thing: a part of the cluster, a number of the question, or a choice of the plan.
+
+    ``text``: the change as the user wrote it. ``amount``: the new number. ``word``: the new choice.
     """
 
     text: str
@@ -40,15 +41,15 @@ class WhatIf:
 
     @property
     def is_of_cluster(self) -> bool:
-        """Whether the answer needs no compile."""
+        """True if only the cluster changes, so that no compile is needed."""
         return self.name in OF_CLUSTER
 
     def cluster(self, cluster: Cluster) -> Cluster:
-        """The changed cluster."""
+        """Return the changed cluster."""
         return OF_CLUSTER[self.name](cluster, self.amount)
 
     def count(self, value: int) -> int:
-        """The changed number of a question. Raises BadWhatIf where it is no whole number from 1."""
+        """Return the changed number of a question. Raises BadWhatIf unless it is a whole number from 1."""
         found = self.amount.of(value)
         if found != int(found) or found < 1:
             raise BadWhatIf(text=self.text, problem=f"{self.name} would be {found:g}", known=KNOWN)
@@ -56,7 +57,7 @@ class WhatIf:
 
 
 def read_what_if(text: str) -> WhatIf:
-    """``links=2x``. Raises BadWhatIf."""
+    """Parse a change such as ``links=2x``. Raises BadWhatIf."""
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals or name not in (*OF_CLUSTER, *OF_QUESTION, *OF_PLAN):
         problem = f"there is no {name!r} to change" if equals else "it has no value"
@@ -83,7 +84,7 @@ def _devices(change: Callable[[Device, Amount], Device]) -> Callable[[Cluster, A
 
 
 def _flops(device: Device, amount: Amount) -> Device:
-    """All precisions by one factor: an absolute value is that of bf16."""
+    """Scale a device's FLOP/s of all precisions by one factor. An absolute value is that of bf16."""
     factor = amount.number if amount.is_factor else amount.number / device.peak_flop_s("bf16")
     names = ("f64", "f32", "tf32", "bf16", "f16", "f8", "i8")
     peaks = {name: factor * device.peak_flop_s(name) for name in names}
@@ -91,7 +92,7 @@ def _flops(device: Device, amount: Amount) -> Device:
 
 
 def _links(cluster: Cluster, amount: Amount) -> Cluster:
-    """The rates of all levels; an absolute value is that of the outermost level that joins anything."""
+    """Scale the bandwidths of all levels. An absolute value sets that of the outermost level in use."""
     used = [level for level in cluster.levels if level.ways > 1] or [*cluster.levels]
     changed = used if amount.is_factor else used[-1:]
     levels = tuple(
@@ -109,14 +110,14 @@ OF_CLUSTER: Mapping[str, Callable[[Cluster, Amount], Cluster]] = {
     "flops": _devices(_flops),
     "links": _links,
 }
-"""Parts of a cluster that can be other ones."""
+"""Parts of a cluster that can change."""
 OF_QUESTION = ("batch", "length", "micro-batches")
-"""Numbers of a question that can be other ones; they take another compile."""
+"""Numbers of a question that can change. Each change needs another compile."""
 PRECISIONS = ("bf16", "mixed", "f32")
 OF_PLAN: Mapping[str, Sequence[str]] = {
     "recompute": POLICIES,
     "precision": PRECISIONS,
     "reduce-dtype": ("float32",),
 }
-"""Choices that can be other ones; they take another compile."""
+"""Choices of a plan that can change. Each change needs another compile."""
 KNOWN = ", ".join((*OF_CLUSTER, *OF_QUESTION, *OF_PLAN))

@@ -1,4 +1,4 @@
-"""Prices as JSON: ``schema`` is the version of the form."""
+"""Prices as JSON. ``schema`` is the version of the format."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from shardc.runtime.check import Json
 
 SCHEMA = 1
 MODULES = 20
-"""Classes of modules that are written."""
+"""Number of module classes in the JSON."""
 
 
 def prices_json(question: Question, prices: Sequence[Price]) -> Json:
-    """The model, and each price, the best first."""
+    """Return the model and all prices, the best first."""
     ordered = sorted(prices, key=lambda price: price.order)
     model = {"name": question.name, "parameters": question.parameters, "tokens": question.tokens}
     return {"schema": SCHEMA, "model": model, "plans": [_price(question, price) for price in ordered]}

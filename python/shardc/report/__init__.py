@@ -1,1 +1,1 @@
-"""Pages that are written from the compiler's own definitions."""
+"""Reports of compiled programs: text, pictures and traces for other tools."""

@@ -1,7 +1,7 @@
-"""What a device computes in a step, beside what the single device computes: by phase, and what is repeated.
+"""Work of a device in a step, by phase, compared with the single-device program; and repeated work.
 
-Floating-point operations are those of products (matmuls, convolutions, attention); bytes are what calls read
-and write, each tensor once, before ops are fused.
+Floating-point operations are those of matmuls, convolutions and attention. Bytes are what calls read and
+write, each tensor once, before fusion.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from shardc.runtime.report.messages import is_silenced
 
 PHASES = ("forward", "recompute", "backward", "optimizer")
 SMALLEST_PART = 0.01
-"""Of a step's operations: what is repeated of fewer is in the table alone."""
+"""Least part of a step's operations for a remark. Smaller repeated work appears only in the table."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """One call of a step: its floating-point operations and its bytes, in all turns of loops that it is in.
+    """One call of a step: its floating-point operations and bytes, over all iterations of its loops.
 
-    ``axes``: those of the mesh that cut what it makes, or that it is summed over. None before a plan.
+    ``axes``: mesh axes that shard its result, or over which the result is partial. None before a plan.
     """
 
     phase: str
@@ -45,9 +45,9 @@ class Work:
 
 @dataclass(frozen=True)
 class DeviceWork:
-    """What one of ``devices`` computes (``own``), beside the program for a single one (``single``).
+    """Work of one of several devices (``own``), and of the single-device program (``single``).
 
-    ``space``: names of the mesh's axes, but for that of a pipeline's stages, and their sizes.
+    ``space``: mesh axis -> size, without the axis of pipeline stages.
     """
 
     own: list[Work]
@@ -56,14 +56,14 @@ class DeviceWork:
 
     @property
     def share(self) -> float:
-        """Of the single device's floating-point operations, or of its bytes where it has none."""
+        """Device's part of the single-device program's operations, or of its bytes if it has none."""
         total = sum(w.flops for w in self.single)
         if total:
             return sum(w.flops for w in self.own) / total
         return sum(w.bytes_moved for w in self.own) / max(sum(w.bytes_moved for w in self.single), 1.0)
 
     def render(self) -> list[str]:
-        """Lines of a report; none for one device."""
+        """Return the lines of a report; none for one device."""
         devices = prod(self.space.values())
         if devices == 1 or not self.single:
             return []
@@ -77,7 +77,7 @@ class DeviceWork:
         return [title, *table(rows, right=(1, 2, 3, 4))]
 
     def remarks(self) -> Iterator[Remark]:
-        """One for each set of axes along which devices repeat each other's work, with the largest line."""
+        """Yield a remark for each set of axes along which devices repeat work, with its largest line."""
         total = sum(w.flops for w in self.single)
         repeated: dict[tuple[str, ...], list[Work]] = {}
         for work in self.own:
@@ -85,7 +85,7 @@ class DeviceWork:
             if idle and work.flops:
                 repeated.setdefault(idle, []).append(work)
         for axes, works in repeated.items():
-            # what all devices along the other axes do of it, each once
+            # Part of the step's work, summed over the devices along the other axes.
             ways = prod(n for a, n in self.space.items() if a not in axes)
             part = ways * sum(w.flops for w in works) / total
             if part >= SMALLEST_PART and not is_silenced("WorkRepeated"):
@@ -96,9 +96,9 @@ class DeviceWork:
 
 
 def device_work(single: ir.Module | list[Work], rank: ir.Module, pipeline: str = "") -> DeviceWork:
-    """Of the program at levels 1 and 3, where it is not cut into stages; ``pipeline``: the axis of these.
+    """Return the work of a program at level 3, before it is cut into stages.
 
-    ``single``: level 1, or the :func:`single_work` of it.
+    ``single``: level 1, or its :func:`single_work`. ``pipeline``: the axis of stages, if any.
     """
     mesh = read_mesh(rank)
     space = {a.name: a.size for a in mesh.space if a.name != pipeline} if mesh is not None else {}
@@ -107,7 +107,7 @@ def device_work(single: ir.Module | list[Work], rank: ir.Module, pipeline: str =
 
 
 def single_work(module: ir.Module) -> list[Work]:
-    """The calls of a program of level 1."""
+    """Return the calls of a level 1 program."""
     return list(_works(module, None))
 
 
@@ -126,7 +126,7 @@ def _walk(block: ir.Block, reader: CallReader, codec: ShardingCodec | None, time
             yield from _walk(op.regions[0].blocks[0], reader, codec, times * codec.mesh.turns(axis))
         elif _is_call(op):
             waiting.append(op)
-            # Ops that a rule's local version adds stand before the one that has the call's layouts.
+            # Ops that a rule's local version adds precede the op with the call's layouts.
             if codec is None or "dist.shardings" in op.attributes:
                 for part in waiting:
                     same = part.location == op.location
@@ -138,7 +138,7 @@ def _walk(block: ir.Block, reader: CallReader, codec: ShardingCodec | None, time
 def _work(
     op: ir.Operation, said: ir.Operation, reader: CallReader, codec: ShardingCodec | None, times: int
 ) -> Work:
-    """The work of a call, in the phase and along the axes of ``said``."""
+    """Return the work of a call ``op``. The op ``said`` has its phase and axes."""
     call = reader.read(op).spec
     phase = said.attributes["dist.phase"].value if "dist.phase" in said.attributes else "forward"
     axes = None if codec is None else _axes(said, codec)

@@ -1,4 +1,4 @@
-"""Lines of the log ``fusion``: what became kernels, and what stays calls for which reason."""
+"""Log topic ``fusion``: the kernels, and the calls that are not fused, with reasons."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardc.runtime.report.logs import FUSION
 
 
 def log_fusion(title: str, report: FusionReport | None) -> None:
-    """Log each kernel and each call that stays; at the level of ``+fusion`` the whole report instead."""
+    """Log each kernel and each call that is not fused; with ``+fusion`` the whole report instead."""
     if report is None or not FUSION.isEnabledFor(logging.INFO):
         return
     if FUSION.isEnabledFor(logging.DEBUG):

@@ -1,4 +1,4 @@
-"""A report of fusion in words: kernels, pairs of ops and why they are together or apart, calls that stay."""
+"""Fusion report as text: kernels, pairs of ops with the reason for fusing them or not, unfused calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardc.report.source_lines import shown
 
 
 def render(report: FusionReport) -> str:
-    """The whole report, a section for each of its parts."""
+    """Return the whole report, with a section for each of its parts."""
     alone = "shares no kernel: see the pairs above" if report.pairs else "shares no kernel"
     pairs = [(*_named(a), "+", *_named(b), str(decision)) for a, b, decision in report.pairs]
     choices = [(*_named(op), "a kernel" if v.generated else "a call", v.why) for op, v in report.choices]
@@ -25,12 +25,12 @@ def render(report: FusionReport) -> str:
 
 
 def effect(report: FusionReport) -> str:
-    """What the edges that a user forbade and forced come to, in a line."""
+    """Return one line on the effect of the edges that the user forbade or forced."""
     return "; ".join(filter(None, (_constrained(report, False), _constrained(report, True))))
 
 
 def _constrained(report: FusionReport, fused: bool) -> str:
-    """The pairs that are apart because they are forbidden, or (``fused``) together because forced."""
+    """Return text on pairs that are not fused because the user forbade it, or (``fused``) are forced."""
     found = [d for _, _, d in report.pairs if d.constrained and d.fused == fused]
     if not found:
         return ""
@@ -42,7 +42,7 @@ def _constrained(report: FusionReport, fused: bool) -> str:
 
 
 def summary(report: FusionReport) -> str:
-    """How many calls became kernels, and what that saves, in a line."""
+    """Return one line: how many calls became kernels, and what that saves."""
     fused = len({op.number for kernel in report.kernels for op in kernel.ops})
     calls = f"{len(report.kernels)} kernels stand for {fused} of {fused + len(report.staying)} calls"
     moved = f"{report.before.moved_bytes:,} bytes of memory traffic {report.after.moved_bytes:,}"
@@ -50,7 +50,7 @@ def summary(report: FusionReport) -> str:
 
 
 def _kernels(report: FusionReport) -> list[str]:
-    """Each kernel with its calls, and how many were tuned."""
+    """Return lines on each kernel with its calls, and on how many are tuned."""
     if not report.kernels:
         return []
     lines = ["kernels: name, bytes read and written, launches and bytes saved, calls"]

@@ -1,4 +1,4 @@
-"""What programs need of memory, in words."""
+"""Memory of programs, as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardc.runtime.kernels.loaders import Kernels
 
 
 def peak_text(module: ir.Module, library: Kernels | None = None) -> str:
-    """:func:`step_peak` in a line."""
+    """Return one line on a program's :func:`step_peak`."""
     try:
         return _head(step_peak(module, library))
     except PeakUnknown as unknown:
@@ -22,7 +22,7 @@ def peak_text(module: ir.Module, library: Kernels | None = None) -> str:
 
 
 def explain_pipeline(module: ir.Module, library: Kernels | None = None) -> PipelineReport | None:
-    """What each rank of a pipeline's program of level 3 or 4 holds, needs and sends; None of another."""
+    """Report what each rank of a level 3 or 4 pipeline holds, needs and sends; None without a pipeline."""
     op = find_schedule(module)
     if op is None:
         return None
@@ -32,7 +32,7 @@ def explain_pipeline(module: ir.Module, library: Kernels | None = None) -> Pipel
 
 
 def render(peak: Peak | PeakUnknown) -> str:
-    """A peak in words: how much, where, and the largest tensors that live then."""
+    """Return text on a peak: its size, its place, and the largest tensors alive then."""
     if isinstance(peak, PeakUnknown):
         return str(peak)
     rows = [
@@ -43,7 +43,7 @@ def render(peak: Peak | PeakUnknown) -> str:
 
 
 def _head(peak: Peak) -> str:
-    """How much, and where: the call, with the user's line."""
+    """Return one line on a peak: its size, and the call with the user's line."""
     call, given = _call(peak.line) or "the start", size_text(peak.given_bytes)
     place = f"{call} ({peak.where})" if peak.where else call
     return (
@@ -52,5 +52,5 @@ def _head(peak: Peak) -> str:
 
 
 def _call(line: str) -> str:
-    """``add_gelu_0`` for ``add_gelu, = add_gelu_0(x, bias)``."""
+    """Return the callee of a line: ``add_gelu_0`` for ``add_gelu, = add_gelu_0(x, bias)``."""
     return line.rpartition(" = ")[2].partition("(")[0] if " = " in line else line.partition("(")[0]

@@ -1,4 +1,4 @@
-"""What a compile says of its pipeline: who holds and sends how much."""
+"""Report of a compiled pipeline: memory and traffic of its ranks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from shardc.runtime.check import STATE_ROLES
 
 @dataclass(frozen=True)
 class PipelineRank:
-    """One rank of a pipeline: its ``stages``, and on each device the bytes of its state, those that it sends
-    in a step, and the most that its tensors take at once (None where that is not known).
+    """Rank of a pipeline: its ``stages``, and bytes of state, of messages in a step and at the peak.
+
+    Bytes are on each device. ``peak_bytes`` is None if unknown.
     """
 
     stages: tuple[int, ...]
@@ -30,8 +31,11 @@ class PipelineRank:
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """What a stage keeps from forward to backward on each device: ``kept_bytes`` of each micro-batch (without
-    recomputation ``before_bytes``), of which at most ``in_flight`` are there at a time."""
+    """Activations that a stage keeps from forward to backward, in bytes on each device.
+
+    ``kept_bytes``: of one micro-batch; ``before_bytes``: the same without recomputation. ``in_flight``: the
+    maximum number of micro-batches at a time.
+    """
 
     recompute: str
     kept_bytes: int
@@ -41,7 +45,7 @@ class PipelineStage:
 
 @dataclass(frozen=True)
 class PipelineReport:
-    """A pipeline, its ranks, and what each stage keeps: none where slices of micro-batches are in flight."""
+    """Pipeline with its ranks. ``kept``: activations of each stage; empty if micro-batches are sliced."""
 
     schedule: Schedule
     ranks: list[PipelineRank]
@@ -59,7 +63,7 @@ class PipelineReport:
 
 
 def describe_pipeline(module: ir.Module, schedule: Schedule, peaks: Sequence[int | None]) -> PipelineReport:
-    """The report of a module of level 3 or 4 with a program for each rank. ``peaks``: of each, in bytes."""
+    """Return the report of a level 3 or 4 module with a program for each rank. ``peaks``: bytes per rank."""
     ranks = []
     for rank, (function, peak_bytes) in enumerate(zip(rank_functions(module), peaks, strict=True)):
         stages = tuple(sorted(stage for stage, holder in schedule.rank_of.items() if holder == rank))

@@ -1,4 +1,4 @@
-"""What a compile tells the user: mesh, plan, memory, collectives, remarks."""
+"""Report of a compile: mesh, plan, memory, collectives, remarks."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ from shardc.runtime.comm.mesh import Mesh
 
 ROLES = ("param", "opt_state", "buffer", "input")
 Entry = Mapping[str, Any]
-"""An entry of a manifest."""
+"""Entry of a manifest."""
 Row = tuple[str, str, str, str, str]
 
 
 @dataclass(frozen=True)
 class Report:
-    """Compiled step in words: ``step.plan``. Print it.
+    """Report of a compiled step, ``step.plan``. Printing it shows the text.
 
-    ``shardings`` are (role, name, shape, layout, why), ``traffic`` (phase, axes, kind, how many, bytes of all
-    of them). ``local_bytes`` are by role, ``seconds`` by pass. ``written`` is the folder of the artefact, if
-    there is one; ``kernels`` are the manifest's, ``peak`` says what a step needs at most, ``fusion`` what a
-    user's edges change of it. ``micro_batches_apart``: how many run as programs of their own. ``work``: of
-    a device, beside the single device's. ``time``: estimated, on the cluster that the step is for.
-    ``searched``: what the search of the plan found; ``around``: what else it chose between, in lines.
+    ``shardings``: rows (role, name, shape, layout, why). ``traffic``: rows (phase, axes, kind, count, bytes
+    per device in total). ``local_bytes``: bytes per device by role. ``seconds``: compile time by pass.
+    ``written``: the artefact's folder, if it was saved. ``kernels``: kernels of the manifest. ``peak``: text
+    on peak memory. ``fusion``: text on the effect of forbidden and forced fusion edges.
+    ``micro_batches_apart``: number of micro-batches that run as separate programs. ``work``: a device's work,
+    compared with the single-device program. ``time``: estimated time on the step's cluster. ``searched``:
+    result of the search for the plan. ``around``: lines on the other choices of that search.
 
     Example:
         >>> step = shardc.compile_step(model, optimizer, batch, loss=loss, mesh={"data": 2}, plan="zero3")
@@ -75,7 +76,7 @@ class Report:
         return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
     def title(self) -> str:
-        """Return the mesh and the plan in a line."""
+        """Return a line with the mesh and the plan."""
         devices = f" ({self.devices} device{'' if self.devices == 1 else 's'})" if self.devices else ""
         text = f"mesh {self.mesh}{devices}   plan {self.plan}"
         if self.micro_batches_apart:
@@ -107,7 +108,7 @@ class Report:
         return [self.pipeline.title, *table([names, *ranks], right), title, *table([kept, *stages], right)]
 
     def _memory(self) -> list[str]:
-        if self.pipeline is not None:  # what follows is of the program before it was cut into stages
+        if self.pipeline is not None:  # local_bytes and peak describe the program before the cut into stages
             return []
         rows = [(role, size_text(size)) for role, size in self.local_bytes.items()]
         rows.append(("total", size_text(sum(self.local_bytes.values()))))
@@ -147,7 +148,7 @@ class Report:
         return [*([kernels] if self.kernels else []), *([self.fusion] if self.fusion else [])]
 
     def _layouts(self) -> list[str]:
-        # Through which ops a sharding came says `shardc explain`.
+        # `shardc explain` shows the ops through which a sharding was propagated.
         follows = (
             (role, layout, why.partition(", through ")[0]) for role, _, _, layout, why in self.shardings
         )
@@ -186,7 +187,7 @@ def make_report(
     work: DeviceWork | None = None,
     time: StepTime | None = None,
 ) -> Report:
-    """The report of a level-3 module, and of what else :class:`Report` has."""
+    """Return the report of a level 3 module. The other arguments are fields of :class:`Report`."""
     axes, leaves, whys = edges(rank_module)
     mesh = Mesh.read(axes)
     shardings: list[Row] = []
@@ -209,14 +210,14 @@ def make_report(
 
 
 def _axis(axis: Entry) -> str:
-    """``micro 4 (time)``; of unequal shares the iterations that each place runs."""
+    """Format an axis, as ``micro 4 (time)``. For unequal shares, add the iterations of each position."""
     trips = ":".join(map(str, axis.get("trips", ())))
     told = f" (time, {trips})" if trips else " (time)"
     return f"{axis['name']} {axis['size']}" + (told if axis["kind"] == "time" else "")
 
 
 def layout(sharding: Entry) -> str:
-    """``[data, *]`` for dims over axes."""
+    """Format a sharding's dims, as ``[data, *]``."""
     dims = [
         "+".join(name if pre == 1 else f"{name}/{pre}" for name, pre, _ in dim) or "*"
         for dim in sharding["dims"]

@@ -1,4 +1,4 @@
-"""A pipeline schedule that was played through: in words, as CSV, pictures and traces."""
+"""Report of a simulated pipeline schedule: text, CSV, pictures and traces."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ COLUMNS = ("rank", "stages", "waits", "peak activations", "received values", "ve
 
 @dataclass(frozen=True)
 class PlayedSchedule:
-    """A schedule that was proved to run. ``costs``: of each stage.
+    """Schedule that was checked and simulated.
 
-    ``steps``: with its sends and receives, as its file has them or as we place them; ``refused``: how sends
-    may wait (:data:`~shardc.passes.pipeline.checks.check_transfers.Mode`) -> why they deadlock then, for
-    those that do; ``buffers``: received values that each rank keeps at most.
+    ``costs``: costs of the stages. ``steps``: actions with sends and receives, from the schedule's file or
+    placed by shardc. ``refused``: the modes of sends
+    (:data:`~shardc.passes.pipeline.checks.check_transfers.Mode`) that deadlock, with the reason. ``buffers``:
+    maximum number of received values that each rank holds.
     """
 
     schedule: Schedule
@@ -39,7 +40,7 @@ class PlayedSchedule:
     buffers: Sequence[int]
 
     def summary(self) -> str:
-        """Bubble, peak memory, buffers and versions of weights."""
+        """Return text on bubble, peak memory, buffers and versions of weights."""
         s, timeline = self.schedule, self.timeline
         parts = "micro-batches" if s.slices == 1 else f"slices of sequences, {s.slices} of each"
         lines = [
@@ -56,7 +57,7 @@ class PlayedSchedule:
         return "\n".join([*lines, *self._table()])
 
     def _table(self) -> list[str]:
-        """A line for each rank; its versions of weights where the schedule changes the mathematics."""
+        """Return a line for each rank, with versions of weights if the schedule computes with older ones."""
         versions, idle = versions_held(self.schedule), self.timeline.idle_rates
         rows: list[tuple[str, ...]] = [COLUMNS]
         for rank, peak_bytes in enumerate(self.timeline.peak_bytes(self.costs)):
@@ -79,8 +80,10 @@ def write_files(
     trace: Path | None = None,
     measured: Path | None = None,
 ) -> None:
-    """Write each file that has a path. ``measured``: the trace of a run, which is drawn too. Raises
-    BadTrace, UnreadableInput, UnwritableOutput.
+    """Write each file that has a path.
+
+    ``measured``: the trace of a run, to be drawn beside the simulation. Raises BadTrace, UnreadableInput,
+    UnwritableOutput.
     """
     name = played.schedule.name
     runs = [Run(f"{name}, simulated", played.timeline, played.costs)]

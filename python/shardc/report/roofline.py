@@ -1,4 +1,4 @@
-"""What kernels and calls are estimated to take on a device, beside what its rates alone would allow."""
+"""Estimated times of kernels and calls on a device, compared with the roofline of its peak rates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COLUMNS = ("", "in a step", "FLOP", "moved", "estimated", "roofline", "of it", 
 
 
 def roofline(found: Sequence[Estimated], target: Target) -> list[str]:
-    """A line for each kernel, and for equal calls, with what one takes; the last one is the whole step."""
+    """Return a line for each kernel and each group of equal calls, with one's time; the last is the step."""
     groups: dict[tuple[object, ...], list[Estimated]] = {}
     for part in sorted(found, key=lambda part: not part.is_kernel):
         key = (part.name, part.is_kernel, part.estimate.flops, part.estimate.moved_bytes)

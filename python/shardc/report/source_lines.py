@@ -1,4 +1,4 @@
-"""Source lines as reports show them: short enough to read, long enough to find."""
+"""Shortened source locations for reports."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _PACKAGES = f"{os.sep}site-packages{os.sep}"
 
 
 def shown(where: str | None) -> str:
-    """``file:line`` without what is the same for all files of a kind; empty for None.
+    """Shorten ``file:line``; return an empty text for None.
 
-    Installed packages are named from the package on (``transformers/models/...``), files under the working
-    folder from there on. A label that stands for no line of source (``optimizer:AdamW:0``) loses its line 0.
+    A path in an installed package starts at the package (``transformers/models/...``), and a path under the
+    working folder is relative to it. A label without a source line (``optimizer:AdamW:0``) loses its ``:0``.
     """
     if where is None:
         return ""
@@ -29,6 +29,6 @@ def shown(where: str | None) -> str:
 
 
 def shown_in(text: str) -> str:
-    """A sentence that may end in ``at file:line``, with that line shortened."""
+    """Shorten the location in a sentence that may end in ``at file:line``."""
     words, at, where = text.rpartition(" at ")
     return f"{words}{at}{shown(where)}" if at else text

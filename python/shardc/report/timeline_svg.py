@@ -1,5 +1,6 @@
-"""A pipeline's timeline as a standalone SVG picture or HTML page: simulated and measured runs above each
-other, on one scale of time.
+"""Pipeline timelines as a standalone SVG picture or HTML page.
+
+Simulated and measured runs are drawn above each other, with one time scale.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ WIDTH, ROW, MEMORY, LEFT, GAP = 1200.0, 22.0, 16.0, 70.0, 34.0
 
 @dataclass(frozen=True)
 class Run:
-    """A timeline with its title. With ``costs`` (of each stage) curves show the bytes of activations."""
+    """Timeline with its title. With ``costs`` of the stages, curves show the bytes of activations."""
 
     title: str
     timeline: Timeline
@@ -27,7 +28,7 @@ class Run:
 
 
 def timeline_svg(runs: Sequence[Run]) -> str:
-    """The picture. An action's title, which browsers show under the pointer, has its times in seconds."""
+    """Return the picture. An action's tooltip has its times in seconds."""
     longest_s = max(run.timeline.step_s for run in runs) or 1.0
     body, y = [], 0.0
     for run in runs:
@@ -40,7 +41,7 @@ def timeline_svg(runs: Sequence[Run]) -> str:
 
 
 def timeline_html(runs: Sequence[Run], text: str = "") -> str:
-    """A page with the picture and ``text`` under it; nothing else is loaded."""
+    """Return a page with the picture and ``text`` below it. It loads nothing else."""
     title = escape(" and ".join(run.title for run in runs))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head>\n'
@@ -72,7 +73,7 @@ def _run(run: Run, top: float, per_second: float) -> Iterator[str]:
 
 
 def _action(span: Span, start_s: float, y: float, per_second: float, later: bool) -> Iterator[str]:
-    """A rank's later stages are paler. The number of the micro-batch where there is room for it."""
+    """Yield an action's box, paler for a rank's later stages, with the micro-batch's number if it fits."""
     x, width = LEFT + (span.start_s - start_s) * per_second, (span.end_s - span.start_s) * per_second
     kind, label = span.action.kind, str(span.action.micro_batch)
     text = f"{span.action} ({KINDS[kind]}), {span.start_s:g} to {span.end_s:g} s"
@@ -88,7 +89,7 @@ def _action(span: Span, start_s: float, y: float, per_second: float, later: bool
 def _curve(
     curve: Sequence[tuple[float, float]], most: float, start_s: float, base: float, per_second: float
 ) -> str:
-    """Bytes held over time, as steps; the highest rank's peak is as high as there is room."""
+    """Return a step curve of bytes over time. The largest peak of all ranks fills the height."""
     points, height = [f"{LEFT:g},{base:g}"], base
     for when_s, held in curve:
         x = LEFT + (when_s - start_s) * per_second

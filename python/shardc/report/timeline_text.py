@@ -1,4 +1,4 @@
-"""A pipeline's timeline as text: a row a rank, a letter an action."""
+"""Pipeline timeline as text: a row for each rank, a letter for each action."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ LEGEND = (
 
 
 def timeline_text(timeline: Timeline, width: int = 100) -> str:
-    """A line for each rank. ``width``: the most columns for the step; fewer where that gives the shortest
-    action a whole number of them.
+    """Return a line for each rank.
 
-    Short actions show their letter alone, or share a column, in which the later one is seen.
+    ``width``: maximum number of columns; fewer are used if the shortest action then gets a whole number of
+    them. A short action shows only its letter. If actions share a column, the later one shows.
     """
     step_s = timeline.step_s or 1.0
     lengths_s = [s.end_s - s.start_s for spans in timeline.spans for s in spans if s.end_s > s.start_s]

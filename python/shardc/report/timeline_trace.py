@@ -1,7 +1,7 @@
-"""A pipeline's timeline as Chrome trace JSON, which Perfetto and chrome://tracing show, and back.
+"""Pipeline timelines as Chrome trace JSON, for Perfetto and chrome://tracing; and the reader of such traces.
 
-A process a run, a thread a rank, an event an action; arrows for what ranks send, a counter for the memory of
-each rank.
+Each run is a process, each rank a thread and each action an event. Arrows show messages, and a counter shows
+each rank's memory.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from shardc.text_files import read_text
 
 Event = dict[str, Any]
 US = 1e6
-"""Trace time is in microseconds."""
+"""Microseconds per second: trace times are in microseconds."""
 
 
 def write_trace(runs: Sequence[Run]) -> str:
-    """All runs in one trace, each with its title."""
+    """Return one trace with all runs, each with its title."""
     events = [event for number, run in enumerate(runs) for event in _events(number, run)]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"
 
 
 def read_trace(text: str, where: str | None = None) -> Timeline:
-    """The timeline of a run in a trace: all events named as an action, such as ``2F0`` or torch's ``PP:2F0``.
+    """Read the timeline of a run from a trace.
 
-    A rank is a process or a thread. Raises BadTrace.
+    The events are those named like an action: ``2F0``, or ``PP:2F0`` in torch's traces. A rank is a process
+    or a thread. Raises BadTrace.
     """
     try:
         trace = json.loads(text)
@@ -51,19 +52,19 @@ def read_trace(text: str, where: str | None = None) -> Timeline:
 
 
 def read_run(path: Path) -> Timeline:
-    """The measured run in a trace's file. Raises BadTrace, UnreadableInput."""
+    """Read the measured run from a trace file. Raises BadTrace, UnreadableInput."""
     return read_trace(read_text(path), where=str(path))
 
 
 def _is_run(event: object) -> bool:
-    """Whether it says when an action ran."""
+    """Return True if an event is a measured action with its time."""
     if not isinstance(event, dict) or event.get("ph") != "X" or event.get("cat") == PREDICTED:
         return False
     return isinstance(event.get("ts"), int | float) and _action(event) is not None
 
 
 def _lane(event: Event) -> tuple[tuple[str, int], ...]:
-    """What holds a rank's events, in an order in which 10 is after 9: pid and tid may be numbers or text."""
+    """Return a sortable key of an event's rank. Its pid and tid may be numbers or text; 9 sorts before 10."""
     ids = event.get("pid", 0), event.get("tid", 0)
     return tuple(("", id_) if isinstance(id_, int) else (str(id_), 0) for id_ in ids)
 

@@ -1,4 +1,4 @@
-"""What a rank program sends: every collective, where it stands, and the bytes that it moves per device."""
+"""Traffic of a rank program: each collective with its place, and the bytes that each device sends."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from shardc.passes.manager.program import find_function
 
 @dataclass(frozen=True)
 class Transfer:
-    """One collective of a step.
+    """Collective of a step.
 
-    ``type`` is the operand's local type, ``axes`` the mesh axes it spans, ``ways`` the size of its groups,
-    ``times`` how often it runs in a step (in a loop: once an iteration), ``bytes_moved`` what each device
-    sends in all of them.
+    ``type``: the operand's local type. ``axes``: mesh axes that it spans. ``ways``: size of its groups.
+    ``times``: how often it runs in a step, with each iteration of a loop counted. ``bytes_moved``: bytes that
+    each device sends in all these runs.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Transfer:
 
 
 def transfers(module: ir.Module) -> list[Transfer]:
-    """The collectives of a level-3 module, in program order."""
+    """Return the collectives of a level 3 module, in program order."""
     mesh, function = read_mesh(module), find_function(module)
     if mesh is None or function is None:
         return []
@@ -82,7 +82,7 @@ Totals = dict[tuple[str, tuple[str, ...], str], tuple[int, float]]
 
 
 def totals(found: list[Transfer]) -> Totals:
-    """(how many, bytes per device) by phase, axes and kind; a loop's collectives count once an iteration."""
+    """Return (count, bytes per device) by phase, axes and kind. Each iteration of a loop counts."""
     sums: Totals = {}
     for t in found:
         key = (t.phase, t.axes, t.kind)

@@ -1,4 +1,4 @@
-"""The best so far of each kernel of a tuning session, over its trials, as a standalone SVG picture."""
+"""Standalone SVG picture of a tuning session: each kernel's best time so far, over its trials."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9
 WIDTH, HEIGHT, LEFT, TOP, LINE = 640.0, 320.0, 60.0, 34.0, 16.0
 """Pixels: of the plot, left of and above it, of a line of the legend."""
 SHOWN = 16
-"""Kernels that have a line: those with most of the step's time."""
+"""Number of kernels with a curve: those with most of the step's time."""
 
 
 def tuning_svg(result: SessionResult) -> str:
-    """The picture: the time over the untuned kernel's, from 0 to 1, after each trial; titles name kernels."""
+    """Return the picture: time relative to the untuned kernel's, from 0 to 1, after each trial."""
     timed = by_time([t for t in result.tasks if t.default_s is not None])[:SHOWN]
     curves = [(t.job.task.label, best_so_far(t.trials)) for t in timed]
     longest = max((len(values) for _, values in curves), default=1)
@@ -42,7 +42,7 @@ def _axes(longest: int) -> Iterator[str]:
 
 
 def _curve(number: int, label: str, values: Sequence[float], longest: int) -> Iterator[str]:
-    """As steps, and its line of the legend."""
+    """Yield a kernel's step curve, and its line of the legend."""
     colour = COLOURS[number % len(COLOURS)]
     dashes = ' stroke-dasharray="4 3"' if number >= len(COLOURS) else ""
     points, y = [f"{LEFT:g},{TOP:g}"], TOP

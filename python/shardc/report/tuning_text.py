@@ -1,4 +1,4 @@
-"""A tuning session in words: a table of kernels with a sparkline of the best so far, and spaces."""
+"""Tuning session as text: a table of kernels with sparklines of the best so far, and their spaces."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
 """Characters of a sparkline."""
 COUNTED = 20_000
-"""Points up to which a space is counted."""
+"""Number of points at which counting a space stops."""
 
 
 def best_so_far(trials: Iterable[Trial]) -> list[float]:
-    """The best ratio after each trial; 1.0, untuned, before there is a better one."""
+    """Return the best ratio after each trial; 1.0, that of the untuned kernel, until one is better."""
     found, best = [], 1.0
     for trial in trials:
         best = min(best, trial.ratio) if trial.ok and trial.ratio is not None else best
@@ -34,19 +34,19 @@ def best_so_far(trials: Iterable[Trial]) -> list[float]:
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """``values`` between 0 and 1 as at most ``width`` bars: each the last of those that it stands for."""
+    """Draw ``values`` between 0 and 1 as at most ``width`` bars. A bar for several values shows the last."""
     bars = min(width, len(values))
     shown = [values[(n + 1) * len(values) // bars - 1] for n in range(bars)]
     return "".join(BARS[min(len(BARS) - 1, max(0, round(v * len(BARS)) - 1))] for v in shown)
 
 
 def by_time(tasks: Iterable[TaskResult]) -> list[TaskResult]:
-    """Those with most of the step's time, untuned, first."""
+    """Sort kernels by their untuned part of the step's time, the largest first."""
     return sorted(tasks, key=lambda t: -(t.default_s or 0.0) * t.job.weight)
 
 
 def tuning_text(result: SessionResult) -> str:
-    """A line for each kernel, those with most of the step's time first, and what came out of it all."""
+    """Return a line for each kernel, those with most of the step's time first, and a summary."""
     order = by_time(result.tasks)
     total_s = sum((t.default_s or 0.0) * t.job.weight * t.job.needs for t in order)
     said = [f"{task.job.task.label}: {task.said}" for task in order if task.said]
@@ -56,7 +56,7 @@ def tuning_text(result: SessionResult) -> str:
 
 
 def _row(task: TaskResult, total_s: float) -> list[str]:
-    """``total_s``: of all kernels and calls of a step, untuned."""
+    """Return a kernel's row. ``total_s``: untuned time of all kernels and calls of a step."""
     figures, spark = ["-"] * 4, ""
     if task.default_s is not None:
         share = task.default_s * task.job.weight * task.job.needs / (total_s or 1.0)  # no elements, no time
@@ -76,7 +76,7 @@ def _choice(task: TaskResult) -> str:
 
 
 def _binary(task: TaskResult) -> str:
-    """What the chosen point's binary takes, where it was compiled and not run."""
+    """Return the registers and memory of the chosen point's binary, if it was compiled but not run."""
     built = [t.figures for t in task.trials if t.point == task.chosen and t.outcome is Outcome.BUILT]
     if not built or not (figures := built[0]):
         return ""
@@ -102,7 +102,7 @@ def _summary(result: SessionResult) -> list[str]:
 
 
 def spaces_text(jobs: Iterable[Job], spaces: Callable[[Task], Space]) -> str:
-    """The space of each kernel: sketches, parameters, legal points, and the first three by estimate."""
+    """Return text on each kernel's space: sketches, parameters, legal points and the best estimates."""
     return "\n\n".join(_space_text(job, spaces) for job in jobs)
 
 

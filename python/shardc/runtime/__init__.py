@@ -1,6 +1,7 @@
-"""What a compiled step needs to run: torch alone. Every artefact carries a copy of this package.
+"""Runtime of compiled steps. It needs only torch, and every artefact contains a copy of it.
 
-``TrainStep.load(folder)`` gives the step; ``python run.py`` in the folder trains with it. Imports are lazy.
+``TrainStep.load(folder)`` loads the step, and ``python run.py`` in the folder trains with it. Imports are
+lazy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the arguments of a running step's methods must be."""
+"""Checks of the arguments of a running step's methods."""
 
 import os
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ YEAR_S = 366 * 86400
 
 
 def path_given(value: object, name: str) -> Path:
-    """A path that was given as text or as a path. Raises WrongArgument."""
+    """Return a path given as text or as a path. Raises WrongArgument."""
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
         raise WrongArgument(f"{name} is {in_words(value)}, not a path", name)
     try:
@@ -25,21 +25,21 @@ def path_given(value: object, name: str) -> Path:
 
 
 def whole_number(value: object, name: str, at_least: int = 1) -> int:
-    """Raises WrongArgument for anything but a whole number from ``at_least``."""
+    """Return a whole number of at least ``at_least``. Raises WrongArgument for anything else."""
     if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
         raise WrongArgument(f"{name} is {in_words(value)}, not a whole number from {at_least}", name)
     return value
 
 
 def mapping_given(value: object, name: str, of: str) -> Mapping[str, object]:
-    """Raises WrongArgument for anything but a mapping with text as keys."""
+    """Return a mapping with text as keys. Raises WrongArgument for anything else."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise WrongArgument(f"{name} is {in_words(value)}, not a mapping from names to {of}", name)
     return value
 
 
 def number_given(value: object, name: str) -> float:
-    """A number, or a tensor of one. Raises WrongArgument."""
+    """Return a number that is given as such, or as a tensor of one element. Raises WrongArgument."""
     is_one = isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta
     if isinstance(value, bool) or not (is_one or isinstance(value, int | float)):
         raise WrongArgument(f"{name} is {in_words(value)}, not a number", name)
@@ -50,7 +50,7 @@ def number_given(value: object, name: str) -> float:
 
 
 def device_given(value: object) -> torch.device:
-    """Raises WrongArgument for what is no device of tensors."""
+    """Return a device. Raises WrongArgument for anything else."""
     try:
         return torch.device(value)  # type: ignore[arg-type]
     except (RuntimeError, TypeError, ValueError):
@@ -58,7 +58,7 @@ def device_given(value: object) -> torch.device:
 
 
 def seconds_given(value: object, name: str) -> timedelta:
-    """A time above 0 and below a year. Raises WrongArgument."""
+    """Return a time above 0 and below a year. Raises WrongArgument."""
     seconds = number_given(value, name)
     if not 0 < seconds < YEAR_S:
         raise WrongArgument(f"{name} is {seconds:g}, not a number of seconds from above 0 to a year", name)
@@ -66,6 +66,6 @@ def seconds_given(value: object, name: str) -> timedelta:
 
 
 def in_words(value: object) -> str:
-    """A value in a message: a short one as it is, anything else by its type."""
+    """Format a value for a message: short values by themselves, others by their type."""
     is_short = value is None or isinstance(value, bool | int | float | str | bytes)
     return f"{value!r:.40}" if is_short else f"a {type(value).__name__}"

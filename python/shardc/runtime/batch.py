@@ -1,4 +1,4 @@
-"""A batch as the list of tensors that the program takes, each checked against the manifest."""
+"""Conversion of a batch to the program's list of tensors, each checked against the manifest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def leaves_of(batch: object, tree: Json) -> dict[str, Tensor]:
 
 
 def check_leaf(values: Mapping[str, Tensor], leaf: Leaf, shape: tuple[int, ...], hint: str = HINT) -> None:
-    """Raises BatchMismatch unless ``values`` has the leaf, in its dtype and in ``shape``."""
+    """Raise BatchMismatch unless ``values`` has the leaf, with its dtype and with ``shape``."""
     value = values.get(leaf.name)
     if value is None:
         raise BatchMismatch(f"the batch lacks leaf {leaf.name!r}", leaf.name, HINT)
@@ -47,7 +47,7 @@ def check_leaf(values: Mapping[str, Tensor], leaf: Leaf, shape: tuple[int, ...],
 
 
 def special_form(value: Tensor) -> str:
-    """How a tensor is held that is not dense, in words; empty for dense ones."""
+    """Return text on the form of a tensor that is not dense; empty for a dense one."""
     if value.is_nested:
         return "a nested tensor"
     if value.is_quantized:
@@ -56,8 +56,8 @@ def special_form(value: Tensor) -> str:
 
 
 def _without_values(value: Tensor) -> str:
-    """Why a dense tensor has no elements to read, in words; empty if it has."""
-    # A class that answers PyTorch's calls itself: FakeTensor, DTensor.
+    """Return why a dense tensor has no elements to read; empty if it has."""
+    # A class with its own __torch_dispatch__, such as FakeTensor or DTensor.
     if getattr(type(value), "__torch_dispatch__", None) is not getattr(Tensor, "__torch_dispatch__", None):
         return f"a {type(value).__name__}"
     return "on the meta device" if value.is_meta else ""
@@ -112,7 +112,7 @@ def _wrong(path: str, wanted: str, got: object) -> BatchMismatch:
 
 
 def _described(value: object) -> str:
-    """A leaf or container in words: a container by its parts, never by the numbers of its tensors."""
+    """Describe a leaf or container for a message, without the values of tensors."""
     if isinstance(value, Tensor):
         return f"a tensor {list(value.shape)}"
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The manifest of an artefact, ``shardc.json``, and whether the folder is what it says."""
+"""Manifest of an artefact, ``shardc.json``, and the check of the folder's files against it."""
 
 import hashlib
 import itertools
@@ -10,7 +10,7 @@ from .errors import BadArtefact
 from .schema.manifest import manifest_problem
 
 Json = dict[str, Any]
-"""A JSON object: a manifest, or an entry of one."""
+"""JSON object: a manifest, or an entry of one."""
 STATE_ROLES = ("param", "opt_state", "buffer")
 """Roles of arguments that a step updates: the result of the same role and name is the new value."""
 MANIFEST = "shardc.json"
@@ -18,12 +18,14 @@ SCHEMA_NAME = "shardc-artefact"
 SCHEMA_VERSION = 4
 AGAIN = "compile again, or copy the folder again"
 SHARED_BYTES = 256 << 20
-"""Files of at least so many bytes are each hashed by one of a host's ranks, which takes a second for each
-1.5 GB; all smaller ones, the code among them, by every rank."""
+"""Size in bytes from which on a file is hashed by only one of a host's ranks, at about 1.5 GB/s.
+
+Every rank hashes all smaller files, the code among them.
+"""
 
 
 def read_manifest(folder: Path) -> Json:
-    """The manifest of an artefact, checked against its schema; its files are not. Raises BadArtefact."""
+    """Read an artefact's manifest and check it against its schema, but not its files. Raises BadArtefact."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text())
@@ -48,7 +50,7 @@ def read_manifest(folder: Path) -> Json:
 def check_files(folder: Path, manifest: Json, rank: int = 0, ranks: int = 1) -> None:
     """Compare each file with its size and SHA-256. Raises BadArtefact for the first that differs.
 
-    Of ``ranks`` that read the same folder, and that all stop if one does, this is ``rank``.
+    ``rank`` is one of ``ranks`` that share the work on large files. All must stop if one fails.
     """
     turn = itertools.count()
     for name, entry in manifest["files"].items():
@@ -68,7 +70,7 @@ def check_files(folder: Path, manifest: Json, rank: int = 0, ranks: int = 1) -> 
 
 
 def is_inside(name: str) -> bool:
-    """Whether a file's name, as a manifest has it, stays in the manifest's folder."""
+    """Return True if a file's name in a manifest leads to a file inside the manifest's folder."""
     path = PurePosixPath(name)
     return str(path) == name != "." and not path.is_absolute() and not {"..", ""} & set(path.parts)
 

@@ -1,12 +1,11 @@
-"""A rank's step as a CUDA graph: captured once, then started as a whole.
+"""Step of a rank as a CUDA graph: captured once, then launched as a whole.
 
-A graph does the same work on the same addresses each time. So what changes from step to step (the batch,
-hyperparameters, the seed that random numbers are counted from) is copied into tensors that stay, and new
-state is copied into the old's memory when the step is done, instead of taking its place. The first steps run
-as they are: they load kernels and make communicators, which a capture may not. Collectives over NCCL are
-captured with the rest; where a step cannot be captured (Gloo's collectives, a pipeline, a call that waits for
-the device) it runs as it is, and a warning says why. A graph is captured anew when the state lies elsewhere,
-or a shape is another.
+A graph does the same work on the same addresses each time. So the values that change between steps (the
+batch, hyperparameters, the seed) are copied into fixed tensors, and new state is copied over the old state at
+the end of the step. The first steps run without a graph, because they load kernels and create communicators,
+which a capture may not do. Collectives over NCCL are captured, too. A step that cannot be captured (with
+Gloo's collectives, a pipeline, or a call that waits for the device) runs without a graph, and a warning says
+why. If the state moves in memory or a shape changes, a new graph is captured.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from .torch_private import foreach_copy_
 
 T = TypeVar("T")
 WARM_UPS = 2
-"""Steps that run before one is captured."""
+"""Number of steps that run before the capture."""
 ALIGNMENT = 256
-"""Of tables in the memory that they share, in bytes."""
+"""Alignment, in bytes, of tables in their shared memory."""
 
 
 class CudaGraphWarning(ShardcWarning):
-    """A step cannot be captured and runs as it is; said once."""
+    """A step cannot be captured, and runs without a graph. Reported once."""
 
 
 @dataclass
 class Capture:
-    """What a capture leaves to be done: ``fills``, after it, of device memory that keeps what belongs there;
-    ``checks``, after each replay, of integers with their messages (:func:`~.kernels.kernel_call.check`).
+    """Work that a capture leaves for later.
 
-    What is filled lies in ``memory``, from before the capture: all memory that a capture itself allocates may
-    be given out again, and a replay's earlier kernels would write over it. ``used_bytes`` of it were asked
-    for.
+    ``fills``: tables to copy to the device after the capture. ``checks``: integers to check after each
+    replay, with their messages (:func:`~.kernels.kernel_call.check`). ``memory``: memory of the tables,
+    allocated before the capture. Memory allocated within a capture may be reused, and then earlier kernels of
+    a replay would overwrite the tables. ``used_bytes``: how much of ``memory`` was requested.
     """
 
     memory: Tensor | None = None
@@ -52,11 +51,11 @@ class Capture:
     checks: list[tuple[Tensor, str]] = field(default_factory=list)
 
     def take(self, table: Tensor, device: torch.device) -> Tensor:
-        """Memory for a table, filled after the capture if there is enough."""
+        """Return device memory for a table. It is filled after the capture, if ``memory`` is large enough."""
         start, self.device = self.used_bytes, device
         self.used_bytes = start + -(-table.nbytes // ALIGNMENT) * ALIGNMENT
         if self.memory is None or self.used_bytes > self.memory.nbytes:
-            return torch.empty_like(table, device=device)  # in a capture that is made again
+            return torch.empty_like(table, device=device)  # this capture will be repeated with more memory
         made = self.memory[start : start + table.nbytes].view(table.dtype).view(table.shape)
         self.fills.append((made, table))
         return made
@@ -66,17 +65,17 @@ _active: Capture | None = None
 
 
 def is_capturing() -> bool:
-    """Whether this call is being captured."""
+    """Return True while a step is being captured."""
     return _active is not None
 
 
 def on_device(table: Tensor, device: torch.device) -> Tensor:
-    """``table`` of the host on a device. A capture cannot copy, so there it is copied before any replay."""
+    """Return a host table on a device. A capture cannot copy; it delays the copy until before any replay."""
     return table.to(device) if _active is None else _active.take(table, device)
 
 
 def check_index(found: Tensor, message: str) -> None:
-    """Check what a kernel found, in a captured step when the next one begins. Raises IndexOutOfRange."""
+    """Check an index that a kernel reports. Raises IndexOutOfRange; in a captured step, at the next step."""
     if _active is None:
         check(int(found.item()), message)
     else:
@@ -84,12 +83,12 @@ def check_index(found: Tensor, message: str) -> None:
 
 
 class Captured(Generic[T]):
-    """``work()`` as a graph: ``results`` are in the graph's memory, which each replay writes anew."""
+    """``work()`` as a graph. ``results`` are in the graph's memory, which each replay overwrites."""
 
     def __init__(self, work: Callable[[], T]) -> None:
-        """Raises RuntimeError where ``work`` cannot be captured; nothing of it was done then.
+        """Capture ``work``. Raises RuntimeError, without any effect, if it cannot be captured.
 
-        Work with tables is captured twice: the first time tells how much memory they take.
+        Work with tables is captured twice: the first capture measures the memory of the tables.
         """
         capture, room = self._capture(work, None), 0
         while capture.used_bytes > room:
@@ -107,14 +106,14 @@ class Captured(Generic[T]):
         with (
             _capturing(memory) as capture,
             _in_its_stream(),
-            cuda.graph(self._graph, capture_error_mode="thread_local"),  # other threads go on
+            cuda.graph(self._graph, capture_error_mode="thread_local"),  # other threads may use CUDA
         ):
             self.results = work()
             self._found = torch.stack([f.reshape(()) for f, _ in capture.checks]) if capture.checks else None
         return capture
 
     def replay(self) -> None:
-        """Do the work; what its checks find is left for ``finish``."""
+        """Launch the graph. ``finish`` evaluates its checks."""
         self._graph.replay()
         if self._found is None:
             return
@@ -125,7 +124,7 @@ class Captured(Generic[T]):
         self._late = host, event
 
     def finish(self) -> None:
-        """Wait for what the checks of the last replay found. Raises IndexOutOfRange."""
+        """Wait for the checks of the last replay. Raises IndexOutOfRange."""
         if self._late is None:
             return
         (found, event), self._late = self._late, None
@@ -135,12 +134,12 @@ class Captured(Generic[T]):
 
 
 Key = tuple[int | tuple[torch.Size, torch.dtype], ...]
-"""Where what stays lies, and the form of what is copied."""
+"""Addresses of arguments that stay in place, and shapes and dtypes of those that are copied."""
 
 
 @dataclass(frozen=True)
 class _Graph:
-    """A captured step, whose result is its loss, and the memory of its arguments."""
+    """Captured step, whose result is the loss, and the memory of its arguments."""
 
     key: Key
     arguments: list[Tensor]
@@ -148,7 +147,7 @@ class _Graph:
 
 
 class GraphedStep:
-    """``function(rank, *values)`` as a graph; ``kept``: which arguments stay in place (state, constants)."""
+    """``function(rank, *values)`` as a graph. ``kept``: which arguments stay in place (state, constants)."""
 
     def __init__(self, function: Callable[..., tuple[Tensor, ...]], rank: Rank, kept: Sequence[bool]) -> None:
         self._function, self._rank, self._kept = function, rank, list(kept)
@@ -157,7 +156,7 @@ class GraphedStep:
         self._refused = False
 
     def __call__(self, values: Sequence[Tensor]) -> Tensor:
-        """One step. Returns the loss. Raises IndexOutOfRange for an index of this step, or of the last."""
+        """Run one step; return the loss. Raises IndexOutOfRange for an index of this step or the last."""
         self.finish()
         self._steps += 1
         if self._steps <= WARM_UPS or self._refused:
@@ -165,19 +164,19 @@ class GraphedStep:
         given = zip(values, self._kept, strict=True)
         key = tuple(v.data_ptr() if stays else (v.shape, v.dtype) for v, stays in given)
         if self._graph is None or self._graph.key != key:
-            self._graph = None  # its memory is free for the next
+            self._graph = None  # frees its memory for the next graph
             self._graph = self._captured(key, values)
             if self._graph is None:
                 return self._function(self._rank, *values)[0]
         return self._replayed(self._graph, values)
 
     def finish(self) -> None:
-        """Wait for what the checks of the last step found. Raises IndexOutOfRange."""
+        """Wait for the checks of the last step. Raises IndexOutOfRange."""
         if self._graph is not None:
             self._graph.work.finish()
 
     def _captured(self, key: Key, values: Sequence[Tensor]) -> _Graph | None:
-        """None if the step cannot be captured."""
+        """Capture the step; return None if that is impossible."""
         arguments = [v if stays else v.clone() for v, stays in zip(values, self._kept, strict=True)]
 
         def work() -> Tensor:
@@ -197,7 +196,7 @@ class GraphedStep:
         return _Graph(key, arguments, captured)
 
     def refuse(self, why: str) -> None:
-        """Run every step as it is, and say so."""
+        """Run every step without a graph, and warn with the reason."""
         self._refused = True
         warn("StepNotCaptured", f"the step is not captured as a CUDA graph: {why}", CudaGraphWarning, 2)
 
@@ -210,13 +209,13 @@ class GraphedStep:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what an error says."""
+    """Return the first line of an error's message."""
     return str(error).strip().partition("\n")[0]
 
 
 @contextmanager
 def _in_its_stream() -> Iterator[None]:
-    """Around a capture: one that fails leaves PyTorch in its stream, with an error that hides why."""
+    """Context of a capture that restores the current stream, and raises the real cause, if it fails."""
     stream = cuda.current_stream()
     try:
         yield

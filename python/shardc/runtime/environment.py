@@ -17,15 +17,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Variable(Generic[T]):
-    """One environment variable.
+    """Environment variable.
 
     Attributes:
         name: Its name in the environment.
         kind: What its value is, with the unit: ``seconds``, ``bytes``, ``path``.
-        default: The value where it is not set.
-        parse: Turns its text into the value; raises ValueError or KeyError for text that is none.
-        effect: What it does, as one sentence of the reference.
-        otherwise: The default in words, where ``default`` says too little.
+        default: Its value if it is not set.
+        parse: Converts its text to the value. Raises ValueError or KeyError for invalid text.
+        effect: Its effect, as a sentence for the reference.
+        otherwise: The default as text, if the value of ``default`` explains too little.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Variable(Generic[T]):
     otherwise: str = ""
 
     def get(self) -> T:
-        """Return the value now. Raises BadVariable where the text has another form."""
+        """Return the present value. Raises BadVariable for invalid text."""
         text = self.text()
         try:
             return self.default if text is None else self.parse(text)
@@ -45,7 +45,7 @@ class Variable(Generic[T]):
             raise BadVariable(f"{self.name} is {text!r}", "the environment variables", hint) from None
 
     def text(self) -> str | None:
-        """Return the text as it is set, or None."""
+        """Return the variable's text, or None if it is not set."""
         return os.environ.get(self.name)
 
 
@@ -56,7 +56,7 @@ def child_environment(**changes: str | None) -> dict[str, str]:
 
 @contextmanager
 def changed(changes: Mapping[str, str | None]) -> Iterator[None]:
-    """Change variables of this process, None removing one, and restore them at the end."""
+    """Change variables of this process within a context. The value None removes a variable."""
     saved = {name: os.environ.get(name) for name in changes}
     try:
         _write(changes)

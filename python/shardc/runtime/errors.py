@@ -1,13 +1,13 @@
 """Errors of a running artefact, in the form of the compiler's messages: what, where, what to try.
 
-Standalone, because an artefact carries this package to machines where the compiler is not installed.
+They do not depend on the compiler, which may be missing on an artefact's machine.
 """
 
 
 class RuntimeFailure(Exception):
-    """Base of every error of a running step: what a user of an artefact can cause or has to know of.
+    """Base of every error of a running step that a user can cause or must know of.
 
-    ``where`` is the file, argument or rank at fault; ``hint`` says what to do about it.
+    ``where``: the file, argument or rank at fault. ``hint``: what to do about it.
 
     Example:
         >>> step = shardc.compile_step(model, optimizer, batch, loss=loss)
@@ -132,9 +132,9 @@ class IndexOutOfRange(RuntimeFailure, IndexError, RuntimeError):
 
 
 class CommunicationError(RuntimeError):
-    """A collective did not end: most often because another rank did. Its cause is c10d's own error.
+    """A collective failed, most often because another rank ended. Its ``__cause__`` is c10d's own error.
 
-    ``collective`` says which: ``all_reduce of ranks 0, 1 (model.py:12)``.
+    ``collective``: a description such as ``all_reduce of ranks 0, 1 (model.py:12)``.
     """
 
     def __init__(self, what: str, collective: str) -> None:

@@ -1,12 +1,13 @@
-"""The first run of a program: what each ATen call returns is compared with what the program says of it.
+"""Check, in a program's first run, that each ATen call returns what the compiler predicted.
 
-A program is compiled from what PyTorch's fake tensors predict, and says so behind each call:
+The compiler uses the types that PyTorch's fake tensors predict. The program has them in a comment after each
+call:
 
     out_0, mean_0, _ = native_layer_norm(x, [8], weight, bias, 1e-05)  # bfloat16[4, 8], float32[4, 1], None
 
-A result of another dtype or shape would be read as something else by the kernels after it, and one that
-shares memory unforeseen would be overwritten. The comparison reads no values, and takes itself out of the
-program when each line was seen once: later runs cost nothing.
+Later kernels would misread a result of another dtype or shape, and would overwrite a result that unexpectedly
+shares memory. The check reads no values, and removes itself from the program when each line has run once. So
+later runs cost nothing.
 """
 
 from __future__ import annotations
@@ -31,23 +32,24 @@ HINT = (
     "and this is a warning"
 )
 _UNDECLARED = ("aten::_unsafe_view", "aten::_reshape_alias", "_c10d_functional::wait_tensor")
-"""Operators whose results may be their operand although their schemas do not say so."""
+"""Operators whose result may be their operand, although their schemas do not declare it."""
 
 _TYPE = re.compile(r"(\w+)\[([\d?, ]*)(?:; ([\d, ]*))?\]|None")
 _CALL = re.compile(rf" = \w+\(.*\)  # ((?:{_TYPE.pattern})(?:, (?:{_TYPE.pattern}))*)$")
 
 Type = tuple[tuple[int | None, ...], torch.dtype, tuple[int, ...] | None]
-"""Shape, dtype and strides. None for a size that differs between calls, and strides that do not matter."""
+"""Shape, dtype and strides. None stands for a size that differs between calls, and for any strides."""
 
 
 class ResultMismatchWarning(ShardcWarning):
-    """A :class:`ResultMismatch` that makes no number wrong: of strides, or in a program without kernels."""
+    """A :class:`ResultMismatch` that makes no number wrong: in strides, or in a program without kernels."""
 
 
 class FirstRun:
-    """Checks each call of the program ``text`` once; ``names`` are its globals, ``ops`` operators in them.
+    """Check of each call of the program ``text``, once.
 
-    A mismatch raises ResultMismatch if ``strict``, else it is warned of.
+    ``names``: the program's globals. ``ops``: the operators among them. A mismatch raises ResultMismatch if
+    ``strict``, otherwise it is a warning.
     """
 
     def __init__(self, text: str, names: Json, ops: Mapping[str, OpOverload], strict: bool) -> None:
@@ -57,7 +59,7 @@ class FirstRun:
         names.update({name: self._checked(op, names[name]) for name, op in ops.items()})
 
     def end(self) -> None:
-        """Take all checks out of the program."""
+        """Remove all checks from the program."""
         self._names.update(self._functions)
         self._text, self._left, self._functions = "", {}, {}
 
@@ -74,7 +76,7 @@ class FirstRun:
             self._left = _expected(self._text)
         if number in self._left:
             self._compare(op, number, made, self._left[number], args)
-            self._left.pop(number, None)  # other threads may be in their first run, too
+            self._left.pop(number, None)  # another thread may have removed it
         if not self._left:
             self.end()
 
@@ -83,7 +85,7 @@ class FirstRun:
     ) -> None:
         results = made if isinstance(made, tuple | list) else (made,)
         problem = _difference(results, expected) or (None if may_share(op) else _shared(results, args))
-        is_harmless = problem is None  # whoever reads a tensor asks for its strides
+        is_harmless = problem is None  # kernels read the strides of their operands
         problem = problem or _laid_otherwise(results, expected)
         if problem is None:
             return
@@ -95,12 +97,12 @@ class FirstRun:
 
 
 def called_operators(names: Mapping[str, object]) -> dict[str, OpOverload]:
-    """The operators among a program's globals."""
+    """Return the operators among a program's globals."""
     return {name: value for name, value in names.items() if isinstance(value, OpOverload)}
 
 
 def type_text(shape: Sequence[int | None], dtype: torch.dtype, strides: Sequence[int] | None = None) -> str:
-    """A shape, dtype and strides as programs have them: ``float32[4, ?]``, ``float32[4, 5; 1, 4]``."""
+    """Format a shape, dtype and strides as in programs: ``float32[4, ?]``, ``float32[4, 5; 1, 4]``."""
     sizes = ", ".join("?" if n is None else str(n) for n in shape)
     more = "" if strides is None else f"; {', '.join(map(str, strides))}"
     return f"{str(dtype).removeprefix('torch.')}[{sizes}{more}]"
@@ -108,14 +110,14 @@ def type_text(shape: Sequence[int | None], dtype: torch.dtype, strides: Sequence
 
 @cache
 def may_share(op: OpOverload) -> bool:
-    """Whether results of ``op`` may share memory with its operands."""
+    """Return True if results of ``op`` may share memory with its operands."""
     if schema_of(op).name in _UNDECLARED or any(r.alias_info is not None for r in schema_of(op).returns):
         return True
     return op.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
 
 
 def _expected(text: str) -> dict[int, list[Type | None]]:
-    """What each line of a program says of its results; None for one that nobody reads."""
+    """Return, for each line of a program, the types of its results; None for an unused result."""
     lines = ((number, _CALL.search(line)) for number, line in enumerate(text.splitlines(), 1))
     return {number: list(map(_type, _TYPE.finditer(found[1]))) for number, found in lines if found}
 
@@ -129,7 +131,7 @@ def _type(match: re.Match[str]) -> Type | None:
 
 
 def _difference(results: Iterable[object], expected: Iterable[Type | None]) -> str | None:
-    """The first result that is not what the program has, in words."""
+    """Return text on the first result whose shape or dtype is not as expected; None if all are."""
     for number, (made, type_) in enumerate(zip(results, expected, strict=False)):
         if type_ is not None and not _is(made, *type_[:2]):
             return f"{_text(made)} as result {number}, where the program has {type_text(*type_[:2])}"
@@ -143,7 +145,7 @@ def _is(made: object, shape: tuple[int | None, ...], dtype: torch.dtype) -> bool
 
 
 def _laid_otherwise(results: Iterable[object], expected: Iterable[Type | None]) -> str | None:
-    """The first result of other strides than the program has, of dims that have more than one element."""
+    """Return text on the first result with unexpected strides in dims of more than one element, or None."""
     for number, (made, type_) in enumerate(zip(results, expected, strict=False)):
         if type_ is None or type_[2] is None or not isinstance(made, Tensor) or not made.numel():
             continue
@@ -153,7 +155,7 @@ def _laid_otherwise(results: Iterable[object], expected: Iterable[Type | None]) 
 
 
 def _shared(results: Iterable[object], args: Iterable[object]) -> str | None:
-    """A result of an operator that makes new memory, in an argument's memory."""
+    """Return text on the first result in an argument's memory, for an operator that returns new memory."""
     held = {storage_address(x.untyped_storage()) for x in _tensors(args)}
     for number, made in enumerate(_tensors(results)):
         if storage_address(made.untyped_storage()) in held:

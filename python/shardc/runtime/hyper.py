@@ -1,4 +1,4 @@
-"""Hyperparameters of a step: numbers that may change from step to step, such as the learning rate."""
+"""Hyperparameters of a step: numbers that may change between steps, such as the learning rate."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .report.messages import StateWarning, warn
 from .torch_private import mark_stepped
 
 IMPLEMENTATION = frozenset(("foreach", "fused", "capturable", "differentiable"))
-"""Settings that choose code of PyTorch's optimizers, and no mathematics."""
+"""Settings that select an implementation in PyTorch's optimizers, and do not change the mathematics."""
 
 
 class Hyperparameters(MutableMapping[str, float]):
-    """The numbers by name (``group0.lr``): those in a bound optimizer's ``param_groups``, if there is one.
+    """Hyperparameters by name (``group0.lr``), stored in the bound optimizer's ``param_groups``, if any.
 
-    ``entries`` and ``baked`` are those of the manifest. Unknown names raise HyperparameterMismatch.
+    ``entries`` and ``baked`` are fields of the manifest. Unknown names raise HyperparameterMismatch.
     """
 
     def __init__(self, entries: list[Json], baked: list[Json]) -> None:
@@ -58,9 +58,9 @@ class Hyperparameters(MutableMapping[str, float]):
         return len(self._entries)
 
     def bind(self, optimizer: Optimizer) -> None:
-        """Take the numbers from this optimizer from now on, as its schedulers set them.
+        """Use this optimizer's numbers from now on, as its schedulers set them.
 
-        After ``restore`` without an optimizer, the first one that is bound is given the restored numbers.
+        After a ``restore`` without an optimizer, the restored numbers are written to the first bound one.
         """
         if not isinstance(optimizer, Optimizer):
             raise WrongArgument(
@@ -75,7 +75,7 @@ class Hyperparameters(MutableMapping[str, float]):
     def restore(self, values: Mapping[str, float], packed: Sequence[Json] = ()) -> None:
         """Set a checkpoint's numbers, in the bound optimizer or, without one, in the next to be bound.
 
-        ``packed`` is what :meth:`packed` gave: what schedulers keep in groups is put back, too.
+        ``packed``: the result of :meth:`packed`. It restores settings that schedulers keep in groups, too.
         """
         for group, saved in zip(
             self._optimizer.param_groups if self._optimizer else (), packed, strict=False
@@ -86,11 +86,11 @@ class Hyperparameters(MutableMapping[str, float]):
         self._is_restored = self._optimizer is None
 
     def packed(self) -> list[Json]:
-        """The settings in the bound optimizer's groups, as a checkpoint's record holds them."""
+        """Return the settings in the bound optimizer's groups, for a checkpoint's record."""
         return [_packed(group) for group in self._optimizer.param_groups] if self._optimizer else []
 
     def check_packed(self, packed: Sequence[Json]) -> None:
-        """Raises HyperparameterMismatch if training had another setting that is a constant of the program."""
+        """Raise HyperparameterMismatch if a checkpoint has another value for a constant of the program."""
         for entry in self._baked:
             group, key = entry["group"], entry["key"]
             if group < len(packed) and key in packed[group] and key not in IMPLEMENTATION:
@@ -102,22 +102,26 @@ class Hyperparameters(MutableMapping[str, float]):
                     raise HyperparameterMismatch(what, name, hint)
 
     def warn_of_scheduler(self) -> None:
-        """Warn if a scheduler works on the bound optimizer whose state will not be saved."""
+        """Warn if the bound optimizer has a scheduler, because its state will not be saved."""
         if self._optimizer is not None and any("initial_lr" in g for g in self._optimizer.param_groups):
             what = "a scheduler works on the optimizer, and its state is not in the checkpoint"
             hint = 'pass objects={"scheduler": scheduler} to save_checkpoint and load_checkpoint'
             warn("SchedulerNotSaved", f"{what}\n  try: {hint}", StateWarning, 3)
 
     def begin_like(self, other: Hyperparameters) -> None:
-        """Take the numbers of the very first step from those of another program of the optimizer's: where
-        this one was made, a step had given the optimizer its state.
+        """Take the first step's numbers from another program of the same optimizer.
+
+        This program was compiled later, when the optimizer already had its state.
         """
         for name in self._entries.keys() & other._entries.keys():
             first = other._entries[name].get("first_step")
             self._entries[name] = {**self._entries[name], "first_step": first}
 
     def at_step(self, step: int) -> dict[str, float]:
-        """The numbers for ``step``, from 0 on. Raises HyperparameterMismatch if a baked setting changed."""
+        """Return the numbers for ``step``, counted from 0.
+
+        Raises HyperparameterMismatch if a setting changed that is a constant of the program.
+        """
         if self._optimizer is not None:
             self._check()
             mark_stepped(self._optimizer)  # torch's schedulers warn unless the optimizer has stepped
@@ -125,7 +129,7 @@ class Hyperparameters(MutableMapping[str, float]):
         return {**self, **first} if step == 0 else dict(self)
 
     def _known(self, name: str) -> Json:
-        """The manifest's entry."""
+        """Return the manifest's entry of a name. Raises HyperparameterMismatch, WrongArgument."""
         if not isinstance(name, str):
             raise WrongArgument(f"a hyperparameter's name is text, not {in_words(name)}", "hyper")
         if name in self._entries:
@@ -144,7 +148,7 @@ class Hyperparameters(MutableMapping[str, float]):
             group[key] = (*group[key][:index], value, *group[key][index + 1 :])
 
     def _check(self) -> None:
-        """Raises HyperparameterMismatch if the optimizer lacks a number, or a baked setting changed."""
+        """Raise HyperparameterMismatch if the optimizer lacks a number, or has another constant."""
         for entry in self._entries.values():
             self._group(entry)
         for entry in self._baked:
@@ -155,7 +159,7 @@ class Hyperparameters(MutableMapping[str, float]):
                 raise HyperparameterMismatch(what, name, "set it back, or compile again with the new value")
 
     def _group(self, entry: Json) -> Json:
-        """The group of the bound optimizer that holds a number. Raises HyperparameterMismatch."""
+        """Return the bound optimizer's group with a number. Raises HyperparameterMismatch."""
         assert self._optimizer is not None
         groups, number, key = self._optimizer.param_groups, entry["group"], entry["key"]
         if number < len(groups) and key in groups[number]:
@@ -165,7 +169,7 @@ class Hyperparameters(MutableMapping[str, float]):
 
 
 def _set(group: Json, key: str, value: object) -> None:
-    """A tensor is written in place, because others may hold it."""
+    """Set a group's number. A tensor is written in place, since there may be other references to it."""
     if isinstance(group.get(key), torch.Tensor):
         group[key].fill_(value)
     else:
@@ -173,7 +177,7 @@ def _set(group: Json, key: str, value: object) -> None:
 
 
 def _packed(group: Json) -> Json:
-    """A group's settings; what a checkpoint does not hold is the user's own, and no number."""
+    """Return a group's settings, without the user's objects that a checkpoint cannot hold."""
     found: Json = {}
     for key, value in group.items():
         if key != "params":
@@ -183,12 +187,12 @@ def _packed(group: Json) -> Json:
 
 
 def is_json(value: object) -> bool:
-    """Whether JSON has such values."""
+    """Return True for values that JSON can represent without conversion."""
     return value is None or isinstance(value, bool | int | float | str)
 
 
 def json_value(value: object) -> object:
-    """A setting of an optimizer as JSON holds it: tensors as numbers, tuples as lists, others by repr."""
+    """Convert an optimizer's setting for JSON: tensors to numbers, tuples to lists, others by ``repr``."""
     if isinstance(value, torch.Tensor):
         return value.tolist()
     if isinstance(value, tuple | list):

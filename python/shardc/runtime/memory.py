@@ -1,4 +1,4 @@
-"""Memory of a GPU: what a step was planned to take, against what there is."""
+"""Checks of a step's planned memory against the GPU's memory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ HINT = "use a smaller batch, more micro-batches, more ranks, or a plan that shar
 
 
 def check_memory(planned_bytes: int, device: torch.device, rank: int) -> None:
-    """Raises OutOfDeviceMemory if a step's tensors (0 bytes: unknown) exceed the memory of ``device``."""
+    """Raise OutOfDeviceMemory if a step's planned bytes (0: unknown) exceed the memory of ``device``."""
     if device.type != "cuda":
         return
     _, total = cuda.mem_get_info(device)
@@ -24,7 +24,7 @@ def check_memory(planned_bytes: int, device: torch.device, rank: int) -> None:
 
 @contextmanager
 def told(planned_bytes: int, device: torch.device, rank: int) -> Iterator[None]:
-    """Raises OutOfDeviceMemory for PyTorch's error, with what was planned and what there is."""
+    """Context that turns PyTorch's out-of-memory error into OutOfDeviceMemory, with the planned bytes."""
     try:
         yield
     except torch.OutOfMemoryError as error:

@@ -1,4 +1,4 @@
-"""What a step returns besides its loss: on a mesh as DTensors, scalars and those of one device as tensors."""
+"""Outputs of a step besides its loss: DTensors on a mesh; tensors for scalars and on one device."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .torch_private import show
 class StepResult(NamedTuple):
     """Loss and outputs of a step that was compiled with ``outputs=``.
 
-    ``loss`` is 0-d; ``outputs`` are by name. An output of a step on several devices is a DTensor with the
-    layout in which the program makes it; one without dims is a tensor, the same on all ranks.
+    ``loss``: a 0-d tensor. ``outputs``: tensors by name. On several devices an output is a DTensor, with the
+    sharding in which the program computes it; a 0-d output is a plain tensor, equal on all ranks.
 
     Example:
         >>> outputs = {"logits": lambda output, batch: output}
@@ -36,13 +36,13 @@ class StepResult(NamedTuple):
 
 
 Result = Tensor | Any
-"""What a step returns: its loss, or a :class:`StepResult` if it has outputs. ``Any`` instead of that lets
-type checkers take the result for the loss, which it is in nearly all scripts.
+"""Result of a step: its loss, or a :class:`StepResult` if it has outputs. The type is ``Any`` instead of the
+latter, so that type checkers treat the result as the loss, which is right in nearly all scripts.
 """
 
 
 class Outputs:
-    """The outputs among a manifest's ``results``. All ranks make it, and call it, together."""
+    """Outputs among a manifest's ``results``. All ranks must construct and call it together."""
 
     def __init__(self, results: Iterable[Json], mesh: Mesh, place: Place) -> None:
         self._leaves = [Leaf.read(entry) for entry in results if entry["role"] == "output"]
@@ -56,13 +56,13 @@ class Outputs:
         return bool(self._leaves)
 
     def result(self, made: Sequence[Tensor]) -> Result:
-        """What a program's results are to its caller. A forward without a loss has None in its place."""
+        """Convert a program's results for the caller. A forward without a loss has None as its loss."""
         blocks = made[len(made) - len(self._leaves) :]
         loss = made[0] if len(made) > len(blocks) else None
         return StepResult(loss, self.named(blocks)) if self._leaves else loss
 
     def named(self, blocks: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The outputs by name, of this rank's ``blocks`` in the order of the results."""
+        """Return the outputs by name, from this rank's ``blocks`` in the order of the results."""
         pairs = zip(self._leaves, blocks, strict=True)
         return {leaf.name: self._shown(leaf, block.detach()) for leaf, block in pairs}
 

@@ -1,4 +1,4 @@
-"""The emitted program of a rank: its function, and the axes that its collectives span."""
+"""Emitted program of a rank: its function, and the axes that its collectives span."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ Step = Callable[..., tuple[Tensor, ...]]
 
 @dataclass(frozen=True)
 class Program:
-    """Each of ``steps(rank, *arguments)`` returns the results that replace no argument, the loss first.
+    """Loaded program.
 
-    There is one, or one for each rank of a pipeline; ``actions`` are then what each runs in order, as
-    ``2F0``, and ``stages`` the functions that do it, by their names in ``names``, the program's globals.
-    ``text`` is the program's.
+    ``steps``: the step functions, one, or one for each rank of a pipeline. ``steps[n](rank, *arguments)``
+    returns the results that replace no argument, the loss first. ``actions``: for a pipeline, the actions of
+    each rank in order, such as ``2F0``; ``stages``: the functions that run them, by name. ``names``: the
+    program's globals. ``text``: its source.
     """
 
     steps: tuple[Step, ...]
@@ -49,9 +50,9 @@ class Program:
 
     @staticmethod
     def load(path: Path, library: Kernels | None = None) -> Program:
-        """From a file, whose text is what runs: Python's own loader prefers a ``.pyc`` beside it.
+        """Load a program from a file's text. (Python's own loader would prefer a ``.pyc`` beside it.)
 
-        ``library`` has the kernels that it calls. Raises BadLibrary if one is not in it.
+        ``library``: the kernels that it calls. Raises BadLibrary if one is missing there.
         """
         text, module = path.read_text(), ModuleType("shardc_program")
         module.__file__ = str(path)
@@ -61,7 +62,7 @@ class Program:
 
     @staticmethod
     def of(text: str, library: Kernels | None = None) -> Program:
-        """From the program's text."""
+        """Load a program from its text."""
         names = _given(library)
         exec(compile(_to_run(text), listed(text, "program"), "exec"), names)
         return Program._read(names, text, library)
@@ -74,7 +75,7 @@ class Program:
         return Program(steps, tuple(names["GROUPS"]), actions, names, first_run, text)
 
     def with_ranges(self, ranges: Callable[[str], None]) -> Program:
-        """The same program, which calls ``ranges`` at each of its comments; all that it calls is shared."""
+        """Return a copy of the program that calls ``ranges`` at each comment, and shares everything else."""
         names = {**self.names, NAME: ranges, "kernel": _shared, "kernels": _shared}
         exec(compile(with_ranges(self.text), listed(self.text, "program"), "exec"), names)
         steps = tuple(names.get("STEPS") or (names["step"],))
@@ -85,7 +86,10 @@ class Program:
 
 @dataclass(frozen=True)
 class Part:
-    """What of a program is a rank's: the ``number`` of its function; ``axis`` is a pipeline's, or None."""
+    """Part of a program for one rank: the ``number`` of its function and its arguments.
+
+    ``axis``: the axis of pipeline stages, or None.
+    """
 
     number: int
     arguments: list[Leaf]
@@ -93,7 +97,7 @@ class Part:
 
 
 def part_of(pipeline: Sequence[Json], leaves: Sequence[Leaf], mesh: Mesh, rank: int) -> Part:
-    """Return what ``rank`` runs and takes. ``pipeline`` is the manifest's: empty, or of one entry."""
+    """Return the part for ``rank``. ``pipeline``: the manifest's field, empty or with one entry."""
     if not pipeline:
         return Part(0, list(leaves))
     (entry,) = pipeline
@@ -104,7 +108,7 @@ def part_of(pipeline: Sequence[Json], leaves: Sequence[Leaf], mesh: Mesh, rank: 
 
 
 def library_of(folder: Path, manifest: Json) -> Kernels | None:
-    """The compiled kernels of an artefact, or None. Raises BadLibrary, BadTriton or BadDriver."""
+    """Load the compiled kernels of an artefact, if any. Raises BadLibrary, BadTriton or BadDriver."""
     loader = loader_of(manifest)
     if loader is None:
         return None
@@ -116,29 +120,29 @@ def library_of(folder: Path, manifest: Json) -> Kernels | None:
 
 
 def _shared(*_: object, **__: object) -> None:
-    """In the place of a kernel that a program has loaded already."""
+    """Placeholder for a kernel that the program has already loaded."""
 
 
 def _to_run(text: str) -> str:
-    """A program's text, with ranges for the profiler where they are asked for."""
+    """Return a program's text, with profiler ranges if they are switched on."""
     return with_ranges(text) if PROFILE_RANGES.get() else text
 
 
 def _given(library: Kernels | None) -> Json:
-    """What a program finds among its globals."""
+    """Return the initial globals of a program."""
     if library is None:
         return {NAME: Ranges()}
     return {NAME: Ranges(), "kernel": library.kernel, "kernels": library.batch, "empty": library.empty}
 
 
 def device_of(manifest: Json) -> str | None:
-    """The device that a program's kernels need, if not this rank's own: the CPU. None if it runs anywhere."""
+    """Return ``"cpu"`` if a program's kernels need CPU tensors; None if this rank's own device will do."""
     loader = loader_of(manifest)
     return "cpu" if loader is not None and loader.device().type == "cpu" else None
 
 
 def check_device(manifest: Json, device: torch.device, rank: int) -> None:
-    """Raises BadLibrary if the program has kernels that do not run on this rank's device."""
+    """Raise BadLibrary if the program has kernels that cannot run on this rank's device."""
     loader = loader_of(manifest)
     if loader is not None and device.type != loader.device().type:
         target = manifest["target"].partition(" ")[0]

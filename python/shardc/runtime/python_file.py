@@ -1,4 +1,4 @@
-"""Imports a Python file by its path, and never the bytecode that may lie beside it."""
+"""Import of a Python file by its path, which ignores any bytecode beside it."""
 
 import importlib.util
 import sys
@@ -8,7 +8,7 @@ from types import CodeType, ModuleType
 
 
 def imported_file(name: str, path: Path, listed: bool = False) -> ModuleType:
-    """Return the module ``name`` that the file holds, in sys.modules if ``listed``. Raises ImportError."""
+    """Import a file as the module ``name``, and add it to sys.modules if ``listed``. Raises ImportError."""
     if path.suffix != ".py":
         raise ImportError("it is no Python file")
     spec = importlib.util.spec_from_file_location(name, path, loader=_SourceLoader(name, str(path)))
@@ -22,7 +22,10 @@ def imported_file(name: str, path: Path, listed: bool = False) -> ModuleType:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the text each time. Python's own takes a ``.pyc`` whose date and size fit, unread."""
+    """Loader that always compiles the text.
+
+    Python's own would trust a ``.pyc`` with matching date and size.
+    """
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)

@@ -36,12 +36,12 @@ def main(folder: Path) -> None:
         code = 1
         print(f"rank {rank}: {_describe(error)}", file=sys.stderr, flush=True)
     sys.stdout.flush()
-    # Gloo's threads abort some processes at interpreter exit (8 runs of 10 at 4 ranks): leave without it.
+    # Gloo's threads abort some processes at interpreter exit (8 of 10 runs with 4 ranks), so skip that.
     os._exit(code)
 
 
 def _describe(error: Exception) -> str:
-    """One line, or the traceback if it was asked for."""
+    """Return one line on an error, or its traceback if debugging is on."""
     if DEBUG.get():
         return traceback.format_exc()
     text = (str(error).strip().splitlines() or [""])[0]
@@ -115,14 +115,14 @@ def _train(folder: Path, options: argparse.Namespace) -> int:
 
 
 def _numbers(made: Tensor | StepResult) -> list[tuple[str, float]]:
-    """The loss of a step, and those of its outputs that are numbers."""
+    """Return the loss of a step, and its 0-d outputs."""
     loss, outputs = (made, {}) if isinstance(made, Tensor) else made
     scalars = {name: value for name, value in outputs.items() if not value.dim() and not value.is_complex()}
     return [(name, float(value)) for name, value in {"loss": loss, **scalars}.items()]
 
 
 def batches_of(path: Path) -> Iterator[dict[str, Tensor]]:
-    """The batches of a file, in order, over and over."""
+    """Yield the batches of a file, in order and repeatedly."""
     file = TensorFile(path)
     batches: dict[int, dict[str, str]] = {}
     for name in file.names:

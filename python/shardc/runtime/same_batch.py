@@ -1,5 +1,6 @@
-"""Whether all ranks pass the same global batch to ``step``, and start from the same weights: each would cut
-its part from another one.
+"""Check that all ranks pass the same global batch to ``step``, and start from the same weights.
+
+Otherwise each rank would take its part from a different batch or model.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from torch.distributed.tensor import DTensor
 from .errors import BatchMismatch, WeightsMismatch
 
 SAMPLE_BYTES = 4096
-"""How much of each tensor is compared after the first step, in elements that are evenly spread."""
+"""Number of evenly spaced elements of each tensor that are compared after the first step."""
 _MASK = (1 << 62) - 1
 
 
 class SameBatch:
-    """Compares a hash of the batch between ranks before each step: at the first of all of it, then of a
-    sample of what lies on the host. All ranks wait for it: on a difference all of them raise, before any is
-    in a collective of its program. A rank that raises before the comparison takes part in it all the same.
+    """Comparison of the batch's hash between ranks before each step.
 
-    The collective of the first step also compares what the ranks start from.
+    At the first step the hash covers the whole batch, later a sample of its host tensors. All ranks wait for
+    the comparison. If hashes differ, all ranks raise, before any starts a collective of its program. A rank
+    that raises before the comparison still takes part in it. At the first step the same collective compares
+    the weights that the ranks start from.
     """
 
     def __init__(self, world_size: int) -> None:
@@ -35,9 +37,9 @@ class SameBatch:
         self._refused: dist.Work | None = None
 
     def start_from(self, values: object, names: Iterable[str], tied: Mapping[str, str]) -> None:
-        """Compare these tensors of a mapping at the first step; nothing if it is no mapping.
+        """Compare the tensors of a mapping at the first step. ``values`` of another kind are ignored.
 
-        ``names`` are those of the state of all ranks. DTensors and tensors on the meta device are left out.
+        ``names``: names in the state of all ranks. DTensors and tensors on the meta device are ignored.
         """
         self._start = {}
         if isinstance(values, Mapping) and self._is_first and not self._is_alone:
@@ -45,7 +47,7 @@ class SameBatch:
             self._start = {name: _hash_weights(given.get(name)) for name in sorted(names)}
 
     def compare(self, values: Mapping[str, Tensor], step: int) -> None:
-        """All ranks call it with their global batch. Raises BatchMismatch and, at first, WeightsMismatch."""
+        """Compare the batch. All ranks must call it. Raises BatchMismatch, and at first WeightsMismatch."""
         if self._is_alone:
             return
         pairs, work = self._started(_hash(values, whole=self._is_first))
@@ -65,20 +67,20 @@ class SameBatch:
 
     @contextmanager
     def or_refused(self) -> Iterator[None]:
-        """Around what comes before ``compare``: where it raises, the ranks that compare raise BatchMismatch.
+        """Context of the work before ``compare``. If it raises, the other ranks raise BatchMismatch.
 
-        Nothing is waited for: another rank may have gone.
+        It does not wait for other ranks, which may have ended.
         """
         try:
             yield
         except Exception:
             if not self._is_alone:
-                # a hash is never negative
+                # Hashes are never negative, so this marks an error of this rank.
                 _, self._refused = self._started(-1 - dist.get_rank())
             raise
 
     def _started(self, of_batch: int) -> tuple[Tensor, dist.Work]:
-        """The largest and the smallest of what all ranks have, when the work is done."""
+        """Start the reduction. Return a tensor for the largest and smallest hashes, and the work."""
         found = [of_batch, *self._start.values()]
         pairs = torch.tensor([found, [-value for value in found]])
         work = dist.all_reduce(pairs, dist.ReduceOp.MAX, async_op=True)
@@ -86,13 +88,13 @@ class SameBatch:
         return pairs, work
 
     def compare_start(self, step: int) -> None:
-        """Compare what the ranks start from, where each has a batch of its own. Raises WeightsMismatch."""
+        """Compare only the initial weights, since each rank has its own batch. Raises WeightsMismatch."""
         if self._is_first:
             self.compare({}, step)
 
 
 def shapes_of(values: Mapping[str, Tensor]) -> str:
-    """The tensors of a batch in words: ``0 float32 [5, 8], 1 int64 [5]``."""
+    """Describe the tensors of a batch, as ``0 float32 [5, 8], 1 int64 [5]``."""
     dtypes = {name: str(value.dtype).removeprefix("torch.") for name, value in values.items()}
     return ", ".join(f"{name} {dtypes[name]} {list(values[name].shape)}" for name in sorted(values))
 
@@ -118,7 +120,7 @@ def _hash(values: Mapping[str, Tensor], whole: bool) -> int:
 
 
 def _hash_weights(value: object) -> int:
-    """The sum of all words, and the order of a sample: a pass at the speed of memory."""
+    """Hash weights by the sum of all words and the order of a sample, at the speed of memory."""
     if not isinstance(value, Tensor) or isinstance(value, DTensor) or value.is_meta:
         return 0
     flat = value.detach().contiguous().view(-1)

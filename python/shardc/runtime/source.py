@@ -1,4 +1,4 @@
-"""The user's line that a line of an emitted program comes from: programs name it in the comment above."""
+"""User's source line of an emitted program's line, from the comment above it."""
 
 import itertools
 import linecache
@@ -12,7 +12,7 @@ _numbers = itertools.count()
 
 
 def listed(text: str, name: str) -> str:
-    """Return a new file name of a program's ``text``, under which tracebacks and ``user_line`` find it."""
+    """Return a new file name for a program's ``text``, by which tracebacks and ``user_line`` find it."""
     file = f"<{name} {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     return file
@@ -20,12 +20,12 @@ def listed(text: str, name: str) -> str:
 
 @cache
 def user_line(file: str, line: int) -> str | None:
-    """``model.py:12`` for a line, counted from 1, of a program's file; None if nothing above it names one."""
+    """Return ``model.py:12`` for a line, counted from 1, of a program's file; None without such a comment."""
     return place_above(linecache.getlines(file), line)
 
 
 def calling_line() -> str | None:
-    """:func:`user_line` of the program that is calling; None outside of programs."""
+    """Return :func:`user_line` of the calling program; None outside of programs."""
     frame = sys._getframe(1)
     while frame is not None and "GROUPS" not in frame.f_globals:
         frame = frame.f_back
@@ -33,7 +33,7 @@ def calling_line() -> str | None:
 
 
 def place_above(lines: Sequence[str], line: int) -> str | None:
-    """:func:`user_line` of a program's ``lines``."""
+    """Return :func:`user_line` for the ``lines`` of a program."""
     for text in reversed(lines[:line]):
         if found := _PLACE.match(text.rstrip()):
             return found[1]

@@ -1,8 +1,7 @@
-"""Parameters, optimizer state and buffers: one local tensor each on every rank, shown as DTensors.
+"""Parameters, optimizer state and buffers: one local tensor each on every rank, presented as DTensors.
 
-A block that holds padding is shown without it, as a view. Where ranks hold other blocks than DTensor has
-(whole heads, where it has equal rows; some queries, keys and values, where it has all queries), the user is
-shown a copy that lies as DTensor has it.
+A DTensor is a view of the local tensor without its padding. If ranks hold other blocks than a DTensor would,
+such as whole heads or parts of queries, keys and values, the DTensor is a copy in DTensor's layout.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ from .tensor_file import TensorFile
 from .torch_private import show
 
 Initialiser = Callable[[str, tuple[int, ...], torch.dtype, tuple[slice, ...]], Tensor | None]
-"""``(name, global shape, dtype, slice of each dim) -> that block``; None leaves it to the artefact. Called
-once for this rank's block, or for each of the blocks that it is made of.
+"""Function ``(name, global shape, dtype, slice of each dim) -> block``. If it returns None, the artefact's
+value is used. It is called once for this rank's block, or for each part of an interleaved block.
 """
 Leaves = Iterable[Leaf]
 Tensors = Mapping[str, Tensor]
 Source = Tensors | Initialiser | None
 Shared = tuple["State", str]
-"""A tensor of another state, by its name there."""
+"""Another state, and the name of a tensor there."""
 
 
 class State:
-    """One rank's state by name; tensor objects stay, steps replace what they hold. Padding holds zeros."""
+    """State of one rank by name. Tensor objects stay; steps replace their memory. Padding is zero."""
 
     def __init__(
         self, leaves: Leaves, mesh: Mesh, place: Place, every: Leaves = (), apart: Axis | None = None
     ) -> None:
-        """``leaves`` are the rank's; ``every``: of all ranks, if they differ along ``apart``."""
+        """Create the state of a rank. ``every``: leaves of all ranks, if they differ along ``apart``."""
         self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in STATE_ROLES}
         self._every = {leaf.name: leaf for leaf in every if leaf.role in STATE_ROLES} or self.leaves
         self._apart = apart
@@ -62,11 +61,11 @@ class State:
         tied: Mapping[str, str],
         shared: Mapping[str, Shared] | None = None,
     ) -> None:
-        """Fill every tensor: from ``source``, else from the artefact's file, else from its fill value.
+        """Fill every tensor from ``source``, or from the artefact's file, or with its fill value.
 
-        A mapping may hold whole tensors or DTensors, under any name of a tied parameter, and must hold all
-        parameters. ``shared``: those that another state holds; this one has the same tensors. Raises
-        StateMismatch, and ShardingMismatch if another state shards one differently.
+        A mapping must have all parameters, as whole tensors or DTensors, under any name of a tied parameter.
+        ``shared``: tensors of another state, which this state uses, too. Raises StateMismatch, and
+        ShardingMismatch if another state shards one differently.
         """
         if not (source is None or isinstance(source, Mapping) or callable(source)):
             raise WrongArgument(f"state is {in_words(source)}, not a state dict or a function", "state")
@@ -80,20 +79,20 @@ class State:
             if name not in self.local:
                 self.local[name] = self._initial(leaf, source, file)
         if self._mesh.world_size > 1:
-            self._make_meshes()  # now: it needs all ranks, and a user may ask for DTensors on one of them
+            self._make_meshes()  # needs all ranks, but later a user may ask for DTensors on one rank only
 
     @property
     def is_whole(self) -> bool:
-        """Whether this rank holds all of every tensor, because there is no other."""
+        """True if this rank is the only one, and so holds all tensors whole."""
         return self._mesh.world_size == 1
 
     @property
     def every(self) -> Mapping[str, Leaf]:
-        """The leaves of all ranks: with a pipeline more than this rank's own."""
+        """Leaves of all ranks. With a pipeline these are more than this rank's own."""
         return self._every
 
     def view(self, name: str) -> DTensor | None:
-        """The DTensor that shows this rank's own memory; None where it would be a copy or lies elsewhere."""
+        """Return a DTensor over this rank's memory; None if it would be a copy, or is on other ranks."""
         leaf = self.leaves.get(name)
         if leaf is None or not leaf.is_chunked(self._mesh):
             return None
@@ -104,7 +103,10 @@ class State:
         return self._dtensors[name]
 
     def dtensors(self, *roles: str) -> dict[str, DTensor]:
-        """Return the state as DTensors by name, of these roles or all. All ranks call it if it copies."""
+        """Return the state of these roles (default: all) as DTensors by name.
+
+        All ranks must call it together if any DTensor is a copy.
+        """
         meshes = self._meshes or self._make_meshes()
         for name, leaf in self.leaves.items():
             if self.view(name) is None:
@@ -115,12 +117,12 @@ class State:
         return {n: self._dtensors[n] for n, leaf in self.leaves.items() if not roles or leaf.role in roles}
 
     def refresh(self) -> None:
-        """Let DTensors that are views of padded blocks follow what a step has stored."""
+        """Update DTensors that are views of padded blocks after a step."""
         for leaf, shown in self._narrowed:
             local_of(shown).data = self._held(leaf)
 
     def take_copies(self) -> None:
-        """Store what was written to DTensors that are copies. All ranks call it together."""
+        """Store values that were written to DTensors that are copies. All ranks must call it together."""
         for name, leaf in self._copied():
             self.local[name].data = self._stored(leaf, self._own(leaf, whole(self._dtensors[name])))
 
@@ -128,12 +130,12 @@ class State:
         return [(n, leaf) for n, leaf in self.leaves.items() if not leaf.is_chunked(self._mesh)]
 
     def _held(self, leaf: Leaf) -> Tensor:
-        """A rank's block without its padding, a view."""
+        """Return a view of a rank's block without its padding."""
         held = self.local[leaf.name].detach()
         return held[tuple(map(slice, leaf.held_shape(self._mesh, self._place.rank)))]
 
     def _share(self, name: str, other: State, its_name: str) -> None:
-        """Hold the tensor of ``other``. Raises ShardingMismatch."""
+        """Use the tensor of ``other``. Raises ShardingMismatch."""
         leaf, its_leaf = self._every[name], other.every[its_name]
         apart = (name in self.leaves) != (its_name in other.leaves)
         if apart or not leaf.lies_like(self._mesh, its_leaf, other._mesh):
@@ -145,7 +147,7 @@ class State:
             self.local[name] = other.local[its_name]
 
     def _copy(self, leaf: Leaf, meshes: DeviceMeshes) -> Tensor:
-        """A rank's block as DTensor has it, where it does not lie so."""
+        """Return a copy of a rank's block in DTensor's layout."""
         full = whole(DTensor.from_local(self.local[leaf.name], *meshes.of(leaf), run_check=False))
         if leaf.interleaved is not None:
             full = leaf.interleaved.restored(full)
@@ -166,7 +168,7 @@ class State:
         stride = torch.empty(leaf.shape, device="meta").stride()
         shape, placed = torch.Size(leaf.shape), meshes.of(leaf)
         made = DTensor.from_local(local, *placed, run_check=False, shape=shape, stride=stride)
-        # from_local wraps a view; the tensor itself must stand there: the user sees what later steps store.
+        # from_local wraps a view. The tensor itself must be there, so that the user sees later steps' values.
         show(local, made)
         return made
 
@@ -177,7 +179,7 @@ class State:
         return with_padding(held, leaf.local_shape(self._mesh) if leaf.padded else ())
 
     def assign(self, values: Tensors, tied: Mapping[str, str]) -> None:
-        """Replace tensors by those of a state dict, whole or DTensors; parameters must all be there."""
+        """Load a state dict of whole tensors or DTensors. It must have all parameters."""
         blocks = _from_mapping(values, self._every, tied)
         for name, leaf in self.leaves.items():
             found = self._block(leaf, blocks)
@@ -186,9 +188,9 @@ class State:
         self.refresh()
 
     def take(self, other: State, *roles: str) -> None:
-        """Replace tensors of these roles by those of another state, one at a time, through memory.
+        """Copy tensors of these roles from another state, one at a time, through memory.
 
-        Plan, mesh and pipeline may differ. All ranks call it together. Raises StateMismatch.
+        Plan, mesh and pipeline may differ. All ranks must call it together. Raises StateMismatch.
         """
         wanted = [n for n, leaf in other.every.items() if leaf.role in roles and n in self._every]
         shapes = {name: torch.empty(other.every[name].shape, device="meta") for name in wanted}
@@ -201,7 +203,7 @@ class State:
         self.refresh()
 
     def wholes(self, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-        """Each of these tensors whole, on all ranks, which go through them together."""
+        """Yield each of these tensors whole, on all ranks. All ranks must iterate together."""
         shown = self.dtensors()
         sources = first_holders([name in shown for name in names]) if self._apart else []
         for number, name in enumerate(names):
@@ -245,7 +247,7 @@ class State:
                 hint = f"return the slice that it is asked for, of a tensor of shape {list(leaf.shape)}"
                 raise StateMismatch(what, leaf.name, hint)
             parts.append(found.detach())
-        # Our own memory, whatever the caller does with his tensor later.
+        # A copy, so that later changes of the caller's tensor have no effect.
         whole = _joined(leaf, parts)
         own = whole.to(self._place.device, leaf.dtype, copy=True, memory_format=torch.contiguous_format)
         return self._stored(leaf, own)
@@ -256,7 +258,7 @@ def _joined(leaf: Leaf, blocks: list[Tensor]) -> Tensor:
 
 
 def _from_mapping(values: Tensors, leaves: Mapping[str, Leaf], tied: Mapping[str, str]) -> Initialiser:
-    """A state dict as an initialiser. Raises StateMismatch for names and shapes that do not fit."""
+    """Return an initialiser from a state dict. Raises StateMismatch for wrong names and shapes."""
     for name, value in mapping_given(values, "the state dict", "tensors").items():
         if not isinstance(value, Tensor):
             raise StateMismatch(f"the state dict has {in_words(value)} for {name!r}, not a tensor", "state")
@@ -275,7 +277,7 @@ def _from_mapping(values: Tensors, leaves: Mapping[str, Leaf], tied: Mapping[str
     last: dict[str, Tensor | None] = {}
 
     def block(name: str, _: tuple[int, ...], dtype: torch.dtype, slices: tuple[slice, ...]) -> Tensor | None:
-        if name not in last:  # a rank may ask for several blocks, and all ranks gather once
+        if name not in last:  # a rank may ask for several blocks, but all ranks gather a tensor once
             value = named.get(name)
             last.clear()
             last[name] = whole(value) if isinstance(value, DTensor) else value
@@ -301,6 +303,6 @@ def _check_divides(leaf: Leaf, mesh: Mesh) -> None:
 
 
 def local_of(tensor: DTensor) -> Tensor:
-    """The very tensor that a DTensor holds on this rank."""
+    """Return the tensor object that a DTensor holds on this rank."""
     with torch.no_grad():
         return tensor.to_local()

@@ -41,7 +41,7 @@ from .errors import (
 from .hyper import Hyperparameters
 from .memory import check_memory, told
 
-# Importing these defines the ops that programs call.
+# These imports define the ops that programs call.
 from .operators import (  # noqa: F401
     attention,
     causal_convolution,
@@ -73,9 +73,9 @@ COPY_HINT = "make another step of a copy of the model, or write one with save_ch
 
 
 class TrainStep:
-    """One rank's step. All ranks make it, call it, save and load together, with equal arguments.
+    """Step of one rank. All ranks must construct, call, save and load it together, with equal arguments.
 
-    ``seed`` is the base of the random numbers: step ``i``, as ``steps_done`` counts, runs with ``seed + i``.
+    ``seed``: base of the random numbers. Step ``i``, counted by ``steps_done``, uses ``seed + i``.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class TrainStep:
         timeout_s: float = TIMEOUT_S,
         shared: Mapping[str, Shared] | None = None,
     ) -> None:
-        """``shared``: the tensors that a step before this one holds, by name."""
+        """Create the step. ``shared``: tensors of an earlier step that this one uses, by name."""
         logs.start()
         self._mesh = Mesh.read(manifest["mesh"])
         self._place = connect(self._mesh, device_of(manifest) if device is None else device, timeout_s)
@@ -106,7 +106,7 @@ class TrainStep:
         group = HostGroup if self._place.device.type != "cpu" and not self._place.nccl else Group
         groups = Groups(self._mesh, self._place.rank, program.groups, self._place.timeout, group)
         self.collectives = use_symmetric_memory(groups, self._place.device, self._place.nccl)
-        """For each group of ranks how its collectives are made."""
+        """Line for each group of ranks on how its collectives run."""
         self._groups = groups
         flights = Flights() if self._place.nccl else None
         self._rank = Rank(self._mesh, self._place.rank, self._place.device, groups, flights)
@@ -132,7 +132,7 @@ class TrainStep:
     def load(
         cls, folder: Path | str, device: Device = None, state: Source = None, timeout_s: float = TIMEOUT_S
     ) -> TrainStep:
-        """Return an artefact's step. ``state``: initial values, as a dict or a function for each block.
+        """Load an artefact's step. ``state``: initial values, as a dict or a function that returns blocks.
 
         Raises BadArtefact, BadLibrary, MissingOperator, WorldMismatch or StateMismatch.
         """
@@ -156,7 +156,7 @@ class TrainStep:
 
     @property
     def seed(self) -> int:
-        """The base of the random numbers. Setting it raises BadSeed."""
+        """Base of the random numbers. Setting it raises BadSeed for an invalid value."""
         return self._seed
 
     @seed.setter
@@ -175,12 +175,12 @@ class TrainStep:
 
     @property
     def given_bytes(self) -> int:
-        """Of this rank's arguments: state, constants, its part of the batch."""
+        """Bytes of this rank's arguments: state, constants, its part of the batch."""
         shapes = ((leaf.local_shape(self._mesh), leaf.dtype) for leaf in self._arguments)
         return sum(prod(shape) * dtype.itemsize for shape, dtype in shapes)
 
     def symmetric_collectives(self) -> dict[str, int]:
-        """How many collectives of this rank went through symmetric memory until now, by name."""
+        """Count this rank's collectives through symmetric memory so far, by name."""
         return dict(taken(self._groups))
 
     def __call__(self, batch: object) -> Result:
@@ -189,34 +189,33 @@ class TrainStep:
     def step(self, batch: object) -> Result:
         """Run one step on a global batch, of which each rank takes its own part.
 
-        Returns the 0-d loss; of a step with outputs, the loss and the outputs by name.
-
-        Raises BatchMismatch on all ranks if they pass different batches, and nothing has changed then;
-        WeightsMismatch at the first step if they start from different weights.
+        Returns the 0-d loss, or for a step with outputs the loss and the outputs by name. If ranks pass
+        different batches, all of them raise BatchMismatch, and nothing changes. If they start from different
+        weights, the first step raises WeightsMismatch.
         """
         with self._watch.guard(self.steps_done):
             return self._step_batch(batch)
 
     def step_leaves(self, values: Mapping[str, Tensor]) -> Result:
-        """``step`` on a global batch that is given as its tensors by leaf name."""
+        """Run ``step`` on a global batch given as tensors by leaf name."""
         mapping_given(values, "values", "tensors")
         with self._watch.guard(self.steps_done):
             return self._step_whole(values)
 
     def leaves(self, batch: object) -> dict[str, Tensor]:
-        """A global batch as its tensors by leaf name. Raises BatchMismatch."""
+        """Return the tensors of a global batch by leaf name. Raises BatchMismatch."""
         return leaves_of(batch, self._manifest["batch"])
 
     def trace(self, batch: object, path: Path | str) -> Result:
-        """Run ``step``; rank 0 writes when what ran on each rank to ``path``, as a Chrome trace.
+        """Run ``step``; rank 0 writes a timeline of all ranks to ``path``, as a Chrome trace.
 
-        On it are the user's lines, collectives, memory, and a pipeline's actions. Raises NothingToTrace.
+        It has the user's lines, collectives, memory, and a pipeline's actions. Raises NothingToTrace.
         """
         batch = batch if self._others is None else self._others.prepared(batch)
         return self.trace_leaves(leaves_of(batch, self._manifest["batch"]), path)
 
     def trace_leaves(self, values: Mapping[str, Tensor], path: Path | str) -> Result:
-        """``trace`` on a global batch that is given as its tensors by leaf name."""
+        """Run ``trace`` on a global batch given as tensors by leaf name."""
         path = path_given(path, "path")
         mapping_given(values, "values", "tensors")
         self.check_traceable()
@@ -233,9 +232,9 @@ class TrainStep:
             return loss
 
     def calls_leaves(self, values: Mapping[str, Tensor]) -> tuple[Result, Calls]:
-        """``step_leaves``, and each call of this rank's program with its seconds. Not the first step.
+        """Run ``step_leaves``; return its result, and each call of this rank's program with its seconds.
 
-        Raises CallsNotSeen at the first step and for a step that is captured as a CUDA graph.
+        Raises CallsNotSeen at the first step, on a GPU, and for a CUDA graph.
         """
         calls = Calls()
         start_s = time.perf_counter()
@@ -245,9 +244,9 @@ class TrainStep:
         return made, calls
 
     def live_leaves(self, values: Mapping[str, Tensor], live: LiveBytes) -> Result:
-        """``step_leaves`` with ``live``, which was started before the step before this one, and ends.
+        """Run ``step_leaves``, and measure its memory with ``live``, which must have been started a step ago.
 
-        Raises CallsNotSeen as ``calls_leaves``.
+        Raises CallsNotSeen like ``calls_leaves``.
         """
         live.sample()
         made = self._noted(values, Calls(seen=live.sample))
@@ -266,13 +265,13 @@ class TrainStep:
             self._rank, self._function = plain
 
     def check_traceable(self) -> None:
-        """Raises NothingToTrace if ``trace`` would."""
+        """Raise NothingToTrace if ``trace`` would."""
         if self._graphed is not None:
             hint = "trace a step without use_cuda_graph()"
             raise NothingToTrace("a CUDA graph is one launch, of which no part is seen", "the step", hint)
 
     def local(self, batch: object) -> Result:
-        """One step where each rank passes its own part of the batch alone, of the example batch's sizes."""
+        """Run one step on this rank's own part of a batch. The batch must have the example's sizes."""
         with self._watch.guard(self.steps_done):
             values = leaves_of(batch, self._manifest["batch"])
             for leaf in self._inputs.values():
@@ -282,15 +281,15 @@ class TrainStep:
             return self._advance({n: self._placed(values[n], leaf) for n, leaf in self._inputs.items()})
 
     def _placed(self, value: Tensor, leaf: Leaf) -> Tensor:
-        """A rank's own part of an input as the block that the program takes."""
+        """Return a rank's own part of an input as the block that the program takes."""
         place = leaf.read_by(self._mesh, self._place.rank)
         return placed(value, place, leaf.local_shape(self._mesh))
 
     def use_cuda_graph(self) -> None:
-        """Capture the step as a CUDA graph after two more steps, and start that from then on.
+        """Capture the step as a CUDA graph after two more steps, and launch the graph from then on.
 
-        A step that cannot be captured runs as it is, and a warning says why. An index that is out of range is
-        told of one step late. Raises GraphNotCaptured on a CPU.
+        A step that cannot be captured runs without a graph, and a warning says why. An index out of range is
+        reported one step late. Raises GraphNotCaptured on a CPU.
         """
         if self._place.device.type != "cuda":
             where = f"rank {self.rank} is on {self._place.device}"
@@ -307,39 +306,43 @@ class TrainStep:
             self._graphed.refuse("its collectives go over Gloo, which works on the host")
 
     def bind(self, optimizer: Optimizer) -> None:
-        """Take hyperparameters from this optimizer before each step, so that torch's schedulers work on it.
+        """Read hyperparameters from this optimizer before each step, so that torch's schedulers have effect.
 
-        If none was bound at ``load_checkpoint``, the first that is bound after it is given the checkpoint's.
+        If no optimizer was bound at ``load_checkpoint``, the next bound one gets the checkpoint's values.
         """
         self.hyper.bind(optimizer)
 
     def check_before_steps(self, check: Callable[[], TrainStep | None]) -> None:
-        """Call ``check`` before each step; an error that it raises leaves all as it was. A step that it
-        returns, over the same state, runs in the place of this one.
+        """Call ``check`` before each step. If it raises, nothing changes.
+
+        If it returns a step over the same state, that one runs instead of this one.
         """
         self._check = check
 
     def run_again_by(self, roomy: Callable[[], TrainStep]) -> None:
-        """Run a step whose rows have too little room at their experts by ``roomy``'s, over the same state."""
+        """Repeat a step whose rows lack room at their experts with the step of ``roomy``."""
         self._room.roomy = roomy
 
     def have_others(self, others: OtherPrograms) -> None:
-        """Run batches of other shapes, whole ones, by ``others``."""
+        """Run global batches of other shapes with the programs of ``others``."""
         self._others = others
 
     def parameters(self) -> Iterator[DTensor]:
-        """Those that this rank has a part of: with a pipeline, of its own stages."""
+        """Return the parameters of which this rank has a part: with a pipeline, those of its stages."""
         return iter(self.state.dtensors("param").values())
 
     def named_parameters(self) -> Iterator[tuple[str, DTensor]]:
         return iter(self.state.dtensors("param").items())
 
     def state_dict(self) -> dict[str, DTensor]:
-        """Parameters, optimizer state (``<parameter>/<key>``) and buffers, as DTensors that follow steps."""
+        """Return parameters, optimizer state (``<parameter>/<key>``) and buffers, as DTensors.
+
+        They show the values of later steps, too.
+        """
         return self.state.dtensors()
 
     def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
-        """Take parameters, and what else is given, from whole tensors or DTensors. Raises StateMismatch."""
+        """Load all parameters, and any other state, from whole tensors or DTensors. Raises StateMismatch."""
         self._same_batch.start_from(values, self.state.every, self._manifest["tied"])
         self.state.assign(values, self._manifest["tied"])
 
@@ -352,22 +355,22 @@ class TrainStep:
         keep_last: int | None = None,
         wait: bool = True,
     ) -> Saving:
-        """Write all that training goes on from, with torch.distributed.checkpoint.
+        """Write everything needed to resume training, with torch.distributed.checkpoint.
 
-        That is the state, the steps done, the seed, the hyperparameters and what schedulers keep in the bound
-        optimizer's groups, and the random generators of this process.
+        It contains the state, the number of steps, the seed, the hyperparameters, the settings that
+        schedulers keep in the bound optimizer's groups, and the random generators of this process.
 
         Args:
-            folder: A new or empty one, or that of an earlier checkpoint, which is replaced at the end.
-            objects: What else has a ``state_dict``, by name: the scheduler, a stateful data loader, an
-                average of the weights. A state that differs between ranks is held once a rank.
-            keep_last: Write one checkpoint of a series, ``folder/step-<steps done>``, of which the last so
-                many stay.
-            wait: False writes in the background, from a copy in the host's memory. The next save waits for
-                it first; so does ``wait()`` of what is returned.
+            folder: A new or empty folder, or that of an earlier checkpoint, which is replaced at the end.
+            objects: Other objects with a ``state_dict``, by name: the scheduler, a stateful data loader, an
+                average of the weights. If an object's state differs between ranks, each rank's is stored.
+            keep_last: Write a checkpoint of a series, ``folder/step-<steps done>``, and keep that many.
+            wait: False writes in the background, from a copy in host memory. The next save, and ``wait()`` of
+                the returned object, wait for its end.
 
         Raises:
-            CheckpointNotSaved: a rank failed, or the one that was still under way did; StateNotSaved.
+            CheckpointNotSaved: A rank failed, or the save before failed.
+            StateNotSaved: The state of an object cannot be stored.
         """
         folder = path_given(folder, "folder")
         if objects is not None:
@@ -390,22 +393,23 @@ class TrainStep:
         objects: Mapping[str, Stateful | None] | None = None,
         missing_ok: bool = False,
     ) -> None:
-        """Read what ``save_checkpoint`` wrote on this mesh or another; of a series, the latest.
+        """Load a checkpoint that ``save_checkpoint`` wrote on this or another mesh; of a series, the latest.
 
-        Hyperparameters are written into the bound optimizer's ``param_groups``, as
-        ``optimizer.load_state_dict`` does it. Make schedulers before this call, because a new one sets its
+        Hyperparameters are written into the bound optimizer's ``param_groups``, as by
+        ``optimizer.load_state_dict``. Create schedulers before this call, because a new scheduler sets its
         optimizer's learning rate. Nothing in a checkpoint is executed.
 
         Args:
             folder: A checkpoint, or a series of them.
-            objects: Those that ``save_checkpoint`` was given, made anew; None for one leaves it as it is.
-            missing_ok: Leave the step as it is where no checkpoint is there yet: of a script that is started
-                again when it ends early.
+            objects: The objects that were passed to ``save_checkpoint``, newly created. None for an object
+                leaves it out.
+            missing_ok: Do nothing if there is no checkpoint yet, for scripts that are restarted
+            automatically.
 
         Raises:
-            BadCheckpoint: none is there, a file of it is damaged, or its objects are not those passed.
-            StateMismatch: it is of another program. HyperparameterMismatch: it was trained with another
-                setting that is a constant of this program.
+            BadCheckpoint: There is no checkpoint, a file is damaged, or other objects were saved.
+            StateMismatch: The checkpoint is of another program.
+            HyperparameterMismatch: It was trained with another value of a constant of this program.
         """
         folder = path_given(folder, "folder")
         if objects is not None:
@@ -429,7 +433,7 @@ class TrainStep:
         self.hyper.restore(hyper, found.record.get("optimizer", []))
 
     def _progress(self) -> dict[str, Tensor]:
-        """What a checkpoint holds besides tensors."""
+        """Return the numbers that a checkpoint stores besides the state."""
         numbers = {"steps_done": self.steps_done, "seed": self.seed}
         found = {f"shardc/{name}": torch.tensor(value) for name, value in numbers.items()}
         return found | {f"shardc/{n}": torch.tensor(v, dtype=torch.float64) for n, v in self.hyper.items()}
@@ -449,7 +453,7 @@ class TrainStep:
         return self._advance(parts) if other is self else self._advance_by(other, parts)
 
     def _found(self, batch: object) -> tuple[Mapping[str, Tensor], Callable[[], TrainStep]]:
-        """A batch's tensors, and what gives the step for them. Raises BatchMismatch."""
+        """Return a batch's tensors, and a function that returns the step for them. Raises BatchMismatch."""
         others = self._others
         batch = batch if others is None else others.prepared(batch)
         try:
@@ -461,7 +465,7 @@ class TrainStep:
         return others.find(batch, mismatch)
 
     def _fitting(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The program's inputs among a batch's tensors. Raises BatchMismatch."""
+        """Return the program's inputs among a batch's tensors. Raises BatchMismatch."""
         for leaf in self._inputs.values():
             check_leaf(values, leaf, leaf.shape)
         return {name: values[name] for name in self._inputs}
@@ -473,7 +477,7 @@ class TrainStep:
         return self._advance(self._own_parts(values))
 
     def _own_parts(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """This rank's part of each tensor of a global batch."""
+        """Return this rank's part of each tensor of a global batch."""
         rank, mesh = self._place.rank, self._mesh
         padded = {n: with_padding(values[n], leaf.padded) for n, leaf in self._inputs.items()}
         return {n: cut(padded[n], leaf.dims, mesh, rank) for n, leaf in self._inputs.items()}
@@ -486,7 +490,7 @@ class TrainStep:
             return self._compute(inputs)
 
     def _advance_by(self, other: TrainStep, inputs: Mapping[str, Tensor]) -> Result:
-        """Run this step by another program."""
+        """Run this step with another program."""
         other.seed, other.steps_done = self.seed, self.steps_done
         other.hyper.begin_like(self.hyper)
         loss = other._advance(inputs)
@@ -510,7 +514,7 @@ class TrainStep:
         return self._outputs.result(made)
 
     def _values(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
-        """The program's arguments, in order."""
+        """Return the program's arguments, in order."""
         hyper = self.hyper.at_step(self.steps_done)
         device = self._place.device
         values = []
@@ -529,27 +533,27 @@ class TrainStep:
 
 
 class OtherPrograms(Protocol):
-    """Programs of one step by the shapes of its batches, made by the compiler: an artefact has one alone.
+    """Programs of one step for other shapes of batches, made by the compiler. An artefact has none.
 
-    All ranks ask for the same, in the same order: making a program may join their processes.
+    All ranks must ask for the same programs in the same order, because making one may join their processes.
     """
 
     def prepared(self, batch: object) -> object:
-        """The batch to run, by what the user does with each: into a bucket."""
+        """Return the batch padded to its bucket by the user's function."""
         ...
 
     def find(
         self, batch: object, mismatch: BatchMismatch
     ) -> tuple[dict[str, Tensor], Callable[[], TrainStep]]:
-        """A batch's tensors by leaf, and what gives the step for it, made if it is not there.
+        """Return a batch's tensors by leaf, and a function that returns the step for it, compiled if needed.
 
-        Raises ``mismatch`` if the batch is not one of other shapes or constants.
+        Raises ``mismatch`` if the batch differs in more than shapes and constants.
         """
         ...
 
 
 def _share(mesh: Mesh) -> tuple[int, int]:
-    """This rank among those of its host that run the same artefact together, and how many they are."""
+    """Return this rank's number among its host's ranks that run the artefact, and their number."""
     if mesh.world_size == 1 or WORLD_SIZE.get() != mesh.world_size:
         return 0, 1
     return LOCAL_RANK.get(), LOCAL_WORLD_SIZE.get()

@@ -1,7 +1,7 @@
-"""Reading safetensors files with torch alone, slice by slice, without reading what is not asked for.
+"""Reader of slices of safetensors files, with torch alone.
 
-The format: 8 bytes of little-endian header length, a JSON header ``{name: {dtype, shape, data_offsets}}``,
-the data. The file is mapped into memory, so that a rank's slice costs its own bytes only.
+The format is: 8 bytes of little-endian header length, a JSON header ``{name: {dtype, shape, data_offsets}}``,
+and the data. The file is mapped into memory, so a slice reads only its own bytes.
 """
 
 import json
@@ -32,7 +32,7 @@ DTYPES = {
 
 
 class TensorFile:
-    """The tensors of one safetensors file. Raises BadArtefact where the file is missing or broken."""
+    """Tensors of one safetensors file. Raises BadArtefact if the file is missing or damaged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,17 +64,17 @@ class TensorFile:
         return DTYPES[self._header[name]["dtype"]]
 
     def mapped(self, name: str) -> Tensor:
-        """The whole tensor, still in the mapped file. KeyError if there is none of that name."""
+        """Return the whole tensor, still in the mapped file. Raises KeyError for an unknown name."""
         low, high = self._header[name]["data_offsets"]
         data = self._bytes[self._start + low : self._start + high]
         dtype = self.dtype(name)
         if (self._start + low) % dtype.itemsize:
-            data = data.clone()  # a view needs an offset in whole elements, which the format does not promise
+            data = data.clone()  # a view needs an aligned offset, which the format does not guarantee
         shape = self.shape(name)
         return data.view(dtype).view(shape) if prod(shape) else torch.empty(shape, dtype=dtype)
 
     def read(self, name: str, slices: tuple[slice, ...] = ()) -> Tensor:
-        """A copy of one block of a tensor."""
+        """Return a copy of one block of a tensor."""
         return self.mapped(name)[slices].clone(memory_format=torch.contiguous_format)
 
 

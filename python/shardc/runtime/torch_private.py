@@ -1,11 +1,11 @@
-"""The private names of PyTorch that shardc uses, all of them: each with its reason and what would replace it.
+"""All private names of PyTorch that shardc uses, each with its reason and its public replacement, if any.
 
 ``from shardc.runtime.torch_private import FakeTensor`` reads a name of ``NAMES`` from PyTorch when it is
-first asked for: modules that take long to load wait until then, and a name that an artefact does not need
-may be missing from the PyTorch that it runs under. Functions below read attributes of PyTorch's objects.
+first needed. So slow modules are loaded late, and an artefact runs under a PyTorch that lacks names it does
+not need. The functions below read attributes of PyTorch's objects.
 
 No other file names a private part of PyTorch, and none replaces a function of PyTorch.
-``test/unit/runtime/test_torch_private.py`` keeps it so, and lists what an installed PyTorch lacks.
+``test/unit/runtime/test_torch_private.py`` checks this, and lists the names that an installed PyTorch lacks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Hook = Callable[[torch.Tensor], Any]
 
 
 class Name(NamedTuple):
-    """Where PyTorch has it (``module:attribute``), what for, and which public function would do instead."""
+    """Private name: its path in PyTorch (``module:attribute``), its use, and a public replacement."""
 
     path: str
     why: str
@@ -153,7 +153,7 @@ TENSOR_MODULES = (_FAKE, _FUNCTIONAL)
 
 
 def __getattr__(name: str) -> Any:
-    """The object called ``name``. Raises PrivateNameMissing where the installed PyTorch has none."""
+    """Return the object called ``name``. Raises PrivateNameMissing if the installed PyTorch lacks it."""
     if name not in NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attributes = NAMES[name].path.partition(":")
@@ -173,7 +173,7 @@ def __getattr__(name: str) -> Any:
 
 
 def optional(name: str) -> Any:
-    """The object called ``name``; None where the installed PyTorch has none."""
+    """Return the object called ``name``; None if the installed PyTorch lacks it."""
     try:
         return __getattr__(name)
     except PrivateNameMissing:
@@ -241,7 +241,7 @@ def global_optimizer_hooks() -> list[dict[int, Any]]:
 
 PARAMETER_MARKS = ("requires_grad", "dtype", "_backward_hooks", "_post_accumulate_grad_hooks")
 parameter_marks: Callable[[torch.Tensor], tuple[Any, ...]] = attrgetter(*PARAMETER_MARKS)
-"""What a parameter is to keep while a step that was compiled from it runs. Instead of its hooks: none."""
+"""Attributes of a parameter that must stay while a step compiled from it runs. Instead of its hooks: none."""
 
 
 def check_input_dim(norm: torch.nn.Module, x: torch.Tensor) -> None:

@@ -1,1 +1,1 @@
-"""``compile_step`` and the step that it returns."""
+"""Entry points ``compile_step`` and ``compile_forward``, and the compiled programs that they return."""

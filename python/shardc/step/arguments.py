@@ -1,4 +1,4 @@
-"""The arguments of ``compile_step`` that are no options, looked at before anything is traced."""
+"""Checks of ``compile_step``'s arguments other than options. They run before anything is traced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardc.options.parallelism import Parallelism
 
 
 def check_arguments(arguments: Mapping[str, object]) -> None:
-    """Raises BadArgument for the first of ``compile_step``'s arguments, by name, that is of a wrong kind."""
+    """Raise BadArgument for the first argument of the wrong kind. ``arguments``: name -> value."""
     for name, (is_right, expected, hint) in RULES.items():
         if name in arguments and not is_right(arguments[name]):
             given, where = describe(arguments[name]), f"{name}="
@@ -22,7 +22,10 @@ def check_arguments(arguments: Mapping[str, object]) -> None:
 
 
 def one_device(parallelism: object) -> dict[str, int] | None:
-    """The mesh where no ``mesh=`` is given: one device; None if the group has one. Raises MeshNotGiven."""
+    """Return the default of ``mesh=``: one device, or None if ``parallelism=`` has a mesh.
+
+    Raises MeshNotGiven if several processes run.
+    """
     held = isinstance(parallelism, Parallelism) or (
         isinstance(parallelism, Mapping) and parallelism.get("mesh") is not None
     )
@@ -35,14 +38,14 @@ def one_device(parallelism: object) -> dict[str, int] | None:
 
 
 def processes() -> int | None:
-    """How many processes torchrun started, or are in the process group; None where there is neither."""
+    """Return torchrun's number of processes, or the process group's; None if neither exists."""
     if WORLD_SIZE.text() is None and distributed.is_available() and distributed.is_initialized():
         return distributed.get_world_size()
     return world_size()
 
 
 def world_size() -> int | None:
-    """How many processes torchrun started; None if it started none. Raises BadArgument for no number."""
+    """Return torchrun's ``WORLD_SIZE``; None if it is unset. Raises BadArgument if it is no number."""
     text = WORLD_SIZE.text()
     if text is not None and not text.isdecimal():
         raise BadArgument(
@@ -78,4 +81,4 @@ RULES: dict[str, Rule] = {
         "pass model.state_dict(), or a function (name, shape, dtype, slices) -> tensor that makes each block",
     ),
 }
-"""Argument -> whether a value will do, what is expected in words, what to do."""
+"""Argument -> (predicate of valid values, the expected kind in words, hint for the user)."""

@@ -49,9 +49,10 @@ STATE = ("param", "buffer")
 class CompiledForward:
     """Forward that :func:`shardc.compile_forward` returns.
 
-    Call it with a batch under torchrun; look at its plan and check it anywhere. It has tensors of its own,
-    laid out by its own plan, with the values that the model had at the first call; :meth:`take_from` brings
-    them up to date.
+    Call it with a batch under torchrun. Its plan can be printed and its program checked without torchrun.
+
+    The forward owns its tensors, laid out by its own plan. They are copied from the model at the first call;
+    :meth:`take_from` updates them.
 
     Example:
         >>> forward = shardc.compile_forward(model, batch[:1], mesh={"data": 1})
@@ -69,7 +70,7 @@ class CompiledForward:
 
     @property
     def plan(self) -> Report:
-        """Report of what is sharded how and why, and what a device sends."""
+        """Report of each tensor's sharding with its reason, and of the bytes that a device sends."""
         c = self.compiled
         kernels, remarks = describe_kernels(c.program), list(c.remarks)
         return make_report(c.rank_module, c.plan.text, remarks, c.seconds, kernels, work=c.work)
@@ -77,10 +78,10 @@ class CompiledForward:
     def check(self, steps: int = 1) -> Proof:
         """Compare the program on simulated ranks with the single-device forward.
 
-        In f64, to 1e-9, and in its own precision with its compiled kernels.
+        Outputs are compared in f64, to 1e-9, and in the program's own precision with its compiled kernels.
 
         Args:
-            steps: Forwards to compare, from 1.
+            steps: Number of forwards to compare, at least 1.
 
         Raises:
             NoValues: The model is on the meta device.
@@ -111,7 +112,7 @@ class CompiledForward:
         return self._tree.filled(found.outputs) if isinstance(found, StepResult) and self._tree else found
 
     def result(self, batch: object) -> Result:
-        """Compute what the program returns: the tensors by name, with the loss of one that has a loss.
+        """Compute everything that the program returns: its tensors by name, and the loss if it has one.
 
         Args:
             batch: A global batch, the same on all ranks, of the example's shapes.
@@ -121,20 +122,20 @@ class CompiledForward:
     def take_from(self, source: object) -> None:
         """Copy parameters and buffers from another program or a model, through memory.
 
-        All ranks call it together.
+        All ranks must call it together.
 
         Args:
-            source: A step, another forward, or a model; of any plan and mesh over the same processes.
+            source: A step, another forward, or a model. Its plan and mesh may differ; its processes may not.
 
         Raises:
             BadArgument: ``source`` is something else.
-            StateMismatch: It is of another model.
+            StateMismatch: ``source`` has other tensors than this forward's model.
         """
         take(self.running, source)
 
     @property
     def running(self) -> TrainStep:
-        """Program joined to the other ranks' processes."""
+        """Running program, which has joined the processes of the other ranks."""
         if self._running is None:
             c = self.compiled
             manifest = build_manifest(
@@ -157,20 +158,20 @@ class CompiledForward:
 
 
 def _shown(state: State) -> dict[str, Tensor]:
-    """The parameters and buffers of a running step, with stand-ins for those of a pipeline's other ranks."""
+    """Return a running step's parameters and buffers, with stand-ins for those on other pipeline ranks."""
     leaves = {name: leaf for name, leaf in state.every.items() if leaf.role in STATE}
     likes = {n: torch.empty(leaf.shape, dtype=leaf.dtype, device="meta") for n, leaf in leaves.items()}
     return {**{n: elsewhere(like, n, OTHERS) for n, like in likes.items()}, **state.dtensors(*STATE)}
 
 
 def shared_with(state: State, manifest: Mapping[str, list[dict]]) -> dict[str, Shared]:
-    """All tensors of a forward's program, which are those of a running step."""
+    """Return where a forward finds each of its parameters and buffers in a running step's state."""
     leaves = [Leaf.read(entry) for entry in manifest["arguments"]]
     return {leaf.name: (state, leaf.name) for leaf in leaves if leaf.role in STATE}
 
 
 def take(into: TrainStep, source: object) -> None:
-    """Give a running program the parameters and buffers of ``source``, one tensor at a time."""
+    """Copy the parameters and buffers of ``source`` into a running program, one tensor at a time."""
     if isinstance(source, torch.nn.Module):
         read = model_state(source)
         values: dict[str, Tensor] = {**read.params, **read.buffers}
@@ -199,17 +200,17 @@ def compile_forward(
         model: Any ``nn.Module``, or a program of ``torch.export``.
         example: A global batch with the shapes and dtypes of inference: a mapping is passed as keyword
             arguments, a tuple or list as positional ones.
-        mesh: Names of axes and their sizes, as of :func:`shardc.compile_step`.
-        plan: What is sharded, as of :func:`shardc.compile_step`. In a pipeline the forwards of its schedule
-            run. Default: ``"data"``.
-        options: Fields of the other groups of ``compile_step``, by name: ``fuse``, ``autocast``, ``verify``.
+        mesh: Names of axes and their sizes, as in :func:`shardc.compile_step`.
+        plan: What is sharded, as in :func:`shardc.compile_step`. With a pipeline, the forwards of its
+            schedule run. Default: ``"data"``.
+        options: Other options of ``compile_step``, by name, such as ``fuse``, ``autocast`` or ``verify``.
 
     Returns:
         A forward: ``output = forward(batch)`` under torchrun, ``print(forward.plan)`` anywhere.
 
     Raises:
         BadArgument: An argument is of the wrong kind.
-        ShardcError: Base of what ``compile_step`` raises.
+        ShardcError: Base class of every error that ``compile_step`` raises.
 
     Example:
         >>> forward = shardc.compile_forward(model, batch[:1], mesh={"tensor": 2}, plan="tensor")
@@ -235,12 +236,13 @@ def forward_of(
     over: State | None = None,
     held: Held | None = None,
 ) -> CompiledForward:
-    """The compiled forward of checked arguments, ``over`` the tensors of a running step if that is given.
+    """Compile a forward from arguments that were checked.
 
-    ``held``: what the ranks of that step hold if it is a pipeline.
+    ``over``: the running step whose tensors the forward uses; by default the forward has its own. ``held``:
+    what the ranks of that step hold, if it is a pipeline.
     """
     if options.parallelism.memory_budget is not None:
-        # a forward keeps nothing for a backward
+        # A forward keeps no activations for backward, so a budget for them means nothing.
         options = replace(options, parallelism=replace(options.parallelism, memory_budget=None))
     kernels, numerics = options.kernels, options.numerics
     target = step_target(kernels.target) if kernels.fuse or kernels.target else None

@@ -69,16 +69,18 @@ from shardc.step.values import batch_leaves, example_inputs
 from shardc.text_files import write_text
 
 RUNNING = ("hyper", "seed", "state", "steps_done")
-"""What a running step has besides the attributes of its class."""
+"""Attributes of a running step besides those of its class."""
 
 
 @dataclass(eq=False, repr=False)
 class CompiledStep:
     """Training step that :func:`shardc.compile_step` returns.
 
-    Call it with a batch under torchrun; look at its plan, check it and save it anywhere. Processes are joined
-    at the first call. From then on everything that :class:`~shardc.runtime.step.TrainStep` has
-    (``parameters()``, ``state_dict()``, ``save_checkpoint()``, ``hyper``, ...) is here too.
+    Call it with a batch under torchrun. Printing its plan, checking it and saving it need no torchrun.
+
+    The first call joins the ranks' processes. From then on the step also has all attributes of
+    :class:`~shardc.runtime.step.TrainStep`: ``parameters()``, ``state_dict()``, ``save_checkpoint()``,
+    ``hyper`` and others.
 
     Example:
         >>> step = shardc.compile_step(model, optimizer, batch, loss=loss)
@@ -102,11 +104,11 @@ class CompiledStep:
     _running: TrainStep | None = field(default=None, init=False)
     _places: Places | None = field(default=None, init=False)
     around: Sequence[str] = field(default=(), init=False)
-    """What was searched around the cuts of calls, in lines, where the search picked the mesh."""
+    """Lines on the meshes, micro-batches and recomputation that were tried, if a search picked the mesh."""
 
     @property
     def plan(self) -> Report:
-        """Report of what is sharded how and why, what a device holds, and what it sends."""
+        """Report of each tensor's sharding with its reason, and of a device's memory and traffic."""
         c = self.compiled
         kernels, remarks = describe_kernels(c.program), list(c.remarks)
         more = (kernels, self.peak, self.pipeline, c.fusion_effect, c.work, c.time)
@@ -115,12 +117,12 @@ class CompiledStep:
 
     @cached_property
     def peak(self) -> str:
-        """The most memory that a step's tensors take at once on a rank, and where; nothing of a pipeline."""
+        """Text about a rank's peak memory and where in the step it occurs; empty for a pipeline."""
         return "" if self.pipeline else peak_text(self.compiled.program, self._host_kernels())
 
     @cached_property
     def pipeline(self) -> PipelineReport | None:
-        """What each rank of a pipeline holds and sends; None without one."""
+        """Report of what each rank of a pipeline holds and sends; None if the plan has no pipeline."""
         return explain_pipeline(self.compiled.program, self._host_kernels())
 
     def save_plan(self, path: Path | str) -> None:
@@ -139,23 +141,23 @@ class CompiledStep:
         """Compare this program on simulated ranks with the single-device program.
 
         Losses, gradients and state are compared in f64, to 1e-9, and in the program's own precision with its
-        compiled kernels. Training starts from a copy of the model's and the optimizer's state in which values
-        that are the same everywhere, such as weights of norms and moments, are made to differ. The step, the
-        model and the optimizer are left as they are.
+        compiled kernels. Training starts from a copy of the model's and the optimizer's state. Tensors whose
+        elements are all equal, such as weights of norms and fresh moments, are perturbed in the copy, so that
+        a swapped shard shows. The step, the model and the optimizer do not change.
 
-        The programs that were compiled since, for other shapes, other modes, :meth:`evaluate` and
-        :meth:`forward`, are proved too: ``others`` of the result. Where a pipeline's schedule changes the
-        mathematics, its old weights are compared as well.
+        Programs compiled later for other shapes, other modes, :meth:`evaluate` and :meth:`forward` are
+        checked too; their proofs are in ``others``. If a pipeline's schedule computes with older weights,
+        those are compared as well.
 
         Args:
-            steps: Training steps to compare, from 1.
+            steps: Number of training steps to compare, at least 1.
 
         Returns:
             The proof: ``passed``, and tables of the largest errors.
 
         Raises:
             NoValues: The model is on the meta device.
-            RankProgramBroken: What a pipeline's ranks run is not what its schedule says.
+            RankProgramBroken: The program of a pipeline's ranks contradicts its schedule.
         """
         whole_number(steps, "steps")
         shapes = {f"batch {shape}": step for shape, step in self._others.made.items()}
@@ -164,7 +166,7 @@ class CompiledStep:
         return replace(self._proof(steps), others=tuple((n, of.check(steps)) for n, of in made.items()))
 
     def _proof(self, steps: int) -> Proof:
-        """The proof of the example's own program."""
+        """Return the proof of the program for the example batch's shapes."""
         c = self.compiled
         read = model_state(self._model)
         held = {**read.params, **read.buffers, **slots_of(self._model, self._optimizer)}
@@ -178,16 +180,16 @@ class CompiledStep:
     def save(self, folder: Path | str) -> None:
         """Write an artefact, a folder that runs with torch alone.
 
-        A model on the meta device leaves it without initial values: they come from a checkpoint, or from
-        ``state=`` of the runtime's ``TrainStep.load``.
+        If the model is on the meta device, the artefact has no initial values. They then come from a
+        checkpoint, or from ``state=`` of the runtime's ``TrainStep.load``.
 
         Args:
             folder: Folder to write; an older artefact there is replaced.
 
         Raises:
-            NotOurFolder: The folder holds anything but an older artefact.
+            NotOurFolder: The folder has other content than an older artefact.
             UnwritableOutput: The folder cannot be written.
-            SavedTooLate: The first step has run on several devices, which hold parts of the values.
+            SavedTooLate: The first step has run on several devices, so no process has whole tensors.
         """
         c, values = self.compiled, self._initial_values()
         is_late = self._running is not None and not self._is_whole
@@ -208,8 +210,8 @@ class CompiledStep:
     def __call__(self, batch: object) -> Result:
         """Run one training step: forward, backward and update.
 
-        A batch of other shapes than the example's is run by another program over the same state, compiled
-        the first time.
+        A batch of other shapes than the example's runs in another program over the same state. That program
+        is compiled when such a batch first comes.
 
         Args:
             batch: A global batch, the same on all ranks.
@@ -220,18 +222,19 @@ class CompiledStep:
 
         Raises:
             BatchMismatch: The batch has other leaves or dtypes than the example.
-            TooManyShapes, ShapeNotCompiled, BadBucket: There can be no program for its shapes.
-            ModelChanged: The model or the optimizer is no more what was compiled: its mode, a hook, an
-                attribute, ``requires_grad``, a parameter. Values may change.
-            WorldMismatch: As many processes as the mesh has devices do not run.
+            TooManyShapes, ShapeNotCompiled, BadBucket: No program can be compiled for its shapes.
+            ModelChanged: The model or the optimizer differs from what was compiled in a mode, a hook, an
+                attribute, ``requires_grad`` or a parameter object. Changed values are no error.
+            WorldMismatch: The number of processes is not the number of the mesh's devices.
         """
         return self.running(batch)
 
     def evaluate(self, batch: object) -> Result:
-        """Compute the loss on a global batch, and ``outputs=`` but for gradients' norms, without an update.
+        """Compute the loss and ``outputs=`` on a global batch, without an update.
 
-        The model runs in eval mode on the step's tensors, and writes no buffer. The first batch of each form
-        compiles a program, and a warning says so. In a pipeline the forwards of its schedule run.
+        Norms of gradients among ``outputs=`` are left out. The model runs in eval mode on the step's tensors
+        and writes no buffer. The first batch of each form (names, shapes, dtypes) compiles a program, with a
+        warning. With a pipeline, the forwards of its schedule run.
 
         Args:
             batch: A global batch, the same on all ranks.
@@ -242,7 +245,7 @@ class CompiledStep:
         return self._forwards.evaluate(self.compiled, self.running, batch)
 
     def forward(self, batch: object) -> object:
-        """Compute the model's output on a global batch, as :meth:`evaluate` runs it.
+        """Compute the model's output on a global batch, in eval mode like :meth:`evaluate`.
 
         Args:
             batch: A global batch, the same on all ranks.
@@ -255,33 +258,33 @@ class CompiledStep:
     def take_from(self, source: object) -> None:
         """Copy parameters and buffers from another program or a model, through memory.
 
-        All ranks call it together.
+        All ranks must call it together.
 
         Args:
             source: A compiled forward, another step, or a model of the same architecture.
 
         Raises:
             BadArgument: ``source`` is something else.
-            StateMismatch: It lacks a tensor, or has it in another shape.
+            StateMismatch: ``source`` lacks a tensor, or has it in another shape.
         """
         take(self.running, source)
 
     def for_batch(self, batch: object) -> CompiledStep:
-        """Return the step that runs batches of these shapes, compiled if it is not there.
+        """Return the step for batches of these shapes, and compile it if there is none yet.
 
-        It is there to be looked at, checked or saved. Train by the step itself, which counts the steps.
+        Use it to print, check or save that program. For training call this step, which counts the steps.
 
         Args:
             batch: A batch of the shapes in question; its values do not matter.
 
         Raises:
-            TooManyShapes, ShapeNotCompiled, BadBucket, BatchUnsupported: There can be no such program.
+            TooManyShapes, ShapeNotCompiled, BadBucket, BatchUnsupported: No such program can be compiled.
         """
         return self._others.step_for(batch) or self
 
     @property
     def running(self) -> TrainStep:
-        """Step joined to the other ranks' processes, over the tensors of the model and the optimizer."""
+        """Running step, joined to the other ranks. It trains the model's and the optimizer's tensors."""
         if self._running is None:
             c, model, optimizer = self.compiled, self._model, self._optimizer
             follow(model, optimizer)
@@ -307,7 +310,7 @@ class CompiledStep:
         return self._running
 
     def _initial_source(self) -> Source:
-        """Where values come from: the model, or what the user gave, and the model for buffers not in it."""
+        """Return the source of initial values: ``state=``, or the model (for missing buffers, too)."""
         source = self._source
         if not callable(source):
             return self._initial_values() if source is None else source
@@ -324,11 +327,11 @@ class CompiledStep:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the step runs on one device, and so has whole tensors."""
+        """True if the step runs on one device, and so has whole tensors."""
         return self.compiled.mesh.world_size == 1
 
     def _initial_values(self) -> dict[str, Tensor]:
-        """The model's own and the optimizer's as they are now, by name; those that have one."""
+        """Return the current values of the model and the optimizer by name, without those on meta."""
         if self._running is not None and self._is_whole:
             return {name: tensor.detach() for name, tensor in self._running.state.local.items()}
         found = self.compiled.capture.initial_values()
@@ -340,7 +343,7 @@ class CompiledStep:
         }
 
     def _planned(self) -> ManifestFields:
-        """What a manifest says, with the planned memory of a program for a device of its own."""
+        """Return the manifest's fields, with the planned peak memory if the step is for an accelerator."""
         c = self.compiled
         on_host = c.target is None or c.target.runs_on_host
         if (on_host and not torch.cuda.is_available()) or c.pipeline_module is not None:
@@ -351,12 +354,12 @@ class CompiledStep:
             return self._fields
 
     def _kernels(self) -> Library | None:
-        """The compiled kernels."""
+        """Load the compiled kernels, if there are any."""
         c = self.compiled
         return None if c.library is None or c.target is None else c.target.load(c.library)
 
     def _host_kernels(self) -> Library | None:
-        """Those that run on tensors of the host, as the oracle's are."""
+        """Load the compiled kernels if they run on host tensors, such as the oracle's."""
         target = self.compiled.target
         return None if target is None or not target.runs_on_host else self._kernels()
 
@@ -368,11 +371,11 @@ class CompiledStep:
         raise StepNotCopied("a step cannot be copied or pickled", hint=COPY_HINT)
 
     def __setattr__(self, name: str, value: object) -> None:
-        # What a running step has is set there: here it would be a name that nothing reads.
+        # Attributes of a running step are set on that step: nothing would read them here.
         super().__setattr__(name, value) if name not in RUNNING else setattr(self.running, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        # Only what a running step has joins the processes: hasattr(step, "anything") must not.
+        # Only attributes of a running step may join the processes: hasattr(step, "anything") must not.
         if name.startswith("_") or not (hasattr(TrainStep, name) or name in RUNNING):
             raise AttributeError(f"a compiled step has no attribute {name!r}")
         return getattr(self.running, name)
@@ -395,33 +398,32 @@ def compile_step(
 ) -> CompiledStep:
     """Compile a whole training step for a mesh of devices.
 
-    Forward, loss, backward, clipping and the optimizer's update of a single-device program become one program
+    The forward, loss, backward, clipping and optimizer update of a single-device program become one program
     for each rank. Compiling needs neither GPUs nor other processes; the first call of the result joins them.
 
-    Options come in four groups, which ``docs/reference/options.md`` lists with their defaults. A group is
-    given as its dataclass, as a mapping, or by the names of its fields, which come before those of a
-    dataclass.
+    Options come in four groups; ``docs/reference/options.md`` lists them with their defaults. Pass a group as
+    its dataclass, as a mapping, or by the names of its fields. A field given by name overrides the group's.
 
     Args:
-        model: Any ``nn.Module``, with real parameters or on the meta device. It is left as it is.
-        optimizer: One of ``torch.optim``, or of your own, on the model's parameters.
+        model: Any ``nn.Module``, with real parameters or on the meta device. Compiling does not change it.
+        optimizer: Optimizer of the model's parameters, from ``torch.optim`` or your own.
         example_batch: A global batch, the rows of all devices together, with the shapes and dtypes of
             training. A mapping or dataclass is passed as keyword arguments, a tuple or list as positional
-            ones. The last part of a tuple is the loss's target, ``(x, y)``, if the forward cannot take it or
-            the loss is PyTorch's own.
+            ones. In a tuple ``(x, y)``, ``y`` is the loss's target if the forward cannot take it or the loss
+            is one of PyTorch's.
         mesh: Names of axes and their sizes, the most major axis first. Default: one device. With
-            ``plan="auto"`` and no mesh, a search picks it, with micro-batches and what is computed again, for
-            ``cluster`` or for the processes that run.
+            ``plan="auto"`` and no mesh, a search picks the mesh, the micro-batches and the recomputation, for
+            ``cluster`` or for the running processes.
         plan: What is sharded over which axes: a preset such as ``"zero3"``, a product such as
             ``"data*tensor"``, ``"auto"``, a saved plan's path, or a mapping of name patterns to shardings.
             Default: ``"data"``.
         loss: Called as ``loss(output, batch)``, or ``loss(output, y)`` for a batch ``(x, y)``; returns a
             scalar. Default: the output's ``.loss``, the output itself if it is a scalar, or the first part
             of a tuple.
-        state: Initial values where the model's own are not to be used or have no storage: a state dict, or a
-            function ``(name, shape, dtype, slices) -> tensor`` that is called for each block, such as
-            :func:`shardc.read_weights` returns. Default: the model's own values.
-        parallelism: The group :class:`shardc.Parallelism`, of which ``mesh`` and ``plan`` are fields.
+        state: Initial values that replace the model's: a state dict, or a function
+            ``(name, shape, dtype, slices) -> tensor`` that is called for each block. Needed for a model on
+            the meta device; :func:`shardc.read_weights` returns such a function. Default: the model's values.
+        parallelism: The group :class:`shardc.Parallelism`; it has ``mesh`` and ``plan`` as fields, too.
         pipeline: The group :class:`shardc.Pipeline`: stages and their schedule.
         kernels: The group :class:`shardc.Kernels`: what is fused, and for which target.
         numerics: The group :class:`shardc.Numerics`: clipping, autocast, seed, proof.
@@ -433,10 +435,10 @@ def compile_step(
     Raises:
         BadArgument: An argument is of the wrong kind.
         UnknownOption, OldSpelling: An option has another name.
-        UnknownPreset, UnknownAxis: The plan and the mesh do not go together.
+        UnknownPreset, UnknownAxis: No preset has that name, or the plan names an axis that the mesh lacks.
         DataDependent, TraceFailed: The step cannot be captured as one graph.
         NotEqual: ``verify=True`` found a difference from the single device.
-        ShardcError: Base of these and all others, which ``docs/reference/messages.md`` lists.
+        ShardcError: Base class of all errors; ``docs/reference/messages.md`` lists them.
 
     Example:
         >>> step = shardc.compile_step(
@@ -473,7 +475,10 @@ def compile_with(
     state: Source = None,
     plan: Plan | None = None,
 ) -> CompiledStep:
-    """:func:`compile_step` with arguments and options that were checked; ``plan``: that of another shape."""
+    """Compile a step from arguments and options that were checked.
+
+    ``plan``: the plan of a step for another shape of batch, to be used here as well.
+    """
     start_logs()
     check_silenced()
     parallelism, kernels, numerics = options.parallelism, options.kernels, options.numerics

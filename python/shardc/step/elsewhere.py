@@ -1,4 +1,4 @@
-"""Stand-ins in the user's model for tensors whose values are not at hand: they refuse to be read."""
+"""Stand-ins in the user's model for tensors whose values this process lacks. Reading one is an error."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _KNOWN = frozenset(
         *PARAMETER_MARKS,
     )
 )
-"""What a tensor without values can answer, by attribute."""
+"""Attributes that a tensor without values can answer."""
 _CALLS = frozenset(
     (
         *("size", "dim", "numel", "nelement", "element_size", "stride", "is_floating_point", "is_complex"),
         *("requires_grad_", "__len__", "get_device", "is_contiguous", "storage_offset"),
     )
 )
-"""And by method."""
+"""Methods that it can answer."""
 
 
 class Elsewhere(Tensor):
-    """A tensor on the meta device that says shape, dtype and the like; all else raises ValuesElsewhere."""
+    """Tensor on the meta device that knows its shape and dtype; any other use raises ValuesElsewhere."""
 
     called: str
     reason: str
     now: Tensor | None
-    """What stands in its place, if it was replaced."""
+    """Tensor that replaced this one in the model, if any."""
     state: object
-    """Keeps the values, where a model has this one in their place."""
+    """State that holds the values. Keeping it here keeps the values alive as long as the stand-in."""
 
     @classmethod
     def __torch_function__(
@@ -65,7 +65,7 @@ class Elsewhere(Tensor):
 
 
 class ElsewhereParameter(Elsewhere, nn.Parameter):
-    """An :class:`Elsewhere` in the place of a parameter."""
+    """Stand-in for a parameter."""
 
     __repr__ = Elsewhere.__repr__
     __reduce_ex__ = Elsewhere.__reduce_ex__
@@ -80,7 +80,7 @@ def _flat(args: Sequence[object]) -> Iterator[object]:
 def elsewhere(
     like: Tensor, name: str, reason: str, *, now: Tensor | None = None, state: object = None
 ) -> Elsewhere:
-    """Return a stand-in for ``like``, which the step calls ``name``; ``reason`` says why it has no values."""
+    """Return a stand-in for ``like``. ``name``: its name in the step. ``reason``: why it has no values."""
     kind = ElsewhereParameter if isinstance(like, nn.Parameter) else Elsewhere
     made = torch.empty(like.shape, dtype=like.dtype, device="meta").as_subclass(kind)
     made.requires_grad_(like.requires_grad)

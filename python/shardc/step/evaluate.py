@@ -28,31 +28,31 @@ from shardc.step.other_shapes import bucketed
 from shardc.step.shard import Compiled
 
 Form = tuple[object, ...]
-"""What programs differ by: what they return, and the names, shapes and dtypes of a batch."""
+"""Key of an eval program: what it returns, and the names, shapes and dtypes of its batch."""
 
 
 @dataclass
 class Forwards:
-    """The programs in eval mode of one step, compiled at their first use: one for each form of a batch."""
+    """Eval programs of one step. Each form of a batch gets its own, compiled at its first use."""
 
     model: torch.nn.Module
     loss: Callable[..., Tensor] | None
     options: StepOptions
     _made: dict[Form, CompiledForward] = field(default_factory=dict)
     made: dict[str, CompiledForward] = field(default_factory=dict)
-    """Those compiled so far, by what they are."""
+    """Programs compiled so far, by a name to print."""
 
     def evaluate(self, compiled: Compiled, running: TrainStep, batch: object) -> Result:
-        """The loss, and the outputs that need no gradients. The batch comes in its bucket."""
+        """Compute the loss, and the outputs that need no gradients, of the batch padded to its bucket."""
         batch = bucketed(batch, self.options.shapes.bucket)
         return self._at(compiled, running, batch, "evaluate").result(batch)
 
     def forward(self, compiled: Compiled, running: TrainStep, batch: object) -> object:
-        """The model's output."""
+        """Compute the model's output."""
         return self._at(compiled, running, batch, "forward")(batch)
 
     def program(self, compiled: Compiled, batch: object, what: str) -> CompiledForward:
-        """The program of ``evaluate`` or ``forward`` by itself, for a proof."""
+        """Return the program of ``evaluate`` or ``forward``, with tensors of its own, to be checked."""
         return self._made_for(compiled, batch, what)
 
     def _made_for(
@@ -63,13 +63,13 @@ class Forwards:
         return forward_of(self.model, batch, self.options, plan, self._evaluated(what), over, held)
 
     def _name(self, what: str, names: Iterable[str], tensors: Iterable[Tensor]) -> str:
-        """What a program is; numbered where batches differ in their constants or containers alone."""
+        """Return a program's name; numbered if batches differ only in constants or containers."""
         name = f"step.{what} for batch {shapes_of(dict(zip(names, tensors, strict=True)))}"
         count = sum(known.startswith(name) for known in self.made)
         return f"{name}, number {count + 1}" if count else name
 
     def _check_limit(self, what: str, name: str) -> None:
-        """Raises TooManyShapes, as a step does for the shapes that it trains on."""
+        """Raise TooManyShapes if this program would exceed the step's limit of shapes."""
         seen = [known for known in self.made if known.startswith(f"step.{what} ")]
         count, limit = len(seen) + 1, self.options.shapes.shapes_limit
         if count > limit:
@@ -101,11 +101,11 @@ class Forwards:
 
 
 def held_plan(compiled: Compiled) -> Plan:
-    """A plan with the layouts that the arguments of a compiled step have, where whole axes say them.
+    """Return a plan with the layouts of a compiled step's arguments, as far as whole mesh axes express them.
 
-    What the step's plan cuts in a later round, such as ZeRO's parameters, is cut then here too, so that
-    activations lie as in the step. A pipeline's batches are cut as its plan says: what micro-batches cut is
-    whole for each rank.
+    Axes that the step's plan adds in a later round of propagation, such as ZeRO's on parameters, are added in
+    that round here too. So activations get the step's shardings. Batches of a pipeline follow its plan, since
+    a dim that is split into micro-batches is whole on each rank.
     """
     described = describe_program(compiled.rank_module)
     sizes = {axis["name"]: axis["size"] for axis in described["mesh"]}
@@ -126,7 +126,7 @@ def held_plan(compiled: Compiled) -> Plan:
 
 
 def _held_entry(cut: DimNames, planned: Entry) -> Entry:
-    """The layout ``cut`` of an argument; axes that its entry adds in later rounds come in these again."""
+    """Return a plan entry for the sharding ``cut``. It keeps the rounds in which ``planned`` adds axes."""
     rounds = {axis: priority for priority, axis, _ in planned.refine}
     early = tuple(tuple(axis for axis in axes if axis not in rounds) for axes in cut)
     refine = [(rounds[axis], axis, d) for d, axes in enumerate(cut) for axis in axes if axis in rounds]

@@ -1,4 +1,4 @@
-"""A rank program with its groups of ops as compiled kernels: level 4."""
+"""Fusion of a rank program's ops into compiled kernels: level 4."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ DEFAULT = Kernels()
 
 
 def step_target(name: str | None = None) -> Target | None:
-    """What a step's kernels are for: this process's device, unless another target is named. None where a
-    warning says why there can be no kernels for the device.
+    """Return the target of a step's kernels: the named one, or that of this process's device.
 
-    Raises UnknownTarget, and what :meth:`Target.check` raises for one that is named.
+    Return None, with a warning that says why, if kernels cannot be compiled for this device. Raises
+    UnknownTarget, and for a named target what :meth:`Target.check` raises.
     """
     if name is None:
         return target_for(own_device())
@@ -46,11 +46,11 @@ def step_target(name: str | None = None) -> Target | None:
 def fuse_step(
     compiled: Compiled, kernels: Kernels = DEFAULT, rounding: str = "fused", target: Target | None = None
 ) -> bool:
-    """Give ``compiled`` its level 4 and the kernels of it, for this process's device if no ``target`` is
-    given; nothing if no ops share a kernel.
+    """Add level 4 and its kernels to ``compiled``, unless no ops share a kernel.
 
-    Groups whose kernels cannot be made stay calls of ATen, and a warning says so; False is returned then.
-    Raises BadFusionEdge, NoSuchFusionEdge, FusionRefused.
+    The default ``target`` is this process's device. Groups whose kernels cannot be compiled stay calls of
+    ATen, with a warning; the function then returns False. Raises BadFusionEdge, NoSuchFusionEdge,
+    FusionRefused.
     """
     target = target or step_target()
     if target is None:
@@ -79,11 +79,10 @@ def fuse_step(
 def step_options(
     target: Target, rounding: str, matmuls: str, constraints: FusionConstraints
 ) -> CompileOptions:
-    """How a step is compiled in this process.
+    """Return the options by which this process compiles a step's kernels.
 
-    All ranks must compute alike, or what they keep in copies would drift apart: those of one host share what
-    was measured. Where a step is compiled on several hosts at once, nothing is, and no configuration of one
-    host's database is used.
+    All ranks must use the same kernels, or replicated values would drift apart. Ranks of one host share their
+    measurements. If several hosts compile a step, nothing is measured, and tuning databases are not used.
     """
     is_measured = (world_size() or 1) <= LOCAL_WORLD_SIZE.get()
     return CompileOptions(
@@ -104,17 +103,17 @@ def _compilation(compiled: Compiled, target: Target, options: CompileOptions) ->
 
 
 def fused_step(compiled: Compiled, target: Target, matmuls: str = "auto") -> FusedProgram:
-    """The step at level 4, not compiled. Raises what fusing raises."""
+    """Return the step at level 4, without compiling its kernels. Raises what fusing raises."""
     return _compilation(compiled, target, step_options(target, "fused", matmuls, FusionConstraints())).fuse()
 
 
 def check_no_force(force: Sequence[str], why: str) -> None:
-    """Raises FusionRefused for the first of the edges, where there are no kernels."""
+    """Raise FusionRefused if any edge is forced, since there are no kernels. ``why``: the reason for that."""
     for edge in force:
         raise FusionRefused(edge=edge, why=why)
 
 
 def check_matched(constraints: FusionConstraints) -> None:
-    """Raises NoSuchFusionEdge for an edge that named no two ops of the program."""
+    """Raise NoSuchFusionEdge for an edge that matches no pair of ops in the program."""
     for edge in sorted(constraints.unmatched):
         raise NoSuchFusionEdge(edge=edge)

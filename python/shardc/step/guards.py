@@ -1,5 +1,7 @@
-"""What keeps a user's model and optimizer with the training: values loaded into them reach the step, a call
-of a sharded model is refused, and so are tensors put in the places of the step's.
+"""Guards that keep a user's model and optimizer consistent with the running step.
+
+Values loaded into the model or the optimizer reach the step. Calls of a sharded model raise an error, and so
+do tensors that replace the step's own.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from shardc.frontend.importing.recorder import caller_line
 from shardc.step.elsewhere import Elsewhere
 
 _guarded: WeakSet[nn.Module] = WeakSet()
-"""The modules that have the hooks of :func:`guard_model`."""
+"""Modules that already have the hooks of :func:`guard_model`."""
 
 
 class Slot(NamedTuple):
-    """A tensor of optimizer state, and the number that fills it at the start."""
+    """Tensor of optimizer state, and the number that fills it before the first step."""
 
     parameter: Tensor
     key: str
@@ -33,14 +35,14 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Places:
-    """Where a step's tensors were put: attributes of modules, and the optimizer's state."""
+    """Attributes of modules and entries of optimizer state that refer to a step's tensors."""
 
     model: Sequence[tuple[nn.Module, str, Tensor]]
     optimizer: Optimizer
     slots: Sequence[Slot]
 
     def check(self) -> None:
-        """Raises StateReplaced if another tensor stands there."""
+        """Raise StateReplaced if any of them now refers to another tensor."""
         for module, key, tensor in self.model:
             if getattr(module, key, None) is not tensor:
                 raise StateReplaced(name=f"{type(module).__name__}.{key}", where=_caller())
@@ -51,8 +53,9 @@ class Places:
 
 
 def guard_model(model: nn.Module, held: Collection[int], *, is_whole: bool) -> None:
-    """Let ``load_state_dict`` of modules that have tensors of these ``id`` write into them; if the tensors
-    are sharded, let the modules refuse to be called.
+    """Let ``load_state_dict`` of modules write into the step's tensors, which have the ids ``held``.
+
+    If the tensors are sharded (not ``is_whole``), calling the modules raises an error.
     """
     for module in model.modules():
         is_ours = any(id(tensor) in held for tensor in (*module.parameters(), *module.buffers()))
@@ -64,7 +67,7 @@ def guard_model(model: nn.Module, held: Collection[int], *, is_whole: bool) -> N
 
 
 def guard_optimizer(optimizer: Optimizer, slots: Sequence[Slot]) -> None:
-    """Let ``optimizer.load_state_dict`` write into the tensors that are there."""
+    """Let ``optimizer.load_state_dict`` copy values into the step's tensors, and not replace them."""
 
     def put_back(optimizer: Optimizer) -> None:
         for parameter, key, tensor, fill in slots:
@@ -78,12 +81,12 @@ def guard_optimizer(optimizer: Optimizer, slots: Sequence[Slot]) -> None:
 
 @torch.no_grad()
 def write(held: Tensor, value: Tensor) -> None:
-    """Copy a whole tensor or a DTensor into the tensor of a step. Raises ValuesElsewhere."""
+    """Copy a whole tensor or a DTensor into a step's tensor. Raises ValuesElsewhere."""
     held.copy_(like(held, value))
 
 
 def like(held: Tensor, value: Tensor) -> Tensor:
-    """``value`` as one that ``held`` can copy: this rank's part of it, if ``held`` is sharded."""
+    """Return ``value`` in a form that ``held`` can copy: as a DTensor, if ``held`` is sharded."""
     if isinstance(held, Elsewhere):
         raise ValuesElsewhere(name=held.called, reason=held.reason)
     if not isinstance(held, DTensor) or isinstance(value, DTensor) or value.shape != held.shape:
@@ -99,7 +102,10 @@ def _convert(
     metadata: MutableMapping[str, object],
     *_: object,
 ) -> None:
-    """Before a module loads: whole tensors become parts. Raises StateReplaced for ``assign=True``."""
+    """Convert whole tensors to the module's shardings before it loads them.
+
+    Raises StateReplaced for ``assign=True``.
+    """
     if metadata.get("assign_to_params_buffers"):
         raise StateReplaced(name=f"{prefix}* (load_state_dict with assign=True)", where=_caller())
     parameters = module.named_parameters(recurse=False, remove_duplicate=False)
@@ -109,7 +115,7 @@ def _convert(
 
 
 def _refuse_call(module: nn.Module, _: object) -> None:
-    if not torch.compiler.is_compiling():  # as in a trace of ours, which brings tensors of its own
+    if not torch.compiler.is_compiling():  # shardc's own traces call the module with other tensors
         raise ModelIsSharded(kind=type(module).__name__, where=_caller())
 
 

@@ -1,4 +1,4 @@
-"""Weights of a Hugging Face folder into a step and out of it, in safetensors, under the model's names."""
+"""Import and export of Hugging Face weights: safetensors under the names of the model's state dict."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 class Running(Protocol):
-    """A step that holds state: one of ``compile_step``, or an artefact's."""
+    """Step that holds state: one from ``compile_step``, or one loaded from an artefact."""
 
     @property
     def rank(self) -> int: ...
@@ -43,23 +43,21 @@ def export_weights(
     *,
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Write a step's parameters and buffers as ``from_pretrained`` reads them.
+    """Write a step's parameters and buffers in the format that ``from_pretrained`` reads.
 
-    All ranks call it together.
-
-    The first rank writes; one file's tensors at a time are whole in its memory. The folder's index, or its
-    only file, is put in place at the end.
+    All ranks must call it together. The first rank writes, and gathers the tensors of one file at a time into
+    its memory. The folder's index, or its only file, is written last.
 
     Args:
-        step: A compiled step; its state has the values.
-        model: The model that was compiled: its ``state_dict`` has the names, and its ``config``, if it has
-            one, is written beside the weights. Its values are not read.
-        folder: Made if it is not there. Files of the same names are replaced.
-        shard_bytes: The most bytes of one file, unless a tensor is larger. Default: 5 GiB.
+        step: A compiled step, whose values are written.
+        model: The model that was compiled. Its ``state_dict`` gives the names; its ``config``, if any, is
+            written beside the weights. Its values are not read.
+        folder: Folder to write; created if needed. Files of the same names are replaced.
+        shard_bytes: Maximum size of a file in bytes, unless one tensor is larger. Default: 5 GiB.
 
     Raises:
         BadWeights: The folder cannot be written.
-        WrongArgument: ``step`` is no compiled step, or ``model`` no ``nn.Module``.
+        WrongArgument: ``step`` is not a compiled step, or ``model`` is not an ``nn.Module``.
 
     Example:
         >>> step = shardc.compile_step(model, optimizer, batch, loss=loss)
@@ -93,20 +91,20 @@ def export_weights(
 
 
 def read_weights(folder: Path | str) -> Initialiser:
-    """Return the weights of a Hugging Face folder as ``state=`` of ``compile_step`` takes them.
+    """Return a reader of a Hugging Face folder's weights, for ``state=`` of ``compile_step``.
 
-    Each rank reads the blocks that it holds, so the model's parameters may be on the meta device. Buffers
-    that no folder holds, such as frequencies of rotary embeddings, are then the model's own.
+    Each rank reads only the blocks that it holds, so the model's parameters may be on the meta device.
+    Buffers that the folder lacks, such as frequencies of rotary embeddings, come from the model.
 
     Args:
-        folder: One with ``model.safetensors``, or its shards with their index, such as
-            ``from_pretrained`` reads.
+        folder: Folder with ``model.safetensors``, or with its shards and their index.
 
     Returns:
         A function ``(name, shape, dtype, slices) -> tensor``; None for a name that the folder lacks.
 
     Raises:
-        BadWeights: No such files are there, or one is damaged. The function raises it for another shape.
+        BadWeights: The files are missing or damaged. The returned function raises it if the folder stores a
+            tensor in another shape.
 
     Example:
         >>> step = shardc.compile_step(model, optimizer, batch, loss=loss)
@@ -148,7 +146,7 @@ _OTHER = "name another folder, or make room"
 
 
 def _names_of(model: torch.nn.Module, values: Mapping[str, Tensor]) -> tuple[list[str], dict[str, str]]:
-    """The names of the state dict, each tensor once, and each other name of a tied one."""
+    """Return the state dict's names, one for each tensor, and a map of a tied tensor's other names."""
     first: dict[int, str] = {}
     names, aliases = [], {}
     for name, tensor in model.state_dict(keep_vars=True).items():

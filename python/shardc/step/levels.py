@@ -1,4 +1,4 @@
-"""The levels of a compiled step: modules and their texts, each made from the other when it is asked for."""
+"""Levels of a compiled step. Modules are printed, and texts parsed, when first asked for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ GLOBAL, ANNOTATED, RANK, PIPELINE, KERNEL = "1-global", "2-annotated", "3-rank",
 
 
 class Levels(Mapping[str, str]):
-    """Texts with source lines by level (``1-global``), in the order in which they were kept, printed when
-    asked for. Those given as ``texts`` are parsed when their modules are asked for.
+    """Mapping from a level's name (``1-global``) to its text with source lines, in the order of ``keep``.
+
+    ``texts``: levels that were printed before, as when a step is loaded from the cache.
     """
 
     def __init__(self, texts: Mapping[str, str] | None = None) -> None:
@@ -23,12 +24,12 @@ class Levels(Mapping[str, str]):
         self._names = dict.fromkeys(self._texts)
 
     def keep(self, name: str, module: ir.Module) -> None:
-        """``module`` as it is now."""
+        """Add a level: a copy of ``module`` as it is now."""
         self._names[name] = None
         self._modules[name] = copy_module(module)
 
     def module(self, name: str) -> ir.Module:
-        """The module of a level, which is not to be changed. Raises KeyError."""
+        """Return a level's module, which callers must not change. Raises KeyError."""
         if name not in self._modules:
             others = [module.context for module in self._modules.values()]
             self._modules[name] = ir.Module.parse(self._texts[name], (others or [new_context()])[0])

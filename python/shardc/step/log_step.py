@@ -1,4 +1,4 @@
-"""Logs ``plan``, ``reshard`` and ``timing`` of a compiled step, and its plan in ``TORCH_TRACE``."""
+"""Log topics ``plan``, ``reshard`` and ``timing`` of a compiled step, and its plan in ``TORCH_TRACE``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardc.step.shard import Compiled
 
 
 def log_step(compiled: Compiled) -> None:
-    """Log what a user asked for; nothing is computed for a topic that is off."""
+    """Log the topics that are on. A topic that is off costs nothing."""
     if PLAN.isEnabledFor(logging.INFO):
         _log_plan(compiled)
     if RESHARD.isEnabledFor(logging.INFO):
@@ -30,7 +30,7 @@ def _report(compiled: Compiled) -> Report:
 
 
 def _log_plan(compiled: Compiled) -> None:
-    """A line for each tensor of the step; with ``+plan`` also the remarks."""
+    """Log a line for each tensor of the step; with ``+plan`` also the remarks."""
     report = _report(compiled)
     PLAN.info("%s", report.title())
     for role, name, shape, layout, why in report.shardings:
@@ -40,7 +40,7 @@ def _log_plan(compiled: Compiled) -> None:
 
 
 def _log_reshards(compiled: Compiled) -> None:
-    """A line for each collective, in program order."""
+    """Log a line for each collective, in program order."""
     for sent in transfers(compiled.rank_module):
         what = f"{sent.kind} of {type_text(sent.type.shape, sent.type.dtype)} over {'+'.join(sent.axes)}"
         times = "" if sent.times == 1 else f", {sent.times} times"

@@ -1,4 +1,4 @@
-"""One micro-batch of an example batch, for steps that run each as a program of its own."""
+"""Micro-batches of an example batch, for steps that run each micro-batch as a separate program."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from shardc.frontend.step.batch import flatten_batch, unflatten_batch
 
 @dataclass(frozen=True)
 class MicroBatches:
-    """``count`` micro-batches that are programs of their own.
+    """``count`` micro-batches that run as separate programs.
 
-    ``first`` is the first of them, and ``whole`` names the tensors of the batch that all of them see.
+    ``first`` is the first of them. ``whole`` names the tensors of the batch that are not split.
     """
 
     count: int
@@ -24,10 +24,10 @@ class MicroBatches:
 
 
 def cut_micro_batches(batch: object, count: int) -> MicroBatches:
-    """Cut the tensors of a global batch along dim 0 into ``count`` parts.
+    """Split the tensors of a global batch along dim 0 into ``count`` parts.
 
-    Tensors without dims, or with one row where others have more, are seen whole by all micro-batches. Raises
-    NoBatchDim where dim 0 of others differs, UnevenMicroBatches, BatchUnsupported.
+    Every micro-batch gets 0-d tensors whole, and also tensors with one row if others have more. Raises
+    NoBatchDim if dim 0 differs among the others, UnevenMicroBatches, BatchUnsupported.
     """
     tensors, tree = flatten_batch(batch)
     rows = _rows(tensors, tree.names)
@@ -41,7 +41,7 @@ def cut_micro_batches(batch: object, count: int) -> MicroBatches:
 
 
 def _rows(tensors: Sequence[Tensor], names: Sequence[str]) -> int:
-    """The one size of dim 0 that tensors have, but for those with one row."""
+    """Return the common size of dim 0, ignoring tensors with one row. Raises NoBatchDim."""
     sizes = {name: len(t) for name, t in zip(names, tensors, strict=True) if t.dim()}
     found = set(sizes.values()) - {1} or set(sizes.values())
     if len(found) != 1:

@@ -1,4 +1,4 @@
-"""Whether a model and its optimizer are still what a step was compiled from, looked at before each step."""
+"""Check, before each step, that the model and the optimizer are still what the step was compiled from."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ from shardc.runtime.torch_private import (
 from shardc.step.elsewhere import Elsewhere
 
 BASE = frozenset(vars(nn.Module())) - {"training"}
-"""Attributes that PyTorch gives to each module, but its mode."""
+"""Attributes that PyTorch gives to each module, except its mode."""
 KEPT = 16
-"""How many states of a model that give the compiled program are remembered."""
+"""Maximum number of remembered model states that are known to give a compiled program."""
 
 
 class ModelWatch:
-    """Called before each step; raises ModelChanged if eager PyTorch would not run the compiled step now.
+    """Check before each step. Raises ModelChanged if eager PyTorch would not run the compiled step now.
 
-    Returns the step of another mode (``train()``, ``eval()``) that ``of_mode`` has made, None for the own.
+    A call returns None if the compiled step is right, or the step that ``of_mode`` compiled for the present
+    mode (``train()``, ``eval()``).
 
-    A look compares objects by identity. Where any differs, values are compared. Modes (``train()``),
-    ``requires_grad``, hooks and the user's own attributes may change if ``is_same``, which traces anew, says
-    that the program is the same; another mode has a program of its own. Parameters, buffers and modules are
-    not to be replaced. Attributes that the forward itself sets, ``written``, are no matter.
+    The check first compares objects by identity, and values only if an object differs. ``requires_grad``,
+    hooks and the user's own attributes may change if ``is_same``, which traces the model again, finds the
+    same program. A changed mode gets a program of its own. Replaced parameters, buffers and modules are
+    errors. ``written``: attributes that the forward itself sets, which are ignored.
     """
 
     def __init__(
@@ -60,9 +61,9 @@ class ModelWatch:
         self.renew()
 
     def renew(self) -> None:
-        """Take all that is there now for what the step runs on, but the modes: those are the compiled ones.
+        """Take the model's present state, except for its modes, as the compiled one.
 
-        At the first step on a mesh, its tensors stand in the model.
+        Called after the first step on a mesh has put its tensors into the model.
         """
         self._params = {
             (path, name): parameter
@@ -79,8 +80,9 @@ class ModelWatch:
             self._seen = []
 
     def check_start(self) -> None:
-        """Before the first step: the same look, unless another step over these modules has put its tensors
-        there. Another mode waits until the step runs.
+        """Check before the first step, unless another step has put its tensors into these modules.
+
+        A changed mode is handled later, when the step runs.
         """
         is_replaced = any(isinstance(parameter, Elsewhere) for parameter in self._params.values())
         if not is_replaced and not all(map(_is_mode, changes(self._known[0][0], self._values()))):
@@ -98,7 +100,7 @@ class ModelWatch:
         return self._now
 
     def _remember(self) -> None:
-        """Take what is there now for what a glance is to find."""
+        """Record the objects that later calls compare by identity."""
         self._attributes = [vars(module) for module in self._modules.values()]
         self._own = [itemgetter("training", "training", *self._own_names(path)) for path in self._modules]
         self._tables = [*module_tables(self._modules.values()), *optimizer_hooks(self._optimizer)]
@@ -112,7 +114,7 @@ class ModelWatch:
         return [name for name in names if name not in BASE and (path, name) not in self._written]
 
     def _glance(self) -> list[object]:
-        """All objects that are to stay what they are."""
+        """Return all objects that must stay identical."""
         found = list(chain.from_iterable(map(dict.values, self._filled)))
         for read, held in zip(self._own, self._attributes, strict=True):
             found += read(held)
@@ -125,7 +127,7 @@ class ModelWatch:
         return [*map(len, self._tables), *map(len, self._attributes)]
 
     def _values(self) -> Values:
-        """What :meth:`_glance` sees, by name."""
+        """Return the values of the objects of :meth:`_glance`, by name."""
         found = {
             (path, name): value
             for (path, name), value in python_values(self._modules).items()
@@ -146,7 +148,7 @@ class ModelWatch:
         return found
 
     def _compare(self) -> TrainStep | None:
-        """The step for the values that are there now. Raises ModelChanged if there can be none."""
+        """Return the step for the present values. Raises ModelChanged if there is none."""
         values = self._values()
         for known, step in self._known:
             if known == values:
@@ -164,7 +166,7 @@ class ModelWatch:
         return step
 
     def _compiled(self, what: str) -> TrainStep:
-        """A step for another mode, with a warning that says what it took."""
+        """Compile a step for the present mode, and warn with the time that it took."""
         started = time.perf_counter()
         with torch.enable_grad():
             made = self._of_mode()
@@ -173,7 +175,7 @@ class ModelWatch:
         return made
 
     def _traced_same(self, what: str) -> bool:
-        """Whether the program is what it was, by another trace; with a warning if it is."""
+        """Trace again, and return True, with a warning, if the program is the same."""
         started = time.perf_counter()
         try:
             with torch.enable_grad():
@@ -188,12 +190,12 @@ class ModelWatch:
 
 
 def _warn(identity: str, text: str) -> None:
-    """A warning at the user's line."""
+    """Warn at the user's line."""
     warn_at(identity, text, ModelChangeWarning, caller_line()[0])
 
 
 def _attribute(name: str) -> str:
-    """``counts`` of ``counts['calls']``."""
+    """Return ``counts`` for ``counts['calls']``."""
     return name.partition("[")[0]
 
 
@@ -202,6 +204,6 @@ def _is_mode(key: tuple[str, str]) -> bool:
 
 
 def _may_change(key: tuple[str, str]) -> bool:
-    """Whether the program alone depends on it, so that another trace tells."""
+    """Return True if a change matters only through the program, so that another trace can decide."""
     held = ("_parameters", "_buffers", "_modules", "param_groups")
     return _attribute(key[1]) not in held and not key[1].endswith(".dtype")

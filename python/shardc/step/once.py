@@ -1,9 +1,8 @@
-"""A captured step is compiled once: of the ranks of a machine one runs the passes and compiles the kernels,
-the others and later launches load what came of it.
+"""Cache of compiled steps: one rank of a machine compiles, and its other ranks and later launches load.
 
-The key is the captured program itself, with its source lines, and all that decides what the compiler makes of
-it. So it is sound whatever a user edits: a step whose trace is another has another key. What is kept are the
-texts of all levels, the program and the names of its kernels, as JSON.
+The key contains the captured program itself, with its source lines, and everything else that the compiler
+reads. So it is sound whatever the user edits: another trace has another key. An entry stores, as JSON, the
+texts of all levels, the program and the names of its kernels.
 """
 
 from __future__ import annotations
@@ -60,17 +59,18 @@ from shardc.tuner.database.place import tuning_choices
 log = logging.getLogger(__name__)
 
 LOADED = "loaded from the cache"
-"""The name of the seconds that it takes to load a step."""
+"""Key of a step's ``seconds`` for the time of loading it."""
 _LEVEL = 1
 """zlib's fastest: a tenth of the bytes."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A captured step, and how it is to be compiled. ``plan`` and ``pipeline``: the options' own, with what
-    is in the words of other libraries read. ``model_plan``: the model's, for tensor plans.
-    ``micro_batches``: those of which the first was captured. ``held``: what the pipeline holds whose tensors
-    a forward reads.
+    """Captured step, with everything that decides how it is compiled.
+
+    ``plan`` and ``pipeline``: those of the options, with plans of other libraries translated. ``model_plan``:
+    the plan that the model ships, for tensor parallelism. ``micro_batches``: set if the capture is the first
+    of several separate micro-batches. ``held``: for a forward over a pipeline's tensors, what its ranks hold.
     """
 
     capture: Capture
@@ -84,35 +84,35 @@ class Request:
     held: Held | None = None
 
     def compiled(self) -> Compiled:
-        """The step after all passes: loaded, or compiled while other processes that want it wait.
+        """Return the step after all passes: loaded, or compiled while other processes that want it wait.
 
         Raises what the passes raise.
         """
-        if not STEP_CACHE.get() or added:  # no key sees into a user's rules
+        if not STEP_CACHE.get() or added:  # a key cannot cover the code of a user's rules
             return self._compile()[0]
         name = f"step-{self.key()}.zlib"
         found = self._load(name)
         if found is not None:
             return found
         with disk.alone(name):
-            # another process may have made it since
+            # Another process may have compiled it in the meantime.
             found = self._load(name)
             if found is None:
                 found, is_whole = self._compile()
-                # nor into a user's operators
+                # A key cannot cover the code of a user's operators, either.
                 if is_whole and not found.description["operators"]:
                     disk.keep(name, _packed(found))
         return found
 
     def key(self) -> str:
-        """All that the passes, fusion and the compiler of kernels read, as 32 hexadecimal digits."""
+        """Return a hash, 32 hexadecimal digits, of all that the passes, fusion and kernel compilers read."""
         program = self.capture.module.operation.get_asm(assume_verified=True, enable_debug_info=True)
         digest = hashlib.sha256(program.encode())
         digest.update(repr((*self._choices(), *self._machine(), code_versions())).encode())
         return digest.hexdigest()[:32]
 
     def _choices(self) -> tuple[object, ...]:
-        """What the user chose; of a saved plan, its content."""
+        """Return the user's choices. A saved plan counts by its content."""
         options, file = self.options, self.options.parallelism.plan_path
         chosen = list(self.plan.items()) if isinstance(self.plan, Mapping) else self.plan
         content = "" if file is None else file.read_bytes()
@@ -126,10 +126,10 @@ class Request:
 
     @cached_property
     def cluster(self) -> Cluster | None:
-        """The cluster that the step is for, this machine measured. Raises what finding it does.
+        """Return the cluster that the step is compiled for, or None.
 
-        A plan that is searched has one, and a schedule that is: this machine's CPU, unless it has GPUs;
-        SearchWithoutCluster and ScheduleWithoutCluster then.
+        A searched plan or schedule needs one. Its default is this machine's CPU, measured. On a machine with
+        GPUs there is no default: SearchWithoutCluster or ScheduleWithoutCluster is raised.
         """
         given = self.options.parallelism.planned_cluster
         is_plan = is_searched(self.options.parallelism.plan)
@@ -141,7 +141,7 @@ class Request:
         return None if given is None else cluster_of(given)
 
     def _machine(self) -> tuple[object, ...]:
-        """What kernels are for, and what was measured and tuned here. Of several hosts none asks that."""
+        """Return the kernels' target, and this machine's measurements and tuning if it is the only host."""
         if self.target is None:
             return ()
         is_measured = (world_size() or 1) <= LOCAL_WORLD_SIZE.get()
@@ -152,8 +152,9 @@ class Request:
         return self.target.backend, self.target.name, self.target.key(), precision, is_measured, measured
 
     def _compile(self) -> tuple[Compiled, bool]:
-        """The step, and whether another process may load it: each group of ops has the kernel that it should,
-        and nobody ended the search of its plan.
+        """Compile the step. Return it, and True if other processes may load it.
+
+        They may unless a kernel failed to compile or the user ended the search for the plan.
         """
         budget = self.options.parallelism.memory_budget
         if budget is None:
@@ -164,7 +165,7 @@ class Request:
         return found.step
 
     def _made(self, capture: Capture, recompute: Recompute | frozenset[int]) -> tuple[Compiled, bool]:
-        """:meth:`_compile`, with what backward computes again."""
+        """Compile with the given recomputation; results are those of :meth:`_compile`."""
         options = self.options
         found = compile_capture(
             capture,
@@ -181,7 +182,7 @@ class Request:
             experts=options.parallelism.experts,
             search=_search_of(options.parallelism.search_seconds),
         )
-        # a search that somebody ended is not for the next process
+        # An interrupted search must not decide the plan of later processes.
         is_whole = found.searched is None or found.searched.why != INTERRUPTED
         if not options.kernels.fuse or self.target is None:
             return found, is_whole
@@ -205,11 +206,11 @@ class Request:
         )
 
     def _copy(self) -> Capture:
-        """The capture with a module of its own for the passes to change."""
+        """Return the capture with a copy of its module, which the passes may change."""
         return replace(self.capture, module=copy_module(self.capture.module))
 
     def _load(self, name: str) -> Compiled | None:
-        """What is kept under a name; None if it, or its kernels, are not there or of no use."""
+        """Load the entry of that name; None if it or its kernels are missing or unusable."""
         started, entry = time.perf_counter(), disk.read(name)
         if entry is None:
             return None
@@ -225,7 +226,7 @@ class Request:
         return found
 
     def _unpacked(self, held: Mapping[str, Any]) -> Compiled | None:
-        """The step of an entry; None where its kernels are gone. Raises ValueError, KeyError, TypeError."""
+        """Return an entry's step; None if its kernels are missing. Raises ValueError, KeyError, TypeError."""
         library = None if held["library"] is None else self._library(held["library"])
         if held["library"] is not None and library is None:
             return None
@@ -247,7 +248,7 @@ class Request:
         return found
 
     def _library(self, name: str) -> Path | None:
-        """The kernels of that name; None if they are gone, or do not open here."""
+        """Return the path of the kernels of that name; None if they are missing or fail to load."""
         assert self.target is not None
         path = self.target.find(name)
         if path is None:
@@ -261,12 +262,12 @@ class Request:
 
 
 def _search_of(limit_s: float | None) -> DistSearch:
-    """How a plan is searched. Ctrl-C is for all ranks of a launch, which have to find the same plan."""
+    """Return the search for a plan. Ctrl-C ends only a single process's: ranks must find the same plan."""
     return DistSearch(seconds=limit_s or inf, hears=(world_size() or 1) == 1)
 
 
 def _packed(compiled: Compiled) -> bytes:
-    """A step as an entry holds it."""
+    """Serialize a step for a cache entry."""
     held = {
         "levels": dict(compiled.levels),
         "plan": compiled.plan_json,

@@ -1,4 +1,4 @@
-"""A step's programs for batches of other shapes: one each, over the same state and by the same plan."""
+"""Programs of a step for batches of other shapes: one for each shape, with the same state and plan."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ S = TypeVar("S", bound=Runs)
 
 
 class OtherShapes(Generic[S]):
-    """The steps of other shapes than the example's, by what the batch's tensors and constants are.
+    """Steps for batches of other shapes than the example's, by the shapes and constants of their batches.
 
-    ``compile_for`` compiles one for a batch; ``check`` is called before, to see that the model is still what
-    the first program was compiled from.
+    ``compile_for`` compiles a step for a batch. ``check`` runs before it, and raises if the model is no
+    longer what the first program was compiled from.
     """
 
     def __init__(
@@ -52,13 +52,16 @@ class OtherShapes(Generic[S]):
         self._steps: dict[str, S] = {}
 
     def prepared(self, batch: object) -> object:
-        """The batch in its bucket. Raises BadBucket."""
+        """Return the batch padded to its bucket. Raises BadBucket."""
         return bucketed(batch, self._options.bucket)
 
     def find(
         self, batch: object, mismatch: BatchMismatch
     ) -> tuple[dict[str, Tensor], Callable[[], TrainStep]]:
-        """A batch's tensors, and what gives the running step for it. Raises ``mismatch``."""
+        """Return a batch's tensors, and a function that returns the running step for it.
+
+        Raises ``mismatch`` if the batch is not like the example.
+        """
         known = in_form_of(batch, self._like)
         if known is None:
             raise mismatch
@@ -74,18 +77,21 @@ class OtherShapes(Generic[S]):
 
     @property
     def made(self) -> Mapping[str, S]:
-        """The steps that were compiled so far, by what their batches are."""
+        """Steps compiled so far, by the shapes and constants of their batches."""
         return self._steps
 
     def step_for(self, batch: object) -> S | None:
-        """The step for a batch like the example; None for the example's own. Raises BatchUnsupported."""
+        """Return the step for a batch; None if it has the example's shapes. Raises BatchUnsupported."""
         known = in_form_of(self.prepared(batch), self._like)
         if known is None:
             raise BatchUnsupported(reason="it is not like the example batch", where=_line())
         return None if _described(known)[0] == self._own else self._step(known)
 
     def _step(self, batch: object) -> S:
-        """Raises TooManyShapes, ShapeNotCompiled, ModelChanged."""
+        """Return the step for a batch, compiled if needed.
+
+        Raises TooManyShapes, ShapeNotCompiled, ModelChanged.
+        """
         shape, _ = _described(batch)
         if shape not in self._steps:
             count, limit = len(self._steps) + 2, self._options.shapes_limit
@@ -111,7 +117,7 @@ class OtherShapes(Generic[S]):
 
 
 def bucketed(batch: object, bucket: Callable[[object], object] | None) -> object:
-    """What a user's function makes of a batch. Raises BadBucket if it raises, or returns no batch."""
+    """Return ``bucket(batch)``. Raises BadBucket if the function raises, or returns no batch."""
     if bucket is None:
         return batch
     name, where = getattr(bucket, "__name__", type(bucket).__name__), line_of_code(bucket) or _line()
@@ -128,7 +134,7 @@ def bucketed(batch: object, bucket: Callable[[object], object] | None) -> object
 
 
 def _described(batch: object) -> tuple[str, dict[str, Tensor]]:
-    """The shapes, dtypes and constants of a batch in words, and its tensors."""
+    """Return the shapes, dtypes and constants of a batch as text, and its tensors."""
     tensors, tree = flatten_batch(batch)
     values = dict(zip(tree.names, tensors, strict=True))
     constants = "".join(f", {value!r}" for value in tree.constants.values())

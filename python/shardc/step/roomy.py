@@ -1,4 +1,4 @@
-"""The step that runs where rows have too little room at their experts: the same without a capacity."""
+"""Fallback step without expert capacity, run when rows do not fit at their experts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ S = TypeVar("S")
 
 
 class Roomy(Generic[S]):
-    """Makes that step when it is first needed; false if ``options`` do not ask for one.
+    """Compiler of the fallback step, at its first use. False if ``options`` do not ask for one.
 
-    ``options`` are those of programs that must have room: the step's own if it stops where rows have none.
+    Attribute ``options``: the options of programs without a capacity; unchanged if the step stops when rows
+    do not fit.
     """
 
     def __init__(self, options: StepOptions, compile_for: Callable[[StepOptions], S]) -> None:
@@ -28,13 +29,13 @@ class Roomy(Generic[S]):
         self.options = replace(options, parallelism=replace(given, expert_capacity=capacity))
         self._compile_for = compile_for
         self.made: dict[str, S] = {}
-        """The step if it is there, by what it is."""
+        """Fallback step by its name; empty until it is compiled."""
 
     def __bool__(self) -> bool:
         return self._is_wanted
 
     def step(self) -> S:
-        """The step, compiled the first time, with a warning that says what it took."""
+        """Return the step; the first call compiles it, and warns with the time that it took."""
         if NAME not in self.made:
             started = time.perf_counter()
             self.made[NAME] = self._compile_for(self.options)

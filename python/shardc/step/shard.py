@@ -1,4 +1,4 @@
-"""From a captured step to a rank program: the passes in order, what they took, what they said."""
+"""Compilation of a captured step to a rank program: the passes in order, their times and their remarks."""
 
 from __future__ import annotations
 
@@ -90,8 +90,10 @@ def _passes(
     verify: bool,
     search: DistSearch | None,
 ) -> list[Pass]:
-    """The passes from a plan's shardings to level 3. ``pipeline``: the axis of stages; ``search``: finds the
-    plan, or writes one that was found before.
+    """Return the passes from a plan's shardings to level 3.
+
+    ``pipeline``: the axis of stages, or empty. ``search``: the pass that finds the plan, or writes a plan
+    found before.
     """
     steps = [*_to_level_2(reshard_after_forward, experts), VerifyLevel(2), DistPartition(cluster)]
     if search is not None:
@@ -99,33 +101,33 @@ def _passes(
         steps[at] = search
     if micro_batches is not None:
         steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
-    if not pipeline:  # what dist-combine packs together may be of several stages
+    if not pipeline:  # dist-combine could pack collectives of several stages together
         steps += build("dist-combine")
     steps.append(VerifyLevel(3))
     return [step for step in steps if verify or not isinstance(step, VerifyLevel)]
 
 
 def _to_level_2(reshard_after_forward: bool, experts: Experts) -> list[Pass]:
-    """The passes from a plan's shardings to level 2."""
+    """Return the passes from a plan's shardings to level 2."""
     given = experts.capacity or 0.0, experts.chunks, experts.group or 0, experts.copies
     dispatch = DistDispatch(*given)
     return [DistConstrain(), dispatch, *build(_PROPAGATE), DistInsertReshards(reshard_after_forward)]
 
 
 def _ingest(experts: Experts) -> list[Pass]:
-    """The passes to level 1."""
+    """Return the passes from the capture to level 1."""
     guards = [TorchGuardExperts()] if experts.is_guarded else []
     return [*build(_INGEST), *guards]
 
 
 def _recompute(recompute: Recompute) -> list[Pass]:
-    """The passes for modules that are recomputed; what was kept apart by its module is shared then."""
+    """Return the passes that recompute modules, and then share equal calls across modules."""
     policy = recompute if isinstance(recompute, str) else "full"
     return [TorchRecompute(policy), *build(_SHARE)]
 
 
 def _global(module: ir.Module, micro_batches: MicroBatches | None) -> ir.Module:
-    """The program for one device: of micro-batches that are programs of their own, all of them."""
+    """Return the program for one device. It runs all micro-batches, also if each was to be a program."""
     if micro_batches is None:
         return module
     whole = copy_module(module)
@@ -135,11 +137,11 @@ def _global(module: ir.Module, micro_batches: MicroBatches | None) -> ir.Module:
 
 @dataclass
 class Compiled:
-    """A step after all passes.
+    """Step after all passes.
 
-    ``levels`` are all levels, as texts with source lines and as modules. ``library`` has the kernels of level
-    4 as ``target`` compiled them. ``seconds`` says what each pass took, ``fusion_effect`` what edges that a
-    user forbade and forced changed. ``cluster`` is what the step is for, if it was said.
+    ``levels``: all levels, as texts with source lines and as modules. ``library``: the kernels of level 4,
+    compiled for ``target``. ``seconds``: time of each pass. ``fusion_effect``: text on the effect of edges
+    that the user forbade or forced. ``cluster``: the cluster that the step is compiled for, if known.
     """
 
     capture: Capture
@@ -156,7 +158,7 @@ class Compiled:
 
     @property
     def rank_module(self) -> ir.Module:
-        """Level 3, before a pipeline is cut."""
+        """Level 3, before it is cut into pipeline stages."""
         return self.levels.module(RANK)
 
     @property
@@ -171,33 +173,34 @@ class Compiled:
 
     @cached_property
     def program_text(self) -> str:
-        """What each rank runs, as Python."""
+        """Python source of the program that each rank runs."""
         return emit_program(self.program)
 
     @cached_property
     def description(self) -> Json:
-        """What a manifest says of the program."""
+        """Description of the program for the manifest."""
         return describe_program(self.program)
 
     @property
     def program(self) -> ir.Module:
-        """What runs on each rank: level 4, or 3 where nothing was fused; a pipeline's programs."""
+        """Program of each rank: level 4, or level 3 if nothing was fused."""
         return self.kernel_module or self.unfused
 
     @cached_property
     def unfused(self) -> ir.Module:
-        """What runs on each rank at level 3."""
+        """Program of each rank at level 3."""
         return without_rows(self.pipeline_module or self.rank_module)
 
     @cached_property
     def global_module(self) -> ir.Module:
-        """Level 1: the program that the user wrote, for one device."""
+        """Level 1: the user's program, for one device."""
         return self.levels.module(GLOBAL)
 
     @cached_property
     def time(self) -> StepTime | None:
-        """What a step is estimated to take on its cluster, before ops are fused; on this machine
-        by its calls, where all of them were measured.
+        """Estimated time of a step on its cluster, before fusion; None without a cluster.
+
+        On this machine it is the sum over measured calls, if all calls were measured.
         """
         if self.cluster is None:
             return None
@@ -208,22 +211,22 @@ class Compiled:
 
     @cached_property
     def searched(self) -> Answer | None:
-        """What the search of the plan found; None of a plan that was named."""
+        """Result of the search for the plan; None if the plan was given."""
         return Answer.read(self.rank_module)
 
     @cached_property
     def work(self) -> DeviceWork:
-        """What a device computes beside the single device."""
+        """Work of a device, compared with the single-device program."""
         return device_work(self.global_module, self.rank_module, self.plan.pipeline)
 
 
 def make_mesh(
     spec: Mapping[str, int], micro_batches: int = 1, shares: Mapping[str, tuple[int, ...]] | None = None
 ) -> Mesh:
-    """The mesh of ``{"data": 2, "tensor": 2}``; ``micro_batches`` above 1 adds the time axis ``micro``.
+    """Return the mesh of a spec such as ``{"data": 2, "tensor": 2}``.
 
-    ``shares`` of an axis, as ``Parallelism`` keeps them, add a time axis of as many iterations as they have
-    together, each of them cut into ``micro_batches``. Raises BadMeshSpec.
+    ``micro_batches`` above 1 adds the time axis ``micro``. ``shares`` of an axis (see ``Parallelism``) add a
+    time axis instead, with one iteration for each share and micro-batch. Raises BadMeshSpec.
     """
     check_mesh(spec, micro_batches)
     axes = [MeshAxis(name, size) for name, size in spec.items()]
@@ -235,13 +238,14 @@ def make_mesh(
 
 
 def mesh_of(options: Parallelism) -> Mesh:
-    """The mesh that options ask for, with time axes for micro-batches and unequal shares."""
+    """Return the mesh of the options, with time axes for micro-batches and unequal shares."""
     return make_mesh(options.mesh, options.micro_batches, options.shares)
 
 
 def model_plan_of(model: nn.Module) -> Mapping[str, str] | None:
-    """The tensor-parallel plan that a model ships with, as ``transformers`` models do in ``tp_plan``: module
-    pattern -> style (``colwise``, ``rowwise``, ...); None if it has none.
+    """Return the tensor-parallel plan that a model ships, such as ``tp_plan`` of a ``transformers`` model.
+
+    It maps module patterns to styles (``colwise``, ``rowwise``, ...). Return None if the model has none.
     """
     plan = getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None)
     if not isinstance(plan, Mapping) or not plan:
@@ -252,10 +256,10 @@ def model_plan_of(model: nn.Module) -> Mapping[str, str] | None:
 def make_plan(
     plan: PlanLike | StylePlan | Plan, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None
 ) -> Plan:
-    """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings; one that
-    was made for another batch, fitted to this one.
+    """Return the plan of a preset's name, a saved plan's path, or a mapping of name patterns to shardings.
 
-    Raises errors of ``shardc.diagnostics.passes.plan`` for a plan that does not fit the step or the mesh.
+    A :class:`Plan` made for another batch is fitted to this one. Raises errors of
+    ``shardc.diagnostics.passes.plan`` for a plan that does not fit the step or the mesh.
     """
     arguments, file = arguments_of(program), None
     if isinstance(plan, Plan):
@@ -263,7 +267,7 @@ def make_plan(
         held = {key: entry for key, entry in plan.entries.items() if key in known}
         chosen = for_batch(replace(plan, entries=held), arguments, mesh)
         if chosen.pipeline:
-            # Micro-batches that are programs of their own are no axis of the plan that they were made by.
+            # The plan was made without an axis for micro-batches that run as separate programs.
             close_inputs(chosen, Setting(arguments, mesh, {}))
     elif isinstance(plan, StylePlan):
         chosen = read_styles(plan, program, mesh, model_plan)
@@ -284,7 +288,7 @@ def _lay_out(
     plan: PlanLike | StylePlan | Plan,
     model_plan: Mapping[str, str] | None,
 ) -> tuple[Plan, Reading]:
-    """Give ``module`` its mesh. Return the plan of its step, and the step as it was read."""
+    """Write the mesh into ``module``. Return the plan of its step, and the parsed step."""
     write_mesh(module, mesh)
     reading = Reading(module)
     assert reading.program is not None
@@ -292,7 +296,7 @@ def _lay_out(
 
 
 def _as_found(module: ir.Module, mesh: Mesh, asked: Plan) -> Plan:
-    """What a search found of a step's arguments, as a plan of other programs on the same state."""
+    """Return the layouts that a search gave a step's arguments, as a plan for programs on the same state."""
     function = find_function(module)
     assert function is not None
     codec, found = ShardingCodec(module.context, mesh), Plan(asked.text, pipeline=asked.pipeline)
@@ -304,7 +308,7 @@ def _as_found(module: ir.Module, mesh: Mesh, asked: Plan) -> Plan:
 
 
 def _saved_cuts(plan: Plan, program: Program) -> SavedCuts | None:
-    """The cuts of a saved plan, if they are of this step's calls; a remark says so if not."""
+    """Return the cuts of a saved plan. If they belong to another step's calls, return None with a remark."""
     if plan.cuts is None:
         return None
     found = SavedCuts.of_json(plan.cuts)
@@ -317,7 +321,7 @@ def _saved_cuts(plan: Plan, program: Program) -> SavedCuts | None:
 def _search(
     search: DistSearch, saved: SavedCuts | None, cluster: Cluster | None, pipeline: str
 ) -> DistSearch:
-    """What finds cuts, or writes those that were saved. Raises SearchWithoutCluster."""
+    """Return the pass that finds the cuts of calls, or writes saved ones. Raises SearchWithoutCluster."""
     if saved is None and cluster is None:
         raise SearchWithoutCluster()
     return replace(search, on=cluster, pipeline=pipeline, saved=saved)
@@ -329,7 +333,7 @@ def _change(
     reduce_dtype: str | None,
     passed: Callable[[str, ir.Module], None] | None = None,
 ) -> None:
-    """What options ask of the program of one device: what is computed again, and in which dtype sums are."""
+    """Apply the options that change the single-device program: recomputation, and the dtype of sums."""
     module = capture.module
     if isinstance(recompute, frozenset):
         compute_again(module, recompute)
@@ -355,11 +359,10 @@ def search_capture(
     cutoff_s: float = inf,
     clock: Clock | None = None,
 ) -> Found | Unfit:
-    """What a search finds for a captured step, whose module this changes, below ``cutoff_s`` a step, until
-    ``clock`` is over.
+    """Search for the fastest plan of a captured step. This changes the capture's module.
 
-    ``plan``: ``auto``, or a product of it with a pipeline. ``more``: how many more equal layers there are
-    than were captured. Raises NotFolded.
+    ``plan``: ``auto``, or a product of it with a pipeline. ``more``: the equal layers that the capture left
+    out. ``cutoff_s``: seconds per step that a result must beat. ``clock``: when to stop. Raises NotFolded.
     """
     module = capture.module
     with collect_remarks(), collection_paused():
@@ -388,9 +391,9 @@ def capture_choices(
     reshard_after_forward: bool = True,
     experts: Experts = ROOM_FOR_ALL,
 ) -> Choices:
-    """What of a captured step can be computed again, with sizes and work of a device under a plan.
+    """Return the ops of a captured step that can be recomputed, with their sizes and work per device.
 
-    Arguments are those of :func:`compile_capture`, which changes the capture's module as this does.
+    The arguments are those of :func:`compile_capture`. Like it, this changes the capture's module.
     """
     module = capture.module
     with collect_remarks(), collection_paused():
@@ -425,17 +428,17 @@ def compile_capture(
     verify: bool = True,
     search: DistSearch | None = None,
 ) -> Compiled:
-    """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
+    """Run every pass on a captured step. If the plan has a pipeline, cut the step by the options
+    ``pipeline``.
 
-    ``micro_batches``: those of which the first was captured, each a program of its own. ``cluster``: whose
-    links decide which collectives change a layout. ``held``: what the pipeline holds whose tensors a forward
-    reads. ``recompute``: what backward computes again, of modules that the capture noted or of stages, or the
-    numbers of ops of the forward (:mod:`shardc.passes.budget.number_forward`).
-    ``reduce_dtype``: ``float32`` for sums of 16-bit gradients in f32. ``reshard_after_forward``: gather
-    parameters in backward again. ``experts``: how rows go to the experts of other devices. ``verify``: check
-    what each level promises. ``search``: how long a search for the plan may take, and whether Ctrl-C ends it.
-
-    Raises NotAPipeline for such options where the plan has none.
+    ``micro_batches``: set if the capture is the first of several separate micro-batches. ``cluster``: its
+    links decide which collectives change a layout. ``held``: for a forward over a pipeline's tensors, what
+    its ranks hold. ``recompute``: the policy of backward for modules that the capture noted or for stages, or
+    the numbers of the forward's ops to recompute (:mod:`shardc.passes.budget.number_forward`).
+    ``reduce_dtype``: ``float32`` to sum 16-bit gradients in f32. ``reshard_after_forward``: gather parameters
+    again in backward. ``experts``: how rows travel to experts on other devices. ``verify``: check the
+    contract of each level. ``search``: time limit of a search for the plan, and whether Ctrl-C ends it.
+    Raises NotAPipeline for options of a pipeline if the plan has none.
     """
     seconds: dict[str, float] = {"trace": capture.trace_s, "import": capture.import_s}
     module, levels, started = capture.module, Levels(), time.perf_counter()
@@ -480,7 +483,7 @@ def compile_capture(
             chosen = _as_found(module, planned, chosen)
             chosen.cuts = cuts.json
         saved = plan_to_json(chosen, planned, arguments, "" if cluster is None else cluster.name)
-        chosen.cuts = None  # of this program, and not of one for other shapes
+        chosen.cuts = None  # cuts are for this program's calls; ``saved`` has them
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds, cluster=cluster)
         if chosen.pipeline:
             cut = copy_module(module)

@@ -1,9 +1,9 @@
-"""The tensors of a running step are those of the user's model and optimizer, on one device and on many.
+"""Sharing of tensors between a running step and the user's model and optimizer.
 
-On one device the user's own tensors are what the step reads and writes. On a mesh DTensors that show the
-step's memory take their places, and modules refuse to be called. What cannot be shown so, because another
-rank holds it or it is stored in another order, stands there as an :class:`Elsewhere`, which refuses to be
-read; so do the tensors that were replaced, for whoever still has them.
+On one device the step reads and writes the user's own tensors. On a mesh, DTensors over the step's memory
+replace them, and calling the modules raises an error. A tensor that a DTensor cannot represent, because
+another rank holds it or its blocks have another order, is replaced by an :class:`Elsewhere`, which raises
+when it is read. The replaced tensors become such stand-ins, too, for code that still refers to them.
 """
 
 from __future__ import annotations
@@ -29,33 +29,34 @@ STORED = "its blocks are stored in another order than DTensor's"
 OTHERS = "other ranks of the pipeline hold it"
 
 _homes = WeakTensorKeyDictionary()
-"""By tensor of a user: the state of a running step that it belongs to, weakly, and its name there."""
+"""User's tensor -> weak reference to the running state that it belongs to, and its name there."""
 
 
 def follow(model: nn.Module, optimizer: Optimizer) -> None:
-    """Put the tensors that stand for replaced ones into a model or optimizer that still has the latter."""
+    """Update a model or optimizer that still refers to replaced tensors."""
     for old in {id(x): x for x in (*_own(model).values(), *_parameters(optimizer))}.values():
         if isinstance(old, Elsewhere) and old.now is not None:
             _replace(model, optimizer, old, old.now)
 
 
 def shared_with(model: nn.Module, optimizer: Optimizer) -> dict[str, Shared]:
-    """What earlier steps hold of the model and the optimizer's state, by the names of a step over them."""
+    """Return the tensors of the model and the optimizer that earlier steps hold, by name."""
     named = {**_own(model), **slots_of(model, optimizer)}
     homes = {name: _home(tensor) for name, tensor in named.items()}
     return {name: home for name, home in homes.items() if home is not None}
 
 
 def slots_of(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The tensors of optimizer state by the names that a step has for them."""
+    """Return the tensors of optimizer state, by their names in a step."""
     return {name: value for name, _, _, value in _slots(model, optimizer)}
 
 
 def share_state(state: State, model: nn.Module, optimizer: Optimizer) -> Places:
-    """Let the model's tensors and the optimizer's state be what a step reads and writes.
+    """Make the model and the optimizer refer to the tensors that a step reads and writes.
 
-    So ``state_dict()``, loggers and averages see the training, and the step sees what is written into the
-    model. What the model held goes. Tensors that an earlier step holds stay as they are. Raises ModelInUse.
+    So ``state_dict()``, loggers and weight averages see the training, and the step sees values written into
+    the model. The model's former tensors are freed. Tensors that an earlier step holds stay as they are.
+    Raises ModelInUse.
     """
     for name, tensor in _own(model).items():
         if _home(tensor) is not None or name not in state.every:
@@ -89,14 +90,14 @@ def _guarded(state: State, model: nn.Module, optimizer: Optimizer) -> Places:
 
 
 def _home(tensor: Tensor) -> Shared | None:
-    """The state of a running step that has the tensor, and its name there."""
+    """Return the running state that holds the tensor, and its name there."""
     found = _homes.get(tensor)
     state = None if found is None else found[0]()
     return None if found is None or state is None else (state, found[1])
 
 
 def _lend(state: State, name: str, tensor: Tensor) -> None:
-    """Let the step read and write the user's own tensor; one on the meta device gets its values."""
+    """Let the step read and write the user's own tensor. A meta tensor gets the step's storage."""
     held = state.local[name]
     if tensor.is_meta:
         made = nn.Parameter(held, tensor.requires_grad) if _is_parameter(tensor) else held
@@ -108,12 +109,12 @@ def _lend(state: State, name: str, tensor: Tensor) -> None:
 
 
 def _exchange(state: State, name: str, old: Tensor, model: nn.Module, optimizer: Optimizer) -> None:
-    """Put a stand-in for the step's memory in the places of ``old``, which refuses to be read from now on."""
+    """Replace ``old`` by a view of the step's memory. Reading ``old`` raises from now on."""
     new = _stand_in(state, name, old)
     _replace(model, optimizer, old, new)
     _homes[new] = (weakref.ref(state), name)
     if isinstance(old, DTensor):
-        return  # of a step that is no more, or a copy of one's
+        return  # a tensor of a step that was freed, or a copy of such a tensor
     try:
         torch.utils.swap_tensors(old, elsewhere(old, name, REPLACED, now=new))
     except RuntimeError as error:  # autograd's graph or a weak reference has it
@@ -121,7 +122,7 @@ def _exchange(state: State, name: str, old: Tensor, model: nn.Module, optimizer:
 
 
 def _stand_in(state: State, name: str, old: Tensor | None) -> Tensor:
-    """A tensor of the user's that shows the step's: a parameter if ``old`` is one."""
+    """Return a view of the step's tensor for the user's model: a parameter if ``old`` is one."""
     view = state.view(name)
     if view is None:
         leaf = state.every[name]
@@ -133,7 +134,7 @@ def _stand_in(state: State, name: str, old: Tensor | None) -> Tensor:
 
 
 def _replace(model: nn.Module, optimizer: Optimizer, old: Tensor, new: Tensor) -> None:
-    """Wherever modules and groups have ``old``, they have ``new``; so has the optimizer's state."""
+    """Replace ``old`` by ``new`` in modules, the optimizer's parameter groups and its state."""
     for module in model.modules():
         for key, value in _direct(module):
             if value is old:
@@ -154,7 +155,7 @@ def _parameters(optimizer: Optimizer) -> list[Tensor]:
 
 
 def _slots(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[str, Tensor, str, Tensor]]:
-    """The tensors of optimizer state: name in a step, parameter, key, value."""
+    """Yield the tensors of optimizer state: name in a step, parameter, key, value."""
     for name, parameter in _own(model).items():
         slots: Mapping[str, object] = optimizer.state.get(parameter, {})
         for key, value in slots.items():
@@ -163,7 +164,7 @@ def _slots(model: nn.Module, optimizer: Optimizer) -> Iterator[tuple[str, Tensor
 
 
 def _direct(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """A module's own parameters and buffers, not its submodules'."""
+    """Return a module's own parameters and buffers, without its submodules'."""
     parameters = module.named_parameters(recurse=False, remove_duplicate=False)
     return [*parameters, *module.named_buffers(recurse=False, remove_duplicate=False)]
 

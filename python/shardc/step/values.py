@@ -1,4 +1,4 @@
-"""Values for a captured step's arguments: what the oracle runs on, and what an artefact stores."""
+"""Values of a captured step's arguments, for the oracle to run on and for artefacts to store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardc.frontend.step.spec import Capture
 from shardc.step.elsewhere import Elsewhere
 
 NOISE = 0.01
-"""How much elements that stand for those of other ranks differ, relatively, from this rank's."""
+"""Relative noise of elements that stand in for other ranks' blocks."""
 
 
 def example_inputs(
@@ -25,12 +25,11 @@ def example_inputs(
     seed: int = 0,
     held: Mapping[str, Tensor] | None = None,
 ) -> dict[tuple[str, str], Tensor]:
-    """A tensor for each argument by role and name, of the model, the optimizer and the batch.
+    """Return a tensor for each argument of the step, by role and name.
 
-    ``held``: tensors of a step that runs on a mesh, by name, for those that the capture found cut. They are
-    made whole by :func:`stand_in`, so that a rank can prove a program by itself.
-
-    Raises NoValues for a model on the meta device.
+    Values come from the model, the optimizer and the batch. ``held``: tensors of a running step, by name, for
+    those that were sharded when the step was captured. :func:`stand_in` makes them whole, so that one rank
+    can check a program alone. Raises NoValues for a model on the meta device.
     """
     numbers = {
         h.name: h.value(optimizer) if h.first_step is None else h.first_step
@@ -55,10 +54,11 @@ def example_inputs(
 
 
 def stand_in(value: Tensor | None) -> Tensor | None:
-    """A whole tensor for one that is cut over ranks; any other comes back as it is.
+    """Return a whole tensor in place of one that is sharded over ranks. Others are returned unchanged.
 
-    It repeats the rank's own block, with noise that is the same for all tensors of a shape: second moments
-    stay positive, and no two blocks are equal. What is not on this rank is noise between 0 and 0.1.
+    It repeats the rank's own block with noise, which is the same for all tensors of a shape. So second
+    moments stay positive, and no two blocks are equal. A tensor of another rank becomes noise between 0 and
+    0.1.
     """
     if isinstance(value, Elsewhere):
         return _noise(value.shape).mul(0.1).to(value.dtype)
@@ -79,6 +79,6 @@ def _noise(shape: torch.Size) -> Tensor:
 
 
 def batch_leaves(capture: Capture, batch: object) -> dict[str, Tensor]:
-    """The tensors of a batch by the names of the step's inputs."""
+    """Return the tensors of a batch, by the names of the step's inputs."""
     tensors, _ = flatten_batch(batch)
     return dict(zip(capture.batch_tree.names, tensors, strict=True))

@@ -1,4 +1,7 @@
-"""A step within a memory budget: of a ladder of ever less memory, the first rung whose planned peak fits."""
+"""Choice of recomputation for a memory budget: the first rung of a ladder whose planned peak fits.
+
+Each rung of the ladder recomputes more and so needs less memory than the one before.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ from shardc.step.shard import Compiled
 
 T = TypeVar("T")
 RUNGS = 32
-"""Into so many parts the way is cut from the peak that keeps all to the least one, as the graph has them."""
+"""Number of rungs between the peak that recomputes nothing and the least peak, as the graph predicts them."""
 
 
 @dataclass(frozen=True)
 class Made(Generic[T]):
-    """A compiled step with its planned peak."""
+    """Compiled step with its planned peak."""
 
     step: T
     peak: Peak
@@ -38,30 +41,31 @@ class Made(Generic[T]):
 
 @dataclass(frozen=True)
 class Within(Generic[T]):
-    """The step that was chosen, and what the report says of it, if anything is computed again."""
+    """Chosen step, with a remark for the report if anything is recomputed."""
 
     step: T
     remark: Remark | None = None
 
 
 class Ladder(Generic[T]):
-    """The rungs of one step, each made when it is first asked for.
+    """Rungs of one step, each compiled when first asked for.
 
-    ``make`` compiles the step that computes again the ops of the forward with these numbers, of ``choices``.
-    A rung's target is one of the integer program; what counts is the peak of the step that comes of it.
+    ``make``: compiles the step that recomputes the forward's ops with the given numbers. ``choices``: the ops
+    to choose from. An integer program chooses ops for a rung's target, which it predicts from the graph; what
+    counts is the planned peak of the compiled step.
     """
 
     def __init__(self, make: Callable[[frozenset[int]], Made[T]], choices: Callable[[], Choices]) -> None:
         self._make, self._read = make, choices
         self._made: dict[frozenset[int], Made[T]] = {}
-        """By what is computed again: neighbouring rungs may be one step."""
+        """Recomputed ops -> step. Neighbouring rungs may share a step."""
         self._solutions: dict[int, Solution] = {}
 
     def within(self, budget_bytes: int) -> Within[T]:
-        """The step that computes the least again of those whose planned peak is at most ``budget_bytes``.
+        """Return the step with the least recomputation whose planned peak is at most ``budget_bytes``.
 
-        Rungs are bisected. One that lies outside of its neighbours' peaks counts as the nearer of them, so
-        that of two budgets the larger never has the lower peak. Raises BudgetTooSmall, PeakUnknown.
+        Rungs are bisected. A rung whose peak is not between its neighbours' counts as the nearer neighbour,
+        so that a larger budget never gets a lower peak. Raises BudgetTooSmall, PeakUnknown.
         """
         none = self._step(frozenset())
         if none.size_bytes <= budget_bytes:
@@ -83,7 +87,7 @@ class Ladder(Generic[T]):
         return Within(high.step, self._remark(self._solution(chosen), budget_bytes, none, high))
 
     def peak(self, step: T) -> int:
-        """The planned peak of a step of this ladder, in bytes."""
+        """Return the planned peak of a step of this ladder, in bytes."""
         return next(made.size_bytes for made in self._made.values() if made.step is step)
 
     @cached_property
@@ -114,7 +118,7 @@ class Ladder(Generic[T]):
         return self._program.within(most - (most - least) * number / RUNGS)
 
     def _remark(self, found: Solution, budget_bytes: int, none: Made[T], chosen: Made[T]) -> Remark:
-        """What is computed again, and what that costs and saves."""
+        """Return the remark on what is recomputed, its cost and the memory it saves."""
         ops = self._choices.graph.ops
         work = sum(ops[op].work_bytes for op in found.again)
         share = work / (sum(op.work_bytes for op in ops.values()) or 1.0)
@@ -132,7 +136,10 @@ def _too_small(budget_bytes: int, least: Made[T]) -> BudgetTooSmall:
 
 
 def planned_peak(compiled: Compiled) -> Peak:
-    """The peak of a compiled step, on a host with what calls of ATen take inside. Raises PeakUnknown."""
+    """Return a compiled step's planned peak; on a host, with ATen calls' own temporaries.
+
+    Raises PeakUnknown.
+    """
     target = compiled.target
     on_host = target.runs_on_host if target is not None else not torch.cuda.is_available()
     library = None

@@ -1,4 +1,4 @@
-"""Puts tuned configurations on the kernels of a program before they are compiled."""
+"""Use of tuned configurations: they are written on a program's kernels before these are compiled."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _said: set[str] = set()
 
 
 def use_tuned(module: ir.Module, target: Target) -> None:
-    """Write ``#kern.config`` on every kernel of level 4 that has none, where the tuning database or the
-    shipped trials know the fastest one.
+    """Write the best known ``#kern.config`` on each kernel of level 4 that has none.
 
-    An illegal one is ignored with a remark, an unreadable database with a TuningDatabaseWarning.
+    It comes from the tuning database or the shipped trials. An illegal configuration is ignored with a
+    remark, an unreadable database with a TuningDatabaseWarning.
     """
     tuning = target.tuning()
     if tuning is None or (not database_path().is_file() and not ships_for(tuning.task_target)):
@@ -74,7 +74,7 @@ def _note(kernels: Sequence[ir.Operation], said: str) -> None:
 
 
 def _found(task: Task, database: Database | None) -> Found | None:
-    """The best known point: of this very kernel, measured here or shipped, before one of near sizes."""
+    """Return the best known point. A point of this kernel comes before one of a kernel with similar sizes."""
     own = database.best(task) if database else None
     if own and not own.near:
         return own
@@ -83,7 +83,10 @@ def _found(task: Task, database: Database | None) -> Found | None:
 
 
 def _refusal(task: Task, point: Point) -> str | None:
-    """Why a point is no longer, or not at these sizes, one of the kernel's space; None if it is."""
+    """Return why a point is not legal for the kernel; None if it is legal.
+
+    The space may have changed since the trial, or the kernel may have other sizes.
+    """
     try:
         module = configured(task, None)
         with module.context, ir.Location.unknown():
@@ -98,7 +101,7 @@ def _refusal(task: Task, point: Point) -> str | None:
 
 
 def _opened() -> Database | None:
-    """This machine's database; None if there is none that can be read."""
+    """Open this machine's database; return None if there is none, or if it is unreadable."""
     try:
         return Database(database_path()) if database_path().is_file() else None
     except sqlite3.DatabaseError as error:
@@ -109,7 +112,7 @@ def _opened() -> Database | None:
 
 
 def _say_unreadable(error: sqlite3.DatabaseError) -> None:
-    """A warning; what is damaged is moved aside, too."""
+    """Warn about an unreadable database. A damaged file is renamed."""
     if isinstance(error, sqlite3.OperationalError):
         _warn(
             "TuningDatabaseUnreadable",

@@ -15,9 +15,10 @@ from shardc.dialects.kern.kernel import kernel_name
 def tasks_of(
     module: ir.Module, target: Target | None = None, threads: int | None = None
 ) -> list[tuple[Task, int]]:
-    """The kernels of a module of level 4 as tasks, by first call, with the number of calls of each.
+    """Return the kernels of a level 4 module as tasks with their numbers of calls, in order of first calls.
 
-    ``target``: by default this process's device; ``threads``: its own. Empty if it cannot be tuned.
+    ``target``: default: this process's device. ``threads``: default: the target's. The result is empty if
+    kernels for the target cannot be tuned.
     """
     return [(task, len(found)) for task, found in kernels_of(module, target, threads).items()]
 
@@ -25,7 +26,7 @@ def tasks_of(
 def kernels_of(
     module: ir.Module, target: Target | None = None, threads: int | None = None
 ) -> dict[Task, list[ir.Operation]]:
-    """The same with the kernels of each task, on which a configuration can be put."""
+    """Return task -> its kernels, to write configurations on; arguments as of :func:`tasks_of`."""
     target = target or local_target()
     tuning = target.tuning()
     if tuning is None:
@@ -34,7 +35,7 @@ def kernels_of(
     found: dict[Task, list[ir.Operation]] = {}
     named: dict[str, Task] = {}
     for kernel in kernels(module):
-        name = kernel_name(kernel)  # kernels of one name have one body
+        name = kernel_name(kernel)  # kernels with the same name have the same body
         if name not in named:
             named[name] = task_of(kernel, tuning.task_target, threads)
         found.setdefault(named[name], []).append(kernel)

@@ -1,4 +1,4 @@
-"""``Measurer``: points in, trials out."""
+"""``Measurer``: compiles points and times them; the results are trials."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from shardc.diagnostics.tuner import TaskNotTunable
 from shardc.tuner.task_tuning import task_backend, tuning_of
 
 CONFIRM = Rule(most=60, width=0.005, clear=float("inf"), budget_s=4.0)
-"""Of the last comparison with the default, whose ratio is what is reported."""
+"""Rule of the final comparison with the default, whose ratio is reported."""
 
 
 @dataclass
 class _State:
-    """The default of a task (its code and path), and the best so far with its ratio to the default."""
+    """State of a task: the default's code and path, and the best so far with its ratio to the default."""
 
     code: str
     default: Path
     incumbent: Path
     ratio: float = 1.0
     trials: dict[str, Trial] = field(default_factory=dict)
-    """By what was compiled: points that come to the same machine code are measured once."""
+    """Machine code -> trial. Points with the same machine code are measured once."""
 
 
 class Measurer:
-    """Builds points in ``processes`` at once and times each in turns with the best so far, the incumbent, at
-    first the default. Ratios are to the default directly: trials of one task compare. Points of a device that
-    is not here are built, and not run.
+    """Builder and timer of points, a context manager.
 
-    ``builders`` and ``runners``: by backend, where not the target's own. On one thread, points are built
-    while others are timed, by the thread's clock. A context manager.
+    Points are built in several ``processes``. Each is timed in alternation with the incumbent, which is the
+    default at first and then the best so far. A better point is compared with the default directly, so the
+    ratios of a task's trials are comparable. Points for a device that this machine lacks are built, not run.
+
+    ``builders`` and ``runners``: replacements of the targets' own, by backend. Tasks on one thread are timed
+    with the thread's clock, so that other points can be built at the same time.
     """
 
     def __init__(
@@ -60,13 +62,14 @@ class Measurer:
         self.close()
 
     def close(self) -> None:
-        """Ends the processes and removes what was built."""
+        """End the processes and remove the built files."""
         for each in (*self._builders.values(), *self._runners.values()):
             each.close()
 
     def begin(self, task: Task, default: Point | None = None, incumbent: Trial | None = None) -> None:
-        """Set the default (None: the kernel without configuration) and the best known trial. Raises
-        TaskNotTunable: no default was built.
+        """Set the default (None: the kernel without configuration) and the best known trial.
+
+        Raises TaskNotTunable if the default cannot be built.
         """
         if not self.runs(task):
             return
@@ -82,8 +85,10 @@ class Measurer:
             state.incumbent, state.ratio = best[0].path, incumbent.ratio
 
     def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Trial]:
-        """A trial for each point, in order, as soon as it is known. Raises TaskNotTunable: the default is
-        wrong, or there is no reference. For GPUs, UnknownTarget, TritonMissing, TritonTooOld.
+        """Yield a trial for each point, in order, as soon as it is known.
+
+        Raises TaskNotTunable if the default computes wrong results or there is no reference. For GPUs, raises
+        UnknownTarget, TritonMissing and TritonTooOld.
         """
         if not self.runs(task):
             yield from map(_binary, self._builder_of(task).build(task, points))
@@ -92,7 +97,7 @@ class Measurer:
             self.begin(task)
         built = self._builder_of(task).build(task, points)
         if task.threads > 1 or tuning_of(task.target).timed_alone:
-            built = list(built)  # what is not timed by the thread's clock is timed alone
+            built = list(built)  # without the thread's clock, nothing may be built while points are timed
         for each in built:
             yield self._trial(task, each)
 
@@ -106,7 +111,7 @@ class Measurer:
         return _binary(built) if built.path is None else self._against_default(task, built, CONFIRM)
 
     def runs(self, task: Task) -> bool:
-        """Whether what is built for a task can be run here. Raises UnknownTarget."""
+        """Return True if points of a task can run on this machine. Raises UnknownTarget."""
         return self._runner_of(task).runs(task.target)
 
     def _builder_of(self, task: Task) -> Builder:
@@ -162,7 +167,7 @@ class Measurer:
 
 
 def _binary(built: Built) -> Trial:
-    """Of a point that is not run."""
+    """Return the trial of a point that is not run."""
     assert built.point is not None
     outcome = Outcome.NOT_BUILT if built.path is None else Outcome.BUILT
     return Trial(built.point, outcome, said=built.said, figures=built.figures)

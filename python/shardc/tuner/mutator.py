@@ -1,4 +1,4 @@
-"""Neighbours and children of points: steps, jumps, and crossover of two decision traces."""
+"""Mutation and crossover of points."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Parameter, Sketch, Space
 
 TRIES = 16
-"""Draws of a change before a point is taken to have no legal one."""
+"""Number of random changes to try before a point counts as having no legal neighbour."""
 STEP = 0.7
-"""Share of changes that go to a next value; the others go to any."""
+"""Probability that a parameter moves to an adjacent value; otherwise it moves to any value."""
 AGAIN = 0.3
-"""Chance that one more parameter changes with the last."""
+"""Probability that one more parameter changes, too."""
 
 
 def mutated(space: Space, point: Point, draw: random.Random) -> Point | None:
@@ -47,7 +47,7 @@ def crossed(space: Space, one: Point, other: Point, draw: random.Random) -> Poin
 
 
 def _some(parameters: list[Parameter], draw: random.Random) -> list[Parameter]:
-    """One of them, or a few."""
+    """Draw one parameter, or a few."""
     count = 1
     while count < len(parameters) and draw.random() < AGAIN:
         count += 1
@@ -55,7 +55,7 @@ def _some(parameters: list[Parameter], draw: random.Random) -> list[Parameter]:
 
 
 def _moved(parameter: Parameter, value: int, draw: random.Random) -> int:
-    """Another of the values. One that is none of them (a user's own) counts as the next larger."""
+    """Draw another value of a parameter. A user's own value counts as the next larger regular one."""
     values = parameter.values
     at = values.index(value) if value in values else min(bisect_left(sorted(values), value), len(values) - 1)
     if draw.random() < STEP:
@@ -65,7 +65,7 @@ def _moved(parameter: Parameter, value: int, draw: random.Random) -> int:
 
 
 def _legal(space: Space, sketch: Sketch, values: Mapping[str, int]) -> Point | None:
-    """The point of these values, in the sketch's order, if it is legal."""
+    """Return the point with these values, or None if it is not legal."""
     ordered = {p.name: space.pinned.get(p.name, values.get(p.name, p.values[0])) for p in sketch.parameters}
     point = Point.of(sketch.name, ordered)
     return point if space.refusal(point) is None else None

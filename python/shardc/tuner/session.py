@@ -1,8 +1,8 @@
-"""``Session``: a search over the kernels of a model, from a database's trials on.
+"""``Session``: a search over the kernels of a model, resumed from a database's trials.
 
-A session keeps nothing of its own: its strategies start afresh with the same seed, and what they propose is
-answered from the database where it is there, so that a session that was killed goes on where it was. Trials
-count against the budget wherever their answers come from.
+A session stores no state of its own. Its strategies start again from the same seed, and proposals that are in
+the database are not measured again. So a killed session continues where it stopped. Trials from the database
+count against the budget, too.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from shardc.tuner.task_scheduler import AHEAD, Job, Progress, TaskScheduler
 BATCH = 8
 """Trials of a round."""
 REGRET = 0.01
-"""Expected share of the step's time below which a search ends."""
+"""Expected saving, as a share of the step's time, below which a search ends."""
 RANKED = 256
-"""Points with the smallest estimates that the cost model chooses from without a trial."""
+"""Number of points, those with the smallest estimates, from which the cost model picks without a trial."""
 BUILT = 16
-"""Trials of a kernel for a GPU that is not here: they are compiled and not run."""
+"""Number of trials of a kernel for a GPU that this machine lacks. They are compiled, not run."""
 CONFIRMED = 0.99
-"""Ratio from which on a best point is not worth a second look."""
+"""Ratio above which a best point is not confirmed by a second measurement."""
 LOOKS = 4
-"""Second looks at a kernel's best points: one that no longer is leaves its place to the next."""
+"""Maximum number of a kernel's best points to confirm. If one proves slower, the next is confirmed."""
 INTERRUPTED = "interrupted"
-"""Why a session ended that the user ended."""
+"""Text of ``stopped`` for a session that the user ended."""
 
 
 class Remembers(Protocol):
-    """The part of :class:`shardc.tuner.database.Database` that a session needs."""
+    """Part of :class:`shardc.tuner.database.Database` that a session needs."""
 
     def trials(self, task: Task) -> Sequence[Trial]: ...
 
@@ -54,7 +54,7 @@ class Remembers(Protocol):
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of a session; None: no limit but ``regret``, the least expected saving worth going on for."""
+    """Limits of a session. None means no limit. ``regret``: least expected saving for which it continues."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -63,9 +63,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class Round:
-    """An event: a round begins (no ``trials``), measured one, or ended (all of its ``trials``, ``measured``
-    of them not from the database). ``trials_done``, ``trials_left`` and ``seconds_left`` are the session's;
-    ``step_ratio``: the time of a step's kernels over the default's.
+    """Event of a round of trials: its start, a measured trial, or its end.
+
+    ``trials``: empty at the start, one trial while measuring, and all at the end. ``measured``: how many of
+    them are not from the database. ``trials_done``, ``trials_left`` and ``seconds_left`` are those of the
+    session. ``step_ratio``: time of a step's kernels relative to the defaults'.
     """
 
     progress: Progress
@@ -79,9 +81,11 @@ class Round:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """Result of tuning one kernel. ``analytic``: the models' choice without a trial; ``chosen``: the fastest
-    legal point, the analytic one if none was tried, None if none beat the untuned kernel; ``ratio``: its time
-    over that kernel's ``default_s``; ``said``: what a user should know.
+    """Result of tuning one kernel.
+
+    ``analytic``: the models' choice without a trial. ``chosen``: the fastest legal point, the analytic one if
+    none was tried, or None if none beat the untuned kernel. ``ratio``: its time relative to the untuned
+    kernel's ``default_s``. ``said``: a note for the user.
     """
 
     job: Job
@@ -95,11 +99,11 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class SessionResult:
-    """Result of tuning: that of :func:`shardc.tune`.
+    """Result of a tuning session, returned by :func:`shardc.tune`.
 
-    ``tasks`` are the results by kernel. Of the session's ``trials``, ``measured`` were run, and the others
-    were known. ``stopped`` says why it ended, ``seconds`` how long it took, and ``regret`` what share of the
-    kernels' time further trials are expected to save.
+    ``tasks``: results by kernel. ``trials``: number of trials. ``measured``: how many of them ran; the others
+    were in the database. ``stopped``: why the session ended. ``seconds``: how long it took. ``regret``: share
+    of the kernels' time that further trials are expected to save.
     """
 
     tasks: Sequence[TaskResult]
@@ -111,12 +115,12 @@ class SessionResult:
 
     @property
     def step_ratio(self) -> float:
-        """The time of all kernels that were timed over that with default configurations."""
+        """Time of all timed kernels of a step, relative to their default configurations."""
         return _step_ratio((t.job, t.default_s, t.ratio) for t in self.tasks if t.default_s is not None)
 
 
 class TuningInterrupted(KeyboardInterrupt):
-    """The user ended a session; ``result`` is what it had come to. What was tried is in the database."""
+    """Raised when the user ends a session. ``result``: its result so far. All trials are in the database."""
 
     def __init__(self, result: SessionResult) -> None:
         super().__init__()
@@ -125,8 +129,10 @@ class TuningInterrupted(KeyboardInterrupt):
 
 @dataclass(eq=False, kw_only=True)
 class _Open(Progress):
-    """A job whose space is known. ``known``: the first trial of a point, with which the search goes on;
-    ``latest``: the last, which counts; ``first``: the models' choice without a trial.
+    """Job with a space to search.
+
+    ``known``: the first trial of each point, from which a search is resumed. ``latest``: the last trial of
+    each point, which decides the result. ``first``: the models' choice without a trial.
     """
 
     space: Space
@@ -140,7 +146,7 @@ class _Open(Progress):
 
 @dataclass
 class Session:
-    """A search in ``spaces`` of kernels, ranked by ``model``. ``hints``: points of a task to try first."""
+    """Search in the ``spaces`` of kernels, ranked by ``model``. ``hints``: points of a task to try first."""
 
     database: Remembers
     measurer: Measurer
@@ -162,9 +168,11 @@ class Session:
         self.started = self.now()
 
     def tune(self, jobs: Sequence[Job]) -> SessionResult:
-        """Search configurations of ``jobs`` until the budget is spent, every point was tried, or more trials
-        are not worth it. Ratios are to the untuned kernel. Raises UnknownStrategy, and TuningInterrupted for
-        a KeyboardInterrupt.
+        """Search configurations of ``jobs``.
+
+        The search ends when the budget is spent, every point was tried, or more trials are expected to save
+        too little. Ratios are relative to the untuned kernel. Raises UnknownStrategy, and TuningInterrupted
+        for a KeyboardInterrupt.
         """
         make = find_strategy(self.strategy)
         for job in jobs:
@@ -219,7 +227,7 @@ class Session:
         return SessionResult([*tasks, *self.closed], stopped, self.done, self.measured, seconds, regret)
 
     def _stopped(self, scheduler: TaskScheduler[_Open]) -> str:
-        """Why there is no next round; empty if there is one."""
+        """Return why there is no next round; empty if there is one."""
         budget, spent_s = self.budget, self.now() - self.started
         if 0 in (budget.trials, budget.seconds):
             return "a budget of zero: the analytic choice"
@@ -273,7 +281,7 @@ class Session:
         return self.measurer.measure(progress.job.task, points)
 
     def _similar(self, progress: _Open) -> list[Point]:
-        """The best points of kernels of the same ops in other sizes."""
+        """Return the best points of kernels with the same ops in other sizes."""
         family = kernel_features(progress.job.task.text).family
         others = [(p.job.task, p.best) for p in self.open if p is not progress]
         return [t.point for task, t in others if t and kernel_features(task.text).family == family]
@@ -299,8 +307,10 @@ class Session:
         return TaskResult(progress.job, first, chosen, ratio, default_s, trials, said)
 
     def _best(self, progress: _Open) -> Trial | None:
-        """The best trial that is known of the task, from this session or before. One of this session is
-        confirmed: a point that is not the fastest any more leaves its place to the next.
+        """Return the task's best known trial, of this session or an earlier one.
+
+        A trial of this session is confirmed by a second measurement. If it is then no longer the fastest, the
+        next one is confirmed.
         """
         task, looks = progress.job.task, 0
         while True:
@@ -319,7 +329,7 @@ class Session:
             progress.latest[best.point] = confirmed
 
     def _compiled(self, progress: _Open) -> Point | None:
-        """Of points only compiled, the cost model's best among those that spill least."""
+        """Return the cost model's best among the compiled points that spill least."""
         built = [t for t in progress.latest.values() if t.outcome is Outcome.BUILT]
         scores = self.model.scores(progress.job.task, progress.space, [t.point for t in built])
         ranks = [(t.figures.get("spill_bytes", 0), s, t.point) for s, t in zip(scores, built, strict=True)]
@@ -327,7 +337,7 @@ class Session:
 
 
 def _first(task: Task, space: Space, model: BoostedTrees) -> Point:
-    """The choice without a trial: the user's own point, else the cost model's best. Raises EmptySpace."""
+    """Return the choice without a trial: the user's point, or the cost model's best. Raises EmptySpace."""
     ranked = space.ranked(RANKED)
     if not ranked:
         raise EmptySpace(sketches=", ".join(s.name for s in space.sketches), pinned=str(dict(space.pinned)))
@@ -338,7 +348,7 @@ def _first(task: Task, space: Space, model: BoostedTrees) -> Point:
 
 
 def _step_ratio(timed: Iterable[tuple[Job, float, float]]) -> float:
-    """Return the time of all kernels and calls of a step over what they take untuned."""
+    """Return the time of all kernels and calls of a step, relative to their untuned time."""
     found = [(job.weight * s, job.needs, min(job.needs, ratio)) for job, s, ratio in timed]
     before_s = sum(s * needs for s, needs, _ in found)
     return sum(s * ratio for s, _, ratio in found) / before_s if before_s else 1.0

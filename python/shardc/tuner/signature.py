@@ -1,4 +1,4 @@
-"""What kernels of different sizes have in common, and how far their sizes lie apart."""
+"""Signatures of kernels, to find equal kernels with other sizes, and the distance of sizes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ _TEXTS = (
     "kern.flat",
     "kern.shapes",
 )
-"""Attributes that are the same at all sizes, and change what a kernel does."""
+"""Attributes that do not depend on sizes, but change what a kernel computes."""
 
 
 @dataclass(frozen=True)
 class Signature:
-    """``skeleton``: a hash of a kernel's ops, data flow and element types, without sizes and constants;
-    ``sizes``: of its arguments and results; ``dtype``: MLIR's name of its first result's.
+    """Signature of a kernel.
+
+    ``skeleton``: hash of its ops, data flow and element types, without sizes and constants. ``sizes``: sizes
+    of its arguments and results. ``dtype``: MLIR's name of its first result's element type.
     """
 
     skeleton: str
@@ -37,12 +39,12 @@ class Signature:
 
     @property
     def shape_class(self) -> str:
-        """Sizes as the nearest powers of two."""
+        """Exponents of the powers of two that are nearest to the sizes."""
         return " ".join(str(round(log2(max(1, n)))) for n in self.sizes)
 
 
 def distance(a: Sequence[int], b: Sequence[int]) -> float:
-    """Of sizes: the largest ratio of one of them, in powers of two; infinite where there are not as many."""
+    """Return the largest log2 ratio between corresponding sizes; infinite if their numbers differ."""
     if len(a) != len(b):
         return float("inf")
     return max((abs(log2(max(1, x) / max(1, y))) for x, y in zip(a, b, strict=True)), default=0.0)
@@ -50,7 +52,7 @@ def distance(a: Sequence[int], b: Sequence[int]) -> float:
 
 @lru_cache(maxsize=4096)
 def signature(task: Task) -> Signature:
-    """Of a task's kernel."""
+    """Return the signature of a task's kernel."""
     module = configured(task, None)
     (view,) = module.body
     function = view.operation
@@ -64,7 +66,7 @@ def signature(task: Task) -> Signature:
 
 
 def _lines(op: ir.Operation, numbers: dict[ir.Value, int]) -> Iterator[str]:
-    """An op and what is inside of it, with values by their numbers."""
+    """Yield lines for an op and its nested ops, with values named by numbers."""
     for result in op.results:
         numbers[result] = len(numbers)
     attributes = [f"{name}={op.attributes[name]}" for name in _TEXTS if name in op.attributes]

@@ -1,4 +1,4 @@
-"""``TaskScheduler``: which kernel of a model gets the next trials, and when none is worth them any more."""
+"""``TaskScheduler``: selects the kernel of a model to try next, and estimates what more trials would save."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Trial, fastest_first
 
 FIRST = 0.3
-"""Expected share of its time that a kernel loses by tuning that was never tried."""
+"""Expected saving, as a share of its time, for a kernel without trials."""
 TAIL = 8
-"""The fastest trials, at most, that the tail is read from; no more than a quarter of all."""
+"""Maximum number of fastest trials that form the tail, and at most a quarter of all."""
 FEWEST = 3
-"""Trials that make a tail."""
+"""Minimum number of trials for a tail."""
 AHEAD = 32
-"""Further trials of each kernel that the expected gain of going on is of."""
+"""Number of further trials of each kernel for which the expected saving is computed."""
 
 
 Of = TypeVar("Of", bound="Progress")
@@ -26,10 +26,10 @@ Of = TypeVar("Of", bound="Progress")
 
 @dataclass(frozen=True)
 class Job:
-    """A kernel to tune, and how often a step of the model calls it.
+    """Kernel to tune, and how often a step of the model calls it.
 
-    ``size``: elements of a call over the task's, on average. ``needs``: the ratio to its default that a
-    kernel must be under before the program has it, where a library's call beat the default.
+    ``size``: elements of an average call, relative to the task's. ``needs``: if a library call beat the
+    default, the ratio to the default below which the program uses the kernel instead.
     """
 
     task: Task
@@ -39,13 +39,13 @@ class Job:
 
     @property
     def weight(self) -> float:
-        """Calls of the task's size."""
+        """Number of calls in a step, scaled to the task's size."""
         return self.calls * self.size
 
 
 @dataclass
 class Progress:
-    """Trials of one job. ``estimate_s``: modelled time of a call, until one is measured."""
+    """Trials of one job. ``estimate_s``: estimated time of a call, used until one is measured."""
 
     job: Job
     estimate_s: float
@@ -54,18 +54,18 @@ class Progress:
 
     @property
     def best(self) -> Trial | None:
-        """The fastest trial; None if none was measured."""
+        """Fastest trial; None if none was measured."""
         return next(iter(fastest_first(self.trials)), None)
 
     @property
     def best_ratio(self) -> float:
-        """Over the default configuration, which is there in any case."""
+        """Best ratio to the default configuration, at most 1."""
         best = self.best
         return 1.0 if best is None or best.ratio is None else min(1.0, best.ratio)
 
     @property
     def used_ratio(self) -> float:
-        """Of what the program has: the kernel, or a library's call."""
+        """Ratio of what the program uses: the kernel, or a library call."""
         return min(self.job.needs, self.best_ratio)
 
     @property
@@ -76,56 +76,57 @@ class Progress:
 
     @property
     def ratios(self) -> list[float]:
-        """The default's, then of each trial; ``inf`` where it failed."""
+        """Ratios of the default and of each trial; ``inf`` for a failed one."""
         found = [math.inf if t.ratio is None or not t.ok else t.ratio for t in self.trials]
         return [1.0, *found] if found else []
 
 
 class TaskScheduler(Generic[Of]):
-    """Ansor's objective (section 6): each round goes to the kernel expected to save a step most time."""
+    """Scheduler by Ansor's objective (section 6): the next round goes to the largest expected saving."""
 
     def __init__(self, jobs: Sequence[Of], batch: int) -> None:
         self._jobs, self._batch = jobs, batch
 
     def next(self) -> Of | None:
-        """The job of the next round; None if every space is exhausted. Of equals the first."""
+        """Return the job of the next round; None if every space is exhausted. Ties go to the first."""
         open_ = [p for p in self._jobs if not p.exhausted]
         return max(open_, key=lambda p: self._saved_s(p, self._batch), default=None)
 
     def regret(self) -> float:
-        """The share of the step's time that AHEAD more trials of each kernel are expected to save."""
+        """Return the share of the step's time that AHEAD more trials of each kernel are expected to save."""
         total_s = sum(self._step_s(p) for p in self._jobs)
         saved_s = sum(self._saved_s(p, AHEAD) for p in self._jobs if not p.exhausted)
         return saved_s / total_s if total_s else 0.0
 
     def _saved_s(self, progress: Progress, more: int) -> float:
-        """Seconds that ``more`` trials are expected to save; none while a library's call stays faster."""
+        """Return the expected saving of ``more`` trials, in seconds; 0 while a library call is faster."""
         tuned = progress.best_ratio * (1.0 - expected_gain(progress.ratios, more))
         return self._default_s(progress) * max(0.0, progress.used_ratio - tuned)
 
     def _step_s(self, progress: Progress) -> float:
-        """Seconds of a step in this kernel, or in the call that it stands for, at its best so far."""
+        """Return the seconds of a step in this kernel, or its library call, at the best so far."""
         return self._default_s(progress) * progress.used_ratio
 
     def _default_s(self, progress: Progress) -> float:
-        """Seconds of a step in this kernel, untuned."""
+        """Return the seconds of a step in this kernel, untuned."""
         call_s = progress.default_s
         return progress.job.weight * (progress.estimate_s * self._bias() if call_s is None else call_s)
 
     def _bias(self) -> float:
-        """Measured over estimated time of the jobs that have both."""
+        """Return the median ratio of measured to estimated time, over the jobs that have both."""
         times = [(p.default_s, p.estimate_s) for p in self._jobs if p.estimate_s > 0]
         both = [measured_s / estimate_s for measured_s, estimate_s in times if measured_s is not None]
         return median_high(both) if both else 1.0
 
 
 def expected_gain(ratios: Sequence[float], more: int) -> float:
-    """The share of the best time that ``more`` trials are expected to save, after ``ratios`` (in order;
-    ``inf`` for what failed).
+    """Return the share of the best time that ``more`` trials are expected to save.
 
-    The logarithms of the fastest ratios are taken to have an exponential tail (Pickands 1975, peaks over a
-    threshold) of scale ``s``, their mean distance to the threshold: ``n`` trials after ``N`` move the best by
-    ``s log(1 + n/N)``. Half of what the last trials found is expected again.
+    ``ratios``: ratios of the trials so far, in order; ``inf`` for a failed one.
+
+    The logarithms of the fastest ratios are modelled by an exponential tail (peaks over a threshold, Pickands
+    1975). Its scale ``s`` is their mean distance to the threshold. Then ``n`` trials after ``N`` improve the
+    best logarithm by ``s log(1 + n/N)``. At least half of what the last trials gained is expected again.
     """
     measured = sorted(math.log(r) for r in ratios if r > 0 and math.isfinite(r))
     if not ratios:
@@ -139,6 +140,6 @@ def expected_gain(ratios: Sequence[float], more: int) -> float:
 
 
 def _lately(ratios: Sequence[float], more: int) -> float:
-    """Half of what the last ``more`` trials took off the logarithm of the best ratio."""
+    """Return half of the decrease of the best ratio's logarithm over the last ``more`` trials."""
     before, now = min(ratios[:-more], default=math.inf), min(ratios)
     return 0.5 * math.log(before / now) if math.isfinite(before) and now > 0 else 0.0

@@ -1,4 +1,4 @@
-"""How the kernel of a task is tuned, by the target that it says it is of."""
+"""Tuning interface of a task's target."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from shardc.diagnostics.kernels import UnknownTarget
 
 
 def task_backend(task_target: str) -> str:
-    """The backend of a task's target. Raises UnknownTarget."""
+    """Return the backend of a task's target. Raises UnknownTarget."""
     return find_target(task_target.split()[0]).backend
 
 
 def tuning_of(task_target: str) -> Tuning:
-    """Raises UnknownTarget for a target that there is not, or whose kernels leave nothing to choose."""
+    """Return the tuning of a target. Raises UnknownTarget if it does not exist, or cannot be tuned."""
     return _tuning(find_target(task_target.split()[0]).tuning(), task_target)
 
 
 def generator(task_target: str) -> str:
-    """The code generator that trials of a target are made with."""
+    """Return the code generator with which trials of a target are made."""
     return tuning_of(task_target).generator
 
 
 def local_tuning() -> Tuning:
-    """That of this process's own device. Raises UnknownTarget where there are no kernels for it."""
+    """Return the tuning of this process's device. Raises UnknownTarget if it cannot be tuned."""
     target = local_target()
     return _tuning(target.tuning(), target.name)
 

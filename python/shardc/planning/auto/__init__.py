@@ -1,1 +1,4 @@
-"""Which mesh, stages, micro-batches and recomputation a step should have, around the search inside."""
+"""Outer search of ``plan="auto"``: mesh, stages, micro-batches and recomputation.
+
+For each choice an inner search, the pass ``dist-search``, finds the shardings of all calls.
+"""

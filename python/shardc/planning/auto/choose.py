@@ -1,9 +1,9 @@
-"""The cheapest choice of mesh, stages, micro-batches and recomputation, with a bound on all.
+"""Search for the cheapest choice of mesh, stages, micro-batches and recomputation, with a bound on all.
 
-First a choice of each number of stages is looked at, then the neighbours of the best one, and then, while
-there is time, all others. No choice takes less than its kernels alone: those of the step, cut in the fastest
-ways, times the waiting of its pipeline. So most choices are passed over, and the search inside of others ends
-when its own bound says that they are no better.
+The search tries one choice for each number of stages, then the neighbours of the best, and then, while there
+is time, all others. A choice takes at least the time of its kernels in their fastest shardings, times the
+pipeline's waiting. This bound rules out most choices without an inner search. For others, the inner search
+stops as soon as its own bound shows that they are no better.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from shardc.passes.search.clock import Clock
 from shardc.planning.auto.space import RECOMPUTED, Choice
 
 Find = Callable[[Choice, float], Found | Unfit]
-"""What the search inside of a choice finds below so many seconds a step."""
+"""Inner search: (choice, seconds per step that a result must beat) -> the best plan, or why there is none."""
 LIMIT_S = 30.0
-"""Seconds after which no other choice is looked at, where nobody says how many."""
+"""Default of the seconds after which the search starts no other choice."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a search inside a choice found, in seconds a step and bytes on a device."""
+    """Result of an inner search: seconds per step, and bytes on a device."""
 
     choice: Choice
     seconds: float
@@ -35,9 +35,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Start:
-    """Where a search begins: at the best choice of an earlier one of the same step, with other memory.
+    """Start of a search: the best choice of an earlier search of the same step with other memory.
 
-    ``floor_s``: what the kernels of forward and backward take at least.
+    ``floor_s``: lower bound, in seconds, on the kernels of forward and backward.
     """
 
     choice: Choice
@@ -46,10 +46,11 @@ class Start:
 
 @dataclass
 class Around:
-    """What was found, the cheapest first, and the least seconds that any choice takes.
+    """Result of the outer search: the estimates, the cheapest first, and a bound on all choices.
 
-    ``looked_at``: how many of ``choices`` were searched inside; ``why``: why the search stopped;
-    ``is_stopped``: whether its clock ended it; ``floor_s``: what the kernels of forward and backward take.
+    ``bound_s``: lower bound on the seconds of any choice. ``looked_at``: how many of ``choices`` got an inner
+    search. ``why``: why the search stopped. ``is_stopped``: True if its clock ended it. ``floor_s``: lower
+    bound, in seconds, on the kernels of forward and backward.
     """
 
     found: list[Estimate]
@@ -62,12 +63,12 @@ class Around:
 
     @property
     def start(self) -> Start:
-        """Where a later search may begin. Only of a search that found something."""
+        """Start for a later search. Requires that this search found something."""
         return Start(self.found[0].choice, self.floor_s)
 
     @property
     def gap(self) -> float:
-        """How much cheaper, of its own cost, another choice could be than the best at most."""
+        """Largest possible saving of another choice, as a part of the best one's cost."""
         return max(0.0, 1 - self.bound_s / self.found[0].seconds) if self.found else 1.0
 
 
@@ -78,8 +79,10 @@ def search_around(
     clock: Clock | None = None,
     start: Start | None = None,
 ) -> Around:
-    """Look at choices by ``find``, for ``limit_s`` seconds and one more choice at most, or until ``clock`` is
-    over, which ``find`` asks as well. ``start``: the choice to look at first.
+    """Search the choices with ``find``.
+
+    ``limit_s``: seconds after which no other choice is started. ``clock``: ends the search at once; ``find``
+    observes it, too. ``start``: the choice to try first.
     """
     search = _Search(list(choices), find, start)
     return search.run(limit_s, clock or Clock())
@@ -92,11 +95,11 @@ class _Search:
     start: Start | None = None
     found: list[Estimate] = field(default_factory=list)
     bounds: dict[Choice, float] = field(default_factory=dict)
-    """Seconds that a choice takes at least, of those that were looked at."""
+    """Lower bound on the seconds of each choice that was tried."""
     tight: dict[Choice, bool] = field(default_factory=dict)
-    """Whether memory made a choice dearer, or impossible."""
+    """True for a choice that limited memory made slower or impossible."""
     floor_s: float = 0.0
-    """What the kernels of forward and backward take at least."""
+    """Lower bound, in seconds, on the kernels of forward and backward."""
 
     def __post_init__(self) -> None:
         if self.start is not None:
@@ -123,8 +126,8 @@ class _Search:
         return min((estimate.seconds for estimate in self.found), default=inf)
 
     def _order(self) -> Iterator[Choice]:
-        """Where an earlier search ended, and its neighbours; one choice of each number of stages; neighbours
-        of the best, as long as it changes; all others.
+        """Yield choices in order: the start and its neighbours, one choice for each number of stages, the
+        neighbours of the best as long as it changes, and all others.
         """
         if self.start is not None:
             yield self.start.choice
@@ -142,8 +145,9 @@ class _Search:
         return is_new and not self._is_beaten(choice) and self.floor_s * choice.waiting < self.best_s
 
     def _is_beaten(self, choice: Choice) -> bool:
-        """Whether the same with less computed again, or without stages with fewer micro-batches, had memory
-        enough: then it is no slower.
+        """Return True if a cheaper variant of the choice was tried and had enough memory: it is no slower.
+
+        Variants recompute less or, without stages, have fewer micro-batches.
         """
         return any(
             not is_tight and other.stages == choice.stages and _is_less(other, choice)
@@ -152,7 +156,7 @@ class _Search:
 
     def _look(self, choice: Choice) -> None:
         found = self.find(choice, self.best_s)
-        # The first cuts the calls that others do, or fewer.
+        # The first choice recomputes nothing: it has the calls of later choices, or fewer.
         self.floor_s = self.floor_s or found.floor_s / choice.waiting
         if isinstance(found, Unfit):
             self.bounds[choice] = found.bound_s
@@ -183,7 +187,7 @@ def _by_stages(choices: Iterable[Choice]) -> list[list[Choice]]:
 
 
 def _spread(choices: Sequence[Choice]) -> Iterator[Choice]:
-    """The first, the one in the middle, and so on with both halves: a good one comes soon."""
+    """Yield choices by bisection: the first, the middle one, then both halves. A good one comes early."""
     if choices:
         yield choices[0]
         middle = (len(choices) + 1) // 2
@@ -192,14 +196,14 @@ def _spread(choices: Sequence[Choice]) -> Iterator[Choice]:
 
 
 def _is_near(choice: Choice, best: Choice) -> bool:
-    """Whether one thing differs: stages or micro-batches by a factor of two, or what is computed again."""
+    """Return True if just one thing differs: stages or micro-batches by a factor of 2, or recomputation."""
     ratios = (choice.stages / best.stages, choice.micro_batches / best.micro_batches)
     is_moved = [ratio != 1 for ratio in ratios] + [_policy(choice) != _policy(best)]
     return sum(is_moved) == 1 and all(0.5 <= ratio <= 2 for ratio in ratios)
 
 
 def _is_less(other: Choice, choice: Choice) -> bool:
-    """Whether a choice does all that another does, and more that only saves memory."""
+    """Return True if ``choice`` is ``other`` with additions that only save memory."""
     if other.micro_batches == choice.micro_batches:
         return _policy(other) < _policy(choice)
     is_turned = choice.stages == 1 and other.micro_batches < choice.micro_batches

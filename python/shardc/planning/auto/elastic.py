@@ -1,4 +1,4 @@
-"""Plans for a cluster that loses nodes, or devices of its only node: searched before they are lost."""
+"""Plans for a cluster that loses nodes, or devices of its only node, searched in advance."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from shardc.runtime.check import Json
 
 @dataclass(frozen=True)
 class Left:
-    """What a search found for the devices that are left; None where no plan fits them."""
+    """Remaining cluster and the search's answer for it; None if no plan fits."""
 
     cluster: Cluster
     answer: Answer | None
 
 
 def left_of(cluster: Cluster, lost: int) -> list[Cluster]:
-    """What is left of a cluster when it loses 1, 2, ... ``lost`` of its nodes, or of its devices where it has
-    one node: at least one stays. Raises BadClusterSize for one whose size cannot be changed.
+    """Return the clusters that remain after losing 1, 2, ... ``lost`` nodes; at least one stays.
+
+    In a cluster of one node, devices are lost instead. Raises BadClusterSize for a cluster of fixed size.
     """
     ways = next((level.ways for level in reversed(cluster.levels) if level.ways > 1), 1)
     group = cluster.size // ways
@@ -33,7 +34,7 @@ def left_of(cluster: Cluster, lost: int) -> list[Cluster]:
 
 
 def plans_for_fewer(first: Left, lost: int, searches_on: Callable[[Cluster], Searches]) -> list[Left]:
-    """``first``, and what is found for the same question on each of the clusters that are left of its own."""
+    """Return ``first``, and the answers to the same question for each of the clusters that may remain."""
     found = [first]
     for cluster in left_of(first.cluster, lost):
         try:
@@ -45,7 +46,7 @@ def plans_for_fewer(first: Left, lost: int, searches_on: Callable[[Cluster], Sea
 
 
 def fewer_table(found: Sequence[Left]) -> list[str]:
-    """A line for each number of devices."""
+    """Return the lines of a table with a row for each number of devices."""
     rows = [("devices", "cluster", "plan", "step", "peak of a device"), *map(_row, found)]
     return ["plans for fewer devices, for the same batch:", *table(rows, right=(0, 3, 4))]
 
@@ -58,7 +59,7 @@ def _row(left: Left) -> tuple[str, ...]:
 
 
 def fewer_json(found: Sequence[Left]) -> list[Json]:
-    """The same as data; ``plan`` is None where none fits."""
+    """Return the same table as JSON; ``plan`` is None if no plan fits."""
     return [_entry(left) for left in found]
 
 

@@ -1,4 +1,4 @@
-"""Searches until what they found fits: a compiled plan needs more memory than a search counts."""
+"""Repeated searches until the compiled plan fits. A search counts less memory than a compiled plan needs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from shardc.planning.candidates import Candidate
 from shardc.planning.price import Price, Priced
 
 TRIES = 3
-"""Searches, each with less memory, at most."""
+"""Maximum number of searches, each with less memory."""
 _SPARE = 0.98
-"""Of the memory that would have been enough, to be within at the next try."""
+"""Margin: the next search gets this part of the memory that would have fitted exactly."""
 _LEAST = 0.1
-"""Of a device's memory, what a search may count on at least."""
+"""Least part of a device's memory that a search is given."""
 
 
 @dataclass(frozen=True)
 class Picked:
-    """What was searched, and the price of what was picked."""
+    """Result of the outer search, and the price of the plan that was picked."""
 
     around: Around
     priced: Priced
@@ -45,14 +45,15 @@ def search_to_fit(
     tries: int = TRIES,
     start: Start | None = None,
 ) -> Picked:
-    """The cheapest plan that fits when it is compiled.
+    """Search for the cheapest plan that fits after it is compiled.
 
-    A search does not see temporaries and gathered copies. So it is repeated with less memory by what the
-    compiled plan lacked, for ``tries`` searches at most; what is closest to fitting is picked then.
-    ``within``: the part of a device's memory that a plan may need. ``room``: what the first search counts on.
-    ``start``: where it begins; later ones begin where it ended.
-    ``find``: what the search inside of a candidate finds below so many seconds. ``clock``: when all searches
-    together end with what they found. Raises NoPlanFound, NoPlanYet.
+    A search does not count temporaries and gathered copies. If the compiled plan does not fit, the search is
+    repeated with that much less memory, up to ``tries`` times. If none fits, the closest one is picked.
+
+    ``find``: the inner search of a candidate, with the seconds per step that a result must beat. ``within``:
+    the part of a device's memory that a plan may need. ``room``: the part that the first search may use.
+    ``start``: start of the first search; each later one starts from the result before. ``clock``: time limit
+    of all searches together. Raises NoPlanFound, NoPlanYet.
     """
     clock = clock or Clock()
     limit_s = LIMIT_S if clock.limit_s == inf else inf
@@ -81,9 +82,9 @@ def search_to_fit(
 def _compiled(
     around: Around, room: float, price: Callable[[Candidate], Priced]
 ) -> tuple[Around, Priced] | None:
-    """The fastest of what was found that compiles, at the head of what was found; None if nothing does.
+    """Return the results from the fastest one that compiles on, and its price; None if none compiles.
 
-    Where memory is short the search within a compile, which sees each layer, may find no plan.
+    If memory is short, the search within a compile may find no plan, since it counts each layer.
     """
     for place, estimate in enumerate(around.found):
         try:
@@ -94,15 +95,17 @@ def _compiled(
 
 
 def room_for(within: float, picked: Picked, compiled: Price) -> float:
-    """The part of a device's memory that a search may count on for a plan that needs the part ``within``, by
-    what another plan needs that the search for it did not count.
+    """Return the part of a device's memory to give a search whose plan may need the part ``within``.
+
+    The memory that a search does not count is taken from the plan ``picked``, compiled as ``compiled``.
     """
     return _room(within, picked.around.found[0].held_bytes, compiled)
 
 
 def _room(within: float, held_bytes: float, compiled: Price) -> float:
-    """The part of a device's memory that is left to a search which counted ``held_bytes`` of what a compiled
-    plan needs: what it does not count stays.
+    """Return the part of memory for the next search, if the last one counted ``held_bytes``.
+
+    The uncounted rest of the compiled plan's memory is assumed to stay the same.
     """
     capacity_bytes = compiled.capacity_bytes
     lacking = compiled.needed_bytes - within * capacity_bytes
@@ -110,12 +113,12 @@ def _room(within: float, held_bytes: float, compiled: Price) -> float:
 
 
 def _fits(price: Price, within: float) -> bool:
-    """``within`` above 1: more memory than devices have."""
+    """Return True if a plan needs at most the part ``within`` of memory, which may be more than there is."""
     return (price.fits or within > 1) and price.needed_bytes <= within * price.capacity_bytes
 
 
 def _order(price: Price, within: float) -> tuple[bool, bool, float]:
-    """What fits comes first, then what exceeds least the part of memory that was asked for."""
+    """Return a sort key: plans that fit first, by time, then the others by the memory that they need."""
     is_above = not _fits(price, within)
     return is_above, not price.fits, price.needed_bytes if is_above else price.order[1]
 

@@ -1,4 +1,4 @@
-"""The front of memory against time: the fastest plans for less and less memory."""
+"""Pareto front of memory and time: the fastest plans for less and less memory."""
 
 from __future__ import annotations
 
@@ -17,23 +17,21 @@ from shardc.runtime.check import Json
 MOST = 6
 """Points of a front."""
 STEP = 0.75
-"""Of what a point needs, the most that the next one may need."""
+"""Memory of the next point, at most, as a part of this point's."""
 _TRIES = 2
-"""Searches for a point: a plan that needs somewhat more than was asked for is a point, too."""
+"""Searches per point. Few are enough: a plan that needs slightly more than was asked for is a point, too."""
 
 
 @dataclass(frozen=True)
 class Front:
-    """Compiled plans, the fastest first, each of which needs less memory than the one before; and why there
-    are no more of them.
-    """
+    """Compiled plans, the fastest first, each with less memory than the one before. ``why``: why it ends."""
 
     points: Sequence[Price]
     why: str
 
 
 def front_of(searches: Searches, first: Picked) -> Front:
-    """The front from a search's answer downwards, :data:`MOST` points at most."""
+    """Return the front from a search's answer to less memory, with at most :data:`MOST` points."""
     picked, points = first, [first.priced.on(searches.cluster)]
     why = f"{MOST} points are enough"
     while len(points) < MOST:
@@ -59,7 +57,7 @@ def front_of(searches: Searches, first: Picked) -> Front:
 
 
 def _undominated(points: Sequence[Price]) -> list[Price]:
-    """Points that no later one beats in both; each later one needs less."""
+    """Return the points that no later one beats in time. Later points need less memory."""
     return [
         point
         for at, point in enumerate(points)
@@ -68,7 +66,7 @@ def _undominated(points: Sequence[Price]) -> list[Price]:
 
 
 def front_text(front: Front) -> list[str]:
-    """A line for each point, and why there are no more."""
+    """Return lines: a table with a row for each point, and why the front ends."""
     rows = [("needs", "peak", "step", "plan")]
     rows += [
         (
@@ -84,7 +82,7 @@ def front_text(front: Front) -> list[str]:
 
 
 def front_json(front: Front) -> Json:
-    """The same as JSON. ``searched_bytes``: of a device, what a search that finds the plan may count on."""
+    """Return the front as JSON. ``searched_bytes``: memory per device with which a search finds the plan."""
     return {"why": front.why, "points": [_point(point) for point in front.points]}
 
 

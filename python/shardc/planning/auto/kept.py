@@ -1,7 +1,7 @@
-"""What a search around the cuts found, kept on disk: a second search of the same question answers at once.
+"""Cache on disk of the outer search's answers, so that a second search of the same question returns at once.
 
-The key is the captured step with few of its equal layers, how many there are, the cluster, and what else
-decides. Of the processes of a machine one searches, and the others wait for it: so all run the same plan.
+The key contains the captured step with few of its equal layers, the number of layers, the cluster, and all
+other inputs of the search. One process of a machine searches while the others wait, so all run the same plan.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from shardc.runtime.report.logs import CACHE
 
 @dataclass(frozen=True)
 class Answer:
-    """What a search picked, and what it looked at. ``verdict``: what the pick costs, in words; ``seconds`` a
-    step and ``peak_bytes`` of the fullest device. ``priced``: the pick compiled, if it was searched now.
+    """Answer of a search: the plan that it picked, and the choices that it tried (``around``).
+
+    ``verdict``: the plan's cost, as text. ``seconds``: time of a step. ``peak_bytes``: memory of the fullest
+    device. ``priced``: the compiled plan; None if the answer comes from the cache.
     """
 
     candidate: Candidate
@@ -39,18 +41,18 @@ class Answer:
 
 
 def answered(question: object, search: Callable[[], Answer]) -> Answer:
-    """What ``search`` finds, or found before for the same ``question``, whose text tells it from others.
+    """Return the answer of ``search``, or the cached one for the same ``question`` (compared by ``repr``).
 
-    What is found until a time limit or Ctrl-C is not kept.
+    Answers of searches that a time limit or Ctrl-C ended are not cached.
     """
-    if not PLAN_CACHE.get() or added:  # no key sees into a user's rules
+    if not PLAN_CACHE.get() or added:  # a key cannot cover the code of a user's rules
         return search()
     digest = hashlib.sha256(repr((question, code_versions())).encode()).hexdigest()
     name = f"plan-{digest[:32]}.json"
     if (found := _load(name)) is not None:
         return found
     with disk.alone(name):
-        # another process may have searched since
+        # Another process may have searched in the meantime.
         found = _load(name)
         if found is None:
             found = search()
@@ -60,13 +62,13 @@ def answered(question: object, search: Callable[[], Answer]) -> Answer:
 
 
 def asked(answer: Picked, verdict: str, seconds: float) -> Answer:
-    """The answer of a search."""
+    """Return the answer for a plan that was just searched."""
     priced = answer.priced
     return Answer(priced.candidate, answer.around, verdict, seconds, priced.fullest.peak_bytes, priced)
 
 
 def _load(name: str) -> Answer | None:
-    """What is kept under a name; None if it is not there or of no use."""
+    """Load the cached answer of that name; None if it is missing or unusable."""
     entry = disk.read(name)
     if entry is None:
         return None
@@ -90,7 +92,7 @@ def _packed(answer: Answer) -> dict[str, object]:
 
 
 def _unpacked(held: Mapping[str, Any]) -> Answer:
-    """Raises ValueError, KeyError, TypeError."""
+    """Read an answer from JSON. Raises ValueError, KeyError, TypeError."""
     candidate = Candidate(**{**held["candidate"], "mesh": dict(held["candidate"]["mesh"])})
     found = [Estimate(**{**row, "choice": _choice(row["choice"])}) for row in held["around"]["found"]]
     around = Around(**{**held["around"], "found": found})

@@ -1,4 +1,4 @@
-"""What searches inside of choices found, for searches of the same step with other memory."""
+"""Memo of inner searches, which also serves searches of the same step with other memory."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Find = Callable[[Candidate, float], Found | Unfit]
 
 @dataclass
 class Known:
-    """Answers of ``find`` by candidate and by the memory that it could count on.
+    """Answers of ``find`` by candidate and by the memory that the search had.
 
-    ``capacity_bytes``: of a device. ``is_ended``: whether somebody ended the search, so that an answer is not
-    what a whole search finds.
+    ``capacity_bytes``: memory of a device. ``is_ended``: returns True if the user ended the search; its
+    answer is then not that of a complete search, and is not kept.
     """
 
     find: Find
@@ -26,7 +26,7 @@ class Known:
     answers: dict[str, list[tuple[float, Found | Unfit]]] = field(default_factory=dict)
 
     def __call__(self, candidate: Candidate, cutoff_s: float) -> Found | Unfit:
-        """What is known to hold for a candidate, or is found now."""
+        """Return the answer for a candidate: from the memo, if one still holds, or of a new search."""
         answers = self.answers.setdefault(replace(candidate, room=1.0).text, [])
         for room, answer in answers:
             known = self._carried(answer, room, candidate.room, cutoff_s)
@@ -40,10 +40,11 @@ class Known:
     def _carried(
         self, answer: Found | Unfit, room: float, asked: float, cutoff_s: float
     ) -> Found | Unfit | None:
-        """What an answer with the memory ``room`` says of that with ``asked``.
+        """Return the answer for the memory ``asked``, derived from one for ``room``; None if it does not
+        follow.
 
-        With less memory no choice gets cheaper: bounds hold, and so does what was found if it still fits.
-        With more, what was found stays the best if memory had not made it dearer.
+        With less memory no choice gets cheaper. So bounds stay valid, and a result stays the best if it still
+        fits. With more memory a result stays the best if memory had not limited it.
         """
         is_less = asked <= room
         if isinstance(answer, Unfit):

@@ -1,4 +1,4 @@
-"""What was searched around the cuts of calls, in words."""
+"""Report of the outer search, as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST = 8
 
 
 def searched(around: Around) -> list[str]:
-    """The choices that a search found, and how much better another one could be."""
+    """Return lines on the best choices of a search, and on how much better another one could be."""
     rows = [("plan", "estimated step", "at least", "held")]
     for estimate in around.found[:MOST]:
         text = estimate.choice.candidate.text

@@ -24,7 +24,7 @@ from shardc.planning.question import Question, tokens_of
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A plan of the front of memory against time: the options of ``compile_step`` for it, and its price."""
+    """Point of the memory-time front: the options of ``compile_step`` for a plan, and the plan's price."""
 
     options: Mapping[str, object]
     price: Price
@@ -34,8 +34,9 @@ class FrontPoint:
 class SearchedPlan:
     """Plan that :func:`shardc.search_plan` picked.
 
-    ``options`` are those of ``compile_step`` for it: ``mesh``, ``plan``, ``micro_batches``, ``recompute`` and
-    ``cluster``. Its text says what a step takes and holds, and what else was looked at, with a bound on all.
+    Pass ``options`` to ``compile_step``: ``mesh``, ``plan``, ``micro_batches``, ``recompute`` and
+    ``cluster``. Printing the plan shows the time and memory of a step, the other choices that were tried, and
+    a bound on all choices.
 
     Example:
         >>> found = shardc.search_plan(model, optimizer, batch, loss=loss, cluster="h100-2")
@@ -48,18 +49,18 @@ class SearchedPlan:
     searches: Searches = field(repr=False, compare=False)
 
     def front(self) -> Sequence[FrontPoint]:
-        """Search the fastest plans for less and less memory, this one first: each takes a search."""
+        """Search the fastest plans for less and less memory, starting from this one. Each takes a search."""
         found = front_of(self.searches, self.searches.picked(self.answer))
         return [FrontPoint(_options(self.searches.pricer, p.priced.candidate), p) for p in found.points]
 
     @property
     def candidate(self) -> Candidate:
-        """Mesh, plan, micro-batches and what is computed again."""
+        """Mesh, plan, micro-batches and recomputation."""
         return self.answer.candidate
 
     @property
     def around(self) -> Around:
-        """The choices that were looked at, and the bound on all."""
+        """Choices that were tried, and the bound on all choices."""
         return self.answer.around
 
     @property
@@ -69,12 +70,12 @@ class SearchedPlan:
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes that the fullest device holds at most."""
+        """Peak memory of the fullest device, in bytes."""
         return self.answer.peak_bytes
 
     @property
     def searched(self) -> list[str]:
-        """Lines that say what was looked at."""
+        """Lines on the choices that were tried."""
         return searched(self.around)
 
     def __str__(self) -> str:
@@ -93,31 +94,31 @@ def search_plan(
     autocast: str | None = None,
     search_seconds: float | None = None,
 ) -> SearchedPlan:
-    """Search how a training step is spread over a cluster: before a run, on any machine.
+    """Search the fastest plan of a training step for a cluster, before a run and on any machine.
 
-    Ctrl-C ends the search with the best plan that it found so far; a second one is KeyboardInterrupt.
+    Ctrl-C ends the search with the best plan so far; a second Ctrl-C raises KeyboardInterrupt.
 
     Args:
-        model: Any ``nn.Module``, real or on the meta device. It is looked at with fewer of its equal layers.
-        optimizer: One of ``torch.optim``, on the model's parameters.
-        example_batch: The global batch, as of :func:`shardc.compile_step`.
+        model: Any ``nn.Module``, real or on the meta device. The search captures only a few of its equal
+            layers.
+        optimizer: Optimizer of the model's parameters, from ``torch.optim``.
+        example_batch: The global batch, as in :func:`shardc.compile_step`.
         cluster: A cluster's name such as ``"h100-8x8"`` (8 nodes of 8), its YAML file, or a ``Cluster``; all
             of its devices are used.
-        loss: As of ``compile_step``.
-        micro_batches: Fixes the number of micro-batches. Default: searched.
-        recompute: Fixes what backward computes again: ``"none"``, ``"selective"`` or ``"full"``. Default:
-            searched.
+        loss: As in ``compile_step``.
+        micro_batches: Number of micro-batches. Default: searched.
+        recompute: What backward recomputes: ``"none"``, ``"selective"`` or ``"full"``. Default: searched.
         autocast: ``"bfloat16"`` or ``"float16"``. Default: the dtypes of the model.
-        search_seconds: Seconds from the end of the capture after which the search ends with the best plan so
-            far. Default: no other choice is looked at after 30 s. The plan is compiled afterwards.
+        search_seconds: Seconds, from the end of the capture, after which the search ends with the best plan
+            so far. Default: after 30 s the search starts no other choice. Compiling the plan comes on top.
 
     Returns:
         The plan: ``options`` for ``compile_step``, and a report as its text.
 
     Raises:
         NoPlanFound: No plan fits into the devices' memory.
-        NoPlanYet: The search was ended before it had found a plan.
-        BadArgument, NotSearched, UnknownCluster: An argument cannot be honoured.
+        NoPlanYet: The search ended before it had found a plan.
+        BadArgument, NotSearched, UnknownCluster: An argument is wrong, or the search does not support it.
 
     Example:
         >>> found = shardc.search_plan(model, optimizer, batch, loss=loss, cluster="h100-2")
@@ -132,7 +133,7 @@ def search_plan(
 
 
 def _options(pricer: Pricer, candidate: Candidate) -> Mapping[str, object]:
-    """The options of ``compile_step`` for a plan that was found."""
+    """Return the options of ``compile_step`` for a plan."""
     return {
         "mesh": dict(candidate.mesh),
         "plan": candidate.plan,

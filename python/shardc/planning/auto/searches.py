@@ -1,4 +1,4 @@
-"""Searches around the cuts of one step: with all of a device's memory, and with less of it."""
+"""Outer searches for one step, with all of a device's memory and with less."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from shardc.step.modules.recomputed import repeated_layers
 
 
 class Searches:
-    """Searches for one question on all devices of a cluster. A later one begins with what is known.
+    """Searches for one question on all devices of a cluster. Later searches reuse the results of earlier
+    ones.
 
     Args:
-        pricer: Of the question and the cluster.
-        cluster: Whose devices are used.
-        micro_batches, recompute: Fix these parts of the choice.
-        search_seconds: When each search ends with the best so far; the first Ctrl-C does so, too.
-        options: More of ``compile_step``'s, for what the pick costs.
+        pricer: Pricer of the question on the cluster.
+        cluster: Cluster whose devices are all used.
+        micro_batches, recompute: Fixed values of these parts of the choice. Default: searched.
+        search_seconds: Seconds after which each search ends with the best so far, as after a Ctrl-C.
+        options: Other options of ``compile_step``, with which the picked plan is priced.
 
     Raises:
         BadArgument, NotSearched.
@@ -56,7 +57,7 @@ class Searches:
         self._given = list(choices(cluster, question.samples, question.layers, policies, micro_batches))
         self._price = partial(pricer.price, **options)
         sizes = question.name, question.samples, question.layers, question.tokens
-        layers = tuple(repeated_layers(question.model))  # what is computed again
+        layers = tuple(repeated_layers(question.model))  # modules that may be recomputed
         self._fixed = sizes, policies, layers, micro_batches, search_seconds, sorted(options.items(), key=str)
         self._clock = Clock(inf if search_seconds is None else search_seconds, hears=True)
         capacity_bytes = min(device.memory_bytes for device in cluster.used(cluster.size))
@@ -65,11 +66,11 @@ class Searches:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the user pressed Ctrl-C during a search."""
+        """True if the user pressed Ctrl-C during a search."""
         return self._clock.is_interrupted
 
     def answer(self) -> Answer:
-        """What :meth:`best` picks, or picked for the same question before. Raises NoPlanFound, NoPlanYet."""
+        """Return the pick of :meth:`best`, cached for each question. Raises NoPlanFound, NoPlanYet."""
 
         def search() -> Answer:
             picked = self.best()
@@ -79,14 +80,14 @@ class Searches:
         return answered((self.pricer.key(), self.cluster, self._fixed), search)
 
     def picked(self, answer: Answer) -> Picked:
-        """An answer with what its plan costs, compiled."""
+        """Return an answer's pick with the price of the compiled plan."""
         return Picked(answer.around, answer.priced or self._price(answer.candidate))
 
     def best(self, within: float = 1.0, room: float | None = None, tries: int = TRIES) -> Picked:
-        """The cheapest plan that needs at most the part ``within`` of a device's memory. A later search
-        begins at the choice that the one before picked.
+        """Search the cheapest plan that needs at most the part ``within`` of a device's memory.
 
-        ``room``: the part that the first search counts on. Raises NoPlanFound, NoPlanYet.
+        A search starts at the choice that the search before it picked. ``room``: the part of memory that the
+        first search may use. Raises NoPlanFound, NoPlanYet.
         """
         if self._given:
             self.pricer.look(self._given[0].candidate)
@@ -111,7 +112,7 @@ class Searches:
 
 
 def policies_of(model: torch.nn.Module, recompute: object) -> Sequence[Policy]:
-    """What may be computed again. Raises NotSearched."""
+    """Return the recomputation policies to search. Raises NotSearched."""
     if recompute in RECOMPUTED:
         return [RECOMPUTED[RECOMPUTED.index(recompute)]]
     if recompute is not None:

@@ -1,4 +1,4 @@
-"""What changes the answer of a search first: other links, memory and batches, each searched again."""
+"""Sensitivity of a search's answer to links, memory and batch size. Each change is searched again."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ CHANGES = ("links=0.5x", "links=2x", "memory=0.5x", "memory=2x", "batch=0.5x", "
 
 @dataclass(frozen=True)
 class Changed:
-    """The answer after one change. ``kept``: the plan as it was picked before, after a change of the cluster.
+    """Answer after one change.
 
-    ``problem``: why there is no answer; ``price`` is None then.
+    ``kept``: the price of the former pick after a change of the cluster. ``problem``: why there is no answer;
+    ``price`` is then None.
     """
 
     change: str
@@ -34,7 +35,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The answer as it is, and after each change."""
+    """Answer without a change (``base``), and after each change."""
 
     base: Price
     rows: Sequence[Changed]
@@ -43,8 +44,10 @@ class Sensitivity:
 def sensitivity_of(
     searches: Searches, picked: Picked, searches_of: Callable[[WhatIf], Searches]
 ) -> Sensitivity:
-    """Search after each of :data:`CHANGES`. ``searches_of``: searches of a question with other links or
-    another batch; those with other memory begin with what is known.
+    """Search again after each of :data:`CHANGES`.
+
+    ``searches_of``: returns the searches for changed links or another batch. Searches with other memory
+    reuse the results of ``searches``.
     """
     base, rows = picked.priced.on(searches.cluster), list[Changed]()
     is_interrupted = searches.is_interrupted
@@ -68,7 +71,7 @@ def sensitivity_of(
 
 
 def sensitivity_text(found: Sensitivity) -> list[str]:
-    """A line for each change, and those with which another plan is picked."""
+    """Return lines: a table with a row for each change, and which changes lead to another plan."""
     rows = [("change", "step", "plan as it is", "needs", "picked")]
     rows.append(("as it is", _step(found.base), "", size_text(found.base.needed_bytes), _text(found.base)))
     for row in found.rows:
@@ -85,7 +88,7 @@ def sensitivity_text(found: Sensitivity) -> list[str]:
 
 
 def sensitivity_json(found: Sensitivity) -> Json:
-    """The same as JSON; seconds and bytes are None where there is no answer."""
+    """Return the same as JSON; seconds and bytes are None if there is no answer."""
     now = found.base
     base = {"picked": _text(now), "step_s": now.time.seconds, "needed_bytes": now.needed_bytes}
     return {"base": base, "changes": [_row(row, found.base) for row in found.rows]}

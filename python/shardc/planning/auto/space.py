@@ -1,4 +1,4 @@
-"""What is searched around the cuts of calls: stages, meshes of what is left, micro-batches, recomputation."""
+"""Space of the outer search: stages, meshes of the remaining devices, micro-batches and recomputation."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from shardc.options.recompute import Policy
 from shardc.planning.candidates import DATA, PIPE, Candidate, mesh_of_levels
 
 RECOMPUTED: tuple[Policy, ...] = ("none", "selective", "full")
-"""From what computes nothing again to what keeps least."""
+"""Recomputation policies, from recomputing nothing to keeping the least."""
 FEWEST_PER_STAGE, MOST_PER_STAGE = 1, 8
 """Micro-batches for each stage."""
 MOST_IN_TURN = 16
-"""Micro-batches where there are no stages: they only save memory."""
+"""Maximum number of micro-batches without stages, where they only save memory."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One choice of what is searched around the cuts of calls."""
+    """Point of the outer search's space."""
 
     stages: int
     micro_batches: int
@@ -40,7 +40,7 @@ class Choice:
 
     @property
     def waiting(self) -> float:
-        """How much longer micro-batches take than their work, until the pipeline is full and empty again."""
+        """Time of a step relative to its work, because of the pipeline's bubble; 1 without stages."""
         return (self.micro_batches + self.stages - 1) / self.micro_batches
 
 
@@ -51,9 +51,9 @@ def choices(
     policies: Sequence[Policy] = RECOMPUTED,
     parts: int | None = None,
 ) -> Iterator[Choice]:
-    """Every choice for a batch of ``samples``; with ``layers``, at most a stage for each.
+    """Yield every choice for a batch of ``samples`` and a model of ``layers``, which bounds the stages.
 
-    ``policies``: what may be computed again. ``parts``: the micro-batches that a user wants.
+    ``policies``: recomputation policies to try. ``parts``: the number of micro-batches, if the user fixed it.
     """
     levels = mesh_of_levels(cluster)
     for stages in range(1, min(layers, cluster.size) + 1):
@@ -68,8 +68,9 @@ def choices(
 
 
 def _for_batch(levels: Mapping[str, int], samples: int) -> Mapping[str, int]:
-    """A mesh on which a micro-batch can be cut along the outermost links: where these have more ways than
-    ``samples`` divide into, an axis of as many as do, and one for the rest.
+    """Return a mesh whose outermost axis divides the ``samples`` of a micro-batch.
+
+    If the outermost links join more groups than that, their axis is split in two.
     """
     (outer, ways), *inner = levels.items()
     cut = gcd(ways, samples)
@@ -77,7 +78,7 @@ def _for_batch(levels: Mapping[str, int], samples: int) -> Mapping[str, int]:
 
 
 def _without(levels: Mapping[str, int], stages: int) -> Mapping[str, int] | None:
-    """The levels' ways without those that stages take, from the outermost on; None if they do not divide."""
+    """Return the levels' sizes after stages take theirs, from the outermost; None if they do not divide."""
     left: dict[str, int] = {}
     for name, ways in levels.items():
         if stages % ways == 0:
@@ -90,7 +91,7 @@ def _without(levels: Mapping[str, int], stages: int) -> Mapping[str, int] | None
 
 
 def _micro_batches(stages: int, samples: int) -> list[int]:
-    """Divisors of the batch, doubled from step to step."""
+    """Return divisors of the batch to try, each at least twice the one before."""
     least, most = (FEWEST_PER_STAGE * stages, MOST_PER_STAGE * stages) if stages > 1 else (1, MOST_IN_TURN)
     counts = [n for n in range(least, min(most, samples) + 1) if samples % n == 0]
     return [n for at, n in enumerate(counts) if not at or n >= 2 * counts[at - 1] or n == counts[-1]]

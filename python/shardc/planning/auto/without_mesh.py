@@ -29,7 +29,7 @@ P = ParamSpec("P")
 
 
 def _with_search(compile_: Callable[P, CompiledStep]) -> Callable[P, CompiledStep]:
-    """``compile_step`` that asks a search for what ``plan="auto"`` leaves open."""
+    """Wrap ``compile_step`` so that a search fills in what ``plan="auto"`` leaves open."""
     signature = inspect.signature(compile_)
 
     @wraps(compile_)
@@ -50,7 +50,7 @@ def _with_search(compile_: Callable[P, CompiledStep]) -> Callable[P, CompiledSte
 
 
 ARGUMENTS = ("model", "optimizer", "example_batch", "loss", "state")
-"""Arguments of ``compile_step`` that are no options."""
+"""Arguments of ``compile_step`` other than options."""
 compile_step = _with_search(compile_on_mesh)
 
 
@@ -63,7 +63,7 @@ def search_for(
     given: Mapping[str, object],
     front_end: FrontEnd = "compile_step",
 ) -> SearchedPlan:
-    """What is picked where options ``given`` have ``plan="auto"`` and no mesh.
+    """Search the plan for options ``given`` that have ``plan="auto"`` and no mesh.
 
     Raises NothingToSearchFor, SearchWithoutCluster, NotSearched, BadClusterSize, and what
     :func:`~shardc.planning.auto.search.search_plan` and wrong options raise.
@@ -91,9 +91,7 @@ def search_for(
 
 
 def _cluster(given: ClusterLike | None) -> Cluster:
-    """The cluster that was given, with as many devices as there are processes; or this machine, which they
-    share.
-    """
+    """Return the given cluster with one device for each process; by default this machine, shared by all."""
     world = processes()
     if given is not None:
         return with_devices(cluster_of(given), world)

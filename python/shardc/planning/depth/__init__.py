@@ -1,1 +1,1 @@
-"""Costs of deep models from shallow ones: equal layers are compiled two and three times, and counted."""
+"""Costs of deep models, extrapolated from programs with two and with three of the equal layers."""

@@ -1,4 +1,4 @@
-"""Costs that are affine in the number of layers: those of a shallow program, and what each layer adds."""
+"""Extrapolation of costs that are affine in the number of layers: a shallow program's, plus each layer's."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from shardc.report.device_work import DeviceWork, Work
 from shardc.report.traffic import Transfer
 
 WINDOW_BYTES = PREFETCH_BYTES + IN_FLIGHT_BYTES
-"""What collectives hold ahead of what needs them, in a model of however many layers."""
+"""Maximum bytes of prefetched collectives, independent of the number of layers."""
 
 
 ALIKE = 32
-"""So many tensors must be made at the same places for two programs to be at the same point."""
+"""Number of consecutive tensors, made at the same places, by which points of two programs are matched."""
 
 
 class NotAffine(Exception):
-    """A number of a plan does not grow evenly with the layers."""
+    """Raised if a number of a plan is not affine in the number of layers."""
 
 
 T = TypeVar("T")
@@ -35,23 +35,25 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Blend:
-    """A program of more layers than were compiled: ``more[i]`` times what the ``i``-th deeper program has
-    beyond the shallow one.
+    """Extrapolation to a program with more layers than were compiled.
+
+    It adds to the shallow program ``more[i]`` times the difference between the ``i``-th deeper program and
+    the shallow one.
     """
 
     more: tuple[int, ...]
 
     def of(self, shallow: float, deeper: Iterable[float]) -> float:
-        """The number of the whole program. Integers stay exact."""
+        """Return a number of the whole program. Integers stay exact."""
         return shallow + sum(n * (value - shallow) for n, value in zip(self.more, deeper, strict=True))
 
     def sums(self, shallow: Mapping[Key, float], deeper: Sequence[Mapping[Key, float]]) -> dict[Key, float]:
-        """Numbers by key; a program without a key has 0 of it."""
+        """Return numbers of the whole program by key. A key that a program lacks counts as 0."""
         keys = dict.fromkeys(key for held in (shallow, *deeper) for key in held)
         return {key: self.of(shallow.get(key, 0), [held.get(key, 0) for held in deeper]) for key in keys}
 
     def time(self, shallow: StepTime, deeper: Sequence[StepTime]) -> StepTime:
-        """The time of a step."""
+        """Return the time of a step."""
 
         def of(number: Callable[[StepTime], float]) -> float:
             return self.of(number(shallow), [number(time) for time in deeper])
@@ -62,7 +64,7 @@ class Blend:
         return StepTime(of(lambda t: t.seconds), causes, *flops, places=places)
 
     def work(self, shallow: DeviceWork, deeper: Sequence[DeviceWork]) -> DeviceWork:
-        """What devices compute, a call for each line of the source."""
+        """Return the devices' work, one call for each source line."""
         own = self._calls(shallow.own, [work.own for work in deeper])
         return DeviceWork(own, self._calls(shallow.single, [work.single for work in deeper]), shallow.space)
 
@@ -75,7 +77,7 @@ class Blend:
         ]
 
     def transfers(self, shallow: Sequence[Transfer], deeper: Sequence[Sequence[Transfer]]) -> list[Transfer]:
-        """Collectives; those that differ in nothing but their place are one, that runs more often."""
+        """Return the collectives. Those that differ only in their place become one that runs more often."""
         times = self._sums_of([shallow, *deeper], _kind, lambda transfer: transfer.times)
         sizes = self._sums_of([shallow, *deeper], _kind, lambda transfer: transfer.bytes_moved)
         return [replace(kind, times=int(n), bytes_moved=sizes[kind]) for kind, n in times.items()]
@@ -87,7 +89,7 @@ class Blend:
         return self.sums(shallow, deeper)
 
     def memory(self, shallow: RankMemory, deeper: Sequence[RankMemory]) -> RankMemory:
-        """What a rank holds."""
+        """Return the memory of a rank."""
         given = self.sums(shallow.given, [rank.given for rank in deeper])
         held = {role: int(size) for role, size in given.items()}
         known = {(argument.role, argument.name) for argument in shallow.arguments}
@@ -98,7 +100,7 @@ class Blend:
         arguments = [*shallow.arguments, *chain.from_iterable(added)]
         peak = self._peak(shallow.peak, [rank.peak for rank in deeper])
         found = replace(shallow, given=held, peak=peak, arguments=arguments)
-        # what an allocator cannot use lies around the largest tensors, which are as large in each model
+        # Allocator slack depends on the largest tensors, which have the same size at each depth.
         slack = max(rank.reserved_bytes - rank.peak_bytes for rank in (shallow, *deeper))
         return replace(found, reserved=found.peak_bytes + slack)
 
@@ -117,8 +119,10 @@ class Blend:
         return replace(known[0], size_bytes=size, given_bytes=given, where=where, alive=held)
 
     def _heights(self, shallow: Peak, deeper: Sequence[Peak]) -> Iterator[tuple[list[Height], int]]:
-        """The moments at which the layers that were compiled make their tensors, in each program, and the
-        bytes that are alive then in the whole one; what is alive in other layers lies between.
+        """Yield matching moments of all programs, and the bytes alive then in the whole program.
+
+        A moment is one at which a compiled layer makes a tensor. Between such moments only the layers that
+        were left out make tensors.
         """
         held = _by_phase(shallow.record.heights)
         phases = [_by_phase(peak.record.heights) for peak in deeper]
@@ -135,7 +139,7 @@ class Blend:
                     )
 
     def _height(self, shallow: Height, deeper: Sequence[Height]) -> int:
-        """The bytes that are alive in the whole program, where collectives under way take no more."""
+        """Return the bytes alive in the whole program. Bytes of collectives in flight are bounded."""
         fixed = self.of(shallow.fixed_bytes, [other.fixed_bytes for other in deeper])
         moving = self.of(shallow.moving_bytes, [other.moving_bytes for other in deeper])
         most = max(WINDOW_BYTES, *(other.moving_bytes for other in (shallow, *deeper)))
@@ -162,7 +166,10 @@ def _kind(transfer: Transfer) -> Transfer:
 
 
 def _without(held: Sequence[Alive], excess: int) -> Iterator[Alive]:
-    """What collectives hold is bounded in a deep model, and grows in programs of few layers."""
+    """Yield what is alive, with ``excess`` bytes of collectives removed.
+
+    Bytes of collectives are bounded in a deep model, but still grow with the layers in shallow programs.
+    """
     for alive in held:
         less = min(excess, alive.size_bytes) if alive.kind == COLLECTIVES else 0
         excess -= less
@@ -177,8 +184,10 @@ def _by_phase(heights: Sequence[Height]) -> dict[str, list[Height]]:
 
 
 def _aligned(made: Sequence[Height], deeper: Sequence[Height]) -> Iterator[Height | None]:
-    """What is alive in the deeper program when it makes the tensors that the shallow one makes: with its
-    additional layer behind the others, and then with it before them. None for what it does not make.
+    """Yield the deeper program's moments that match the shallow one's: None where there is no match.
+
+    The moments are matched twice: from the start, with the additional layer behind the others, and from the
+    end, with it before them.
     """
     places, others = [height.place for height in made], [height.place for height in deeper]
     yield from (None if at is None else deeper[at] for at in _places(places, others))
@@ -187,7 +196,7 @@ def _aligned(made: Sequence[Height], deeper: Sequence[Height]) -> Iterator[Heigh
 
 
 def _places(items: Sequence[Place], longer: Sequence[Place]) -> Iterator[int | None]:
-    """Where in a longer sequence each item is; between them it may have others, as few as can be."""
+    """Yield the position of each item in a longer sequence, with as few others in between as possible."""
     at = 0
     for number, item in enumerate(items):
         found: int | None = at

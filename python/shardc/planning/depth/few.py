@@ -1,4 +1,4 @@
-"""Prices of two and of three periods of equal layers, and what they foretell of a deeper model."""
+"""Price of a deep model, predicted from the prices with two and three periods of equal layers."""
 
 from __future__ import annotations
 
@@ -10,31 +10,35 @@ from shardc.planning.depth.shallow import Periods
 from shardc.planning.price import Priced
 
 FEW, MORE = 2, 3
-"""Periods of equal layers: of the shallow program, and of one stretch of a deeper one."""
+"""Periods of equal layers in the shallow program, and in one stretch of each deeper program."""
 TOLERANCE = 1e-3
-"""By how much of itself a foretold number may be off."""
+"""Relative tolerance of a predicted number."""
 
 
 @dataclass(frozen=True)
 class Few:
-    """``shallow``: with :data:`FEW` periods of each stretch; each of ``deeper`` has :data:`MORE` of one."""
+    """Prices of few layers.
+
+    ``shallow``: the price with :data:`FEW` periods of each stretch. ``deeper``: for each stretch, the price
+    with :data:`MORE` periods of that stretch.
+    """
 
     shallow: Priced
     deeper: Sequence[Priced]
 
     def of(self, periods: Periods) -> Priced:
-        """The price of a model of so many periods. Raises NotAffine."""
+        """Predict the price of a model with these periods. Raises NotAffine."""
         more = (count - FEW for run in periods for count in run)
         return blended(self.shallow, self.deeper, Blend(tuple(n // (MORE - FEW) for n in more)))
 
     def check(self, found: Priced, periods: Periods) -> None:
-        """Compare with the price of a model that was compiled. Raises NotAffine."""
+        """Compare the prediction with the price of a compiled model. Raises NotAffine if they differ."""
         if problem := difference(self.of(periods), found):
             raise NotAffine(problem)
 
 
 def blended(shallow: Priced, deeper: Sequence[Priced], blend: Blend) -> Priced:
-    """The price of a model with more layers. ``deeper``: with a period more of one stretch each."""
+    """Return the price of a model with more layers. Each of ``deeper`` has one more period of one stretch."""
     memory = [
         blend.memory(rank, [other.memory[n] for other in deeper]) for n, rank in enumerate(shallow.memory)
     ]
@@ -54,7 +58,7 @@ def blended(shallow: Priced, deeper: Sequence[Priced], blend: Blend) -> Priced:
 
 
 def difference(foretold: Priced, found: Priced) -> str:
-    """Which number was foretold wrongly, in words; empty if none was."""
+    """Return text on a number that was predicted wrongly; empty if there is none."""
     numbers = {
         "bytes at the peak": lambda priced: priced.fullest.peak_bytes,
         "bytes of state": lambda priced: priced.fullest.state_bytes,

@@ -1,4 +1,4 @@
-"""Runs of equal layers in the lists of a model: what makes its costs affine in its depth."""
+"""Runs of equal layers in a model's lists. They make its costs affine in its depth."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from torch import nn
 from shardc.frontend.step.fold.signature import signature
 
 LONGEST_PERIOD = 8
-"""Layers after which a pattern of layers may start again: seven of one kind and one of another."""
+"""Longest repeating pattern of layers, such as seven layers of one kind and one of another."""
 FEWEST = 6
-"""Periods of a run from which on two programs, of two and of three periods, have fewer layers than one."""
+"""Fewest periods for which programs with two and with three periods together have fewer layers than one
+program with all.
+"""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """``count`` times the same ``period`` items from ``start`` on."""
+    """Repetition in a list: from ``start`` on, the same ``period`` items occur ``count`` times."""
 
     start: int
     period: int
@@ -30,9 +32,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Run:
-    """Equal layers of the list that is ``owner``'s attribute ``name``; of the model itself if ``owner`` is
-    None.
-    """
+    """Equal layers of a list: ``owner``'s attribute ``name``, or the model itself if ``owner`` is None."""
 
     owner: nn.Module | None
     name: str
@@ -40,7 +40,7 @@ class Run:
     stretches: tuple[Stretch, ...]
 
     def shortened(self, periods: Sequence[int]) -> nn.ModuleList | nn.Sequential:
-        """The list with so many periods of each stretch."""
+        """Return the list with the given number of periods for each stretch."""
         held, kept, done = list(self.layers), [], 0
         for stretch, count in zip(self.stretches, periods, strict=True):
             kept += held[done : stretch.start + count * stretch.period]
@@ -50,7 +50,7 @@ class Run:
 
 
 def runs_of(model: nn.Module) -> list[Run]:
-    """Of the outermost lists; a list inside a layer of a run is part of that layer."""
+    """Return the runs of a model's outermost lists. A list inside a layer of a run is part of that layer."""
     return list(_runs(model, None, ""))
 
 
@@ -67,9 +67,9 @@ def _runs(module: nn.Module, owner: nn.Module | None, name: str) -> Iterator[Run
 
 
 def stretches(items: Sequence[Hashable | None]) -> tuple[Stretch, ...]:
-    """Stretches of at least :data:`FEWEST` periods, each as long as it can be, from the first item on.
+    """Return the stretches of at least :data:`FEWEST` periods, each as long as possible, from the start on.
 
-    None equals nothing.
+    An item None equals no other.
     """
     found: list[Stretch] = []
     at = 0
@@ -82,7 +82,7 @@ def stretches(items: Sequence[Hashable | None]) -> tuple[Stretch, ...]:
 
 
 def _repeats(items: Sequence[Hashable | None], start: int, period: int) -> int:
-    """How often the ``period`` items from ``start`` on stand one behind the other."""
+    """Return how many times in a row the ``period`` items from ``start`` on occur."""
     first = items[start : start + period]
     if len(first) < period or None in first:
         return 0

@@ -14,12 +14,12 @@ from shardc.planning.depth.runs import Run
 from shardc.planning.question import Question
 
 Periods = Sequence[Sequence[int]]
-"""Of each run, how many periods of each of its stretches."""
+"""Number of periods, by run and stretch."""
 
 
 @contextmanager
 def shallow(question: Question, runs: Sequence[Run], periods: Periods) -> Iterator[Question]:
-    """The question with so many layers; its model has them until the context is left."""
+    """Context in which the question's model has only the given periods of equal layers."""
     model = question.model
     try:
         for run, counts in zip(runs, periods, strict=True):
@@ -35,7 +35,7 @@ def shallow(question: Question, runs: Sequence[Run], periods: Periods) -> Iterat
 
 
 def _of_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer of a model's parameters alone."""
+    """Return a copy of the optimizer with only the model's parameters."""
     kept = {id(parameter) for parameter in model.parameters()}
     made = copy.copy(optimizer)
     groups = [{**g, "params": [p for p in g["params"] if id(p) in kept]} for g in optimizer.param_groups]

@@ -1,4 +1,4 @@
-"""Collectives of a plan by source line: what they send, how long they take, and whether kernels hide them."""
+"""Collectives of a plan by source line: bytes, seconds, and how much of the time overlaps with kernels."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ Key = tuple[str, str, tuple[str, ...], str]
 
 
 def collective_rows(price: Price) -> list[Json]:
-    """Rows by key, those that send most first. ``seconds``: by themselves, None where that is not known.
-    ``exposed_s``: of these what kernels wait for; of a pipeline the waits of all stages' ranks.
+    """Return a row for each key, those with most bytes first.
+
+    ``seconds``: time of the collective alone, None if unknown. ``exposed_s``: the part for which kernels
+    wait; in a pipeline, summed over one rank of each stage.
     """
     placement = Placement.of(price.cluster, price.priced.candidate.mesh)
     rows: dict[Key, Json] = {}
@@ -40,7 +42,7 @@ def collective_rows(price: Price) -> list[Json]:
 
 
 def _seconds(transfer: Transfer, placement: Placement) -> float | None:
-    """None for a collective over a part of an axis, whose links its name does not say."""
+    """Return a transfer's seconds; None for a collective over part of an axis, whose links are unknown."""
     sizes = dict(placement.axes)
     if transfer.ways != prod(sizes.get(axis, 0) for axis in transfer.axes):
         return None
@@ -49,7 +51,7 @@ def _seconds(transfer: Transfer, placement: Placement) -> float | None:
 
 
 def _waits(price: Price) -> dict[Key, float]:
-    """What kernels wait for."""
+    """Return the seconds for which kernels wait, by key."""
     priced = price.priced
     costs = costs_on(price.cluster, priced.candidate.mesh, priced.pipe)
 

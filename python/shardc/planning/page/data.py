@@ -1,4 +1,4 @@
-"""What the page shows, as JSON: the prices of all plans, and of the best one where everything lies."""
+"""Data of the page as JSON: the prices of all plans, and the best plan's placement, memory and timeline."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from shardc.runtime.check import Json
 
 PAGE_SCHEMA = 1
 PLANS = 100
-"""How many plans are compared."""
+"""Maximum number of plans in the comparison."""
 SPANS = 6000
-"""How many actions of a pipeline are drawn: ranks beyond are left out."""
+"""Maximum number of a pipeline's actions in the timeline. Ranks beyond it are left out."""
 
 
 def page_json(question: Question, prices: Sequence[Price]) -> Json:
-    """Data of the page; ``schema`` is the version of its form, ``prices.schema`` that of the prices."""
+    """Return the page's data. ``schema``: version of its format; ``prices.schema``: that of the prices."""
     ordered = sorted(prices, key=lambda price: price.order)
     best = ordered[0]
     return {
@@ -49,7 +49,7 @@ def page_json(question: Question, prices: Sequence[Price]) -> Json:
 
 
 def _curve(rank: RankMemory) -> Json:
-    """Moments as columns; ``places`` are [phase, source line]."""
+    """Return memory over time as columns of moments; ``places`` are [phase, source line]."""
     curve = Curve() if isinstance(rank.peak, PeakUnknown) else rank.peak.curve
     moments = curve.moments
     return {
@@ -64,7 +64,7 @@ def _curve(rank: RankMemory) -> Json:
 
 
 def _mesh(price: Price) -> Json:
-    """Axes, and for each set of axes what a device sends along it, over which links."""
+    """Return the axes, and for each set of axes a device's bytes and the links that carry them."""
     placement = Placement.of(price.cluster, price.priced.candidate.mesh)
     axes = [{"name": name, "size": size} for name, size in price.priced.candidate.mesh.items()]
     space = [name for name, _ in placement.axes]
@@ -87,7 +87,7 @@ def _links(placement: Placement, axes: tuple[str, ...], size: float) -> Json:
 
 
 def _messages_bytes(price: Price) -> float:
-    """What a rank of a pipeline sends to other stages, at most: activations on, their gradients back."""
+    """Return the largest number of bytes that a pipeline's rank sends: activations and their gradients."""
     work, schedule = price.priced.step, price.priced.schedule
     if schedule is None:
         return 0.0
@@ -101,7 +101,7 @@ def _messages_bytes(price: Price) -> float:
 
 
 def _timeline(price: Price) -> Json | None:
-    """What each rank of a pipeline does when: [kind, stage, micro-batch, start, end] in seconds."""
+    """Return the actions of each pipeline rank: [kind, stage, micro-batch, start, end], in seconds."""
     priced = price.priced
     if priced.schedule is None:
         return None

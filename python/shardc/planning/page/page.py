@@ -1,4 +1,4 @@
-"""The page as text: data, style and scripts in one file that loads nothing else."""
+"""HTML text of the page: data, style and scripts in one file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ PARTS = {
     "chart_style": "vendor/uplot/uPlot.min.css",
     "chart_script": "vendor/uplot/uPlot.iife.min.js",
 }
-"""Files that go into the template as they are."""
+"""Slot of the template -> file that is inserted unchanged."""
 _SLOT = re.compile(r"\{\{(\w+)\}\}")
 
 
 def page(question: Question, prices: Sequence[Price], more: Mapping[str, object] | None = None) -> str:
-    """One HTML file that shows the best of ``prices``, and the others beside it. ``more``: what a search was
-    asked besides, by its name in the JSON.
+    """Return the HTML page for the best of ``prices``, with the others for comparison.
+
+    ``more``: further results of a search, such as its front, by their names in the JSON.
     """
     return assembled(page_json(question, prices) | dict(more or {}), f"{question.name}: shardc plan")
 
 
 def assembled(data: Json, title: str) -> str:
-    """The page of some data. Text of the user can neither end the script that holds it nor begin another."""
+    """Return the page for ``data``. The user's text is escaped: it cannot end the script around it."""
     folder = files("shardc.planning.page")
     parts = {slot: folder.joinpath(name).read_text(encoding="utf-8") for slot, name in PARTS.items()}
     parts |= {"title": escape(title), "data": json_in_html(data)}
@@ -40,6 +41,6 @@ def assembled(data: Json, title: str) -> str:
 
 
 def json_in_html(data: Json) -> str:
-    """JSON without the characters that HTML gives a meaning."""
+    """Return JSON with HTML's special characters escaped."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

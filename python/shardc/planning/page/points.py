@@ -1,4 +1,4 @@
-"""Points of the page's sliders: prices where parts of the cluster are other than they are."""
+"""Points of the page's sliders: prices for changed parts of the cluster."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from shardc.runtime.check import Json
 FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)
 """Points of each slider."""
 RATES = ("links", "flops", "memory-rate")
-"""What the time of a step depends on: two of them may be changed at once."""
+"""Parts of the cluster that the time of a step depends on. Two sliders may change two of them at once."""
 CAPACITY = "memory"
-"""What it does not depend on, and which may be changed beside them."""
+"""Part that the time does not depend on. Its slider combines with any of the others."""
 
 
 def slider_points(price: Price) -> Json:
-    """Of each slider the price at each of FACTORS, the others as they are."""
+    """Return slider -> price at each of FACTORS, with the other sliders at 1."""
     return {name: [_point(price, {name: factor}) for factor in FACTORS] for name in (*RATES, CAPACITY)}
 
 
 def pair_points(price: Price) -> Json:
-    """Of each two of RATES (``links*flops``) the price at each two factors (``0.5*2``) that are not 1."""
+    """Return, for each two of RATES (``links*flops``), the price at each two factors (``0.5*2``) except 1."""
     changed = [factor for factor in FACTORS if factor != 1]
     return {
         f"{one}*{other}": {
@@ -35,7 +35,7 @@ def pair_points(price: Price) -> Json:
 
 
 def _point(price: Price, factors: Mapping[str, float]) -> Json:
-    """The price where parts of the cluster are ``factors`` of what they are."""
+    """Return the price with parts of the cluster scaled by ``factors``."""
     cluster = price.cluster
     for name, factor in factors.items():
         if factor != 1:

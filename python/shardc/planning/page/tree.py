@@ -15,12 +15,12 @@ WEIGHTS = ("param", "buffer")
 
 
 def module_tree(placement: ArgumentPlacement) -> list[Json]:
-    """The modules and weights at the top.
+    """Return the top-level modules and weights as JSON.
 
-    A module has ``name``, ``repeat`` (how many equal ones it stands for), ``children``, and of all of them
-    ``bytes`` and ``held_bytes`` (with optimizer state, on a device that holds them). A weight has ``shape``,
-    ``dtype``, ``dims`` (of each dim the axes that cut it, major first), ``placed`` in words, and ``why``.
-    In a pipeline both have ``stages``, those that hold it or a part of it.
+    A module has ``name``, ``repeat`` (how many equal modules it stands for), ``children``, ``bytes`` of its
+    weights, and ``held_bytes`` (on a device that holds them, with optimizer state). A weight has ``shape``,
+    ``dtype``, ``dims`` (for each dim the axes that shard it, major first), ``placed`` as text, and ``why``.
+    In a pipeline both have ``stages``, the stages that hold them or a part of them.
     """
     states: dict[str, list[PlacedArgument]] = {}
     for argument in placement.arguments:
@@ -61,14 +61,16 @@ def _held_bytes(leaf: Leaf, mesh: Mesh) -> int:
 
 
 def _children(node: dict[str, dict | Json]) -> list[Json]:
-    """Weights as they are, modules (whose keys end in a dot) with children, repeated ones folded."""
+    """Return weights, and modules (keys with a final dot) with their children; repeated ones are folded."""
     found = [_module(key[:-1], value) if key.endswith(".") else value for key, value in node.items()]
     return list(_folded(found))
 
 
 def _module(name: str, node: dict[str, dict | Json]) -> Json:
-    """A module with a single run of equal ones is that run (``layers.0-31``), one with a single weight that
-    weight (``q_proj.weight``), unless its name is a number, which folds.
+    """Return a module's entry. A module with one child is merged into it.
+
+    The child is a run of equal modules (``layers.0-31``) or a weight (``q_proj.weight``). A module with a
+    number as its name is not merged into a weight, so that it can be folded.
     """
     children = _children(node)
     is_run = children[0].get("repeat", 1) > 1
@@ -84,7 +86,7 @@ def _sums(children: Sequence[Json]) -> Json:
 
 
 def _folded(children: Sequence[Json]) -> Iterator[Json]:
-    """Neighbours with numbers as names that are equal but for the number become ``0-31``."""
+    """Yield children, with numbered neighbours that are equal except for the number folded into ``0-31``."""
     run: list[Json] = []
     for child in children:
         if run and not (_is_numbered(child) and _signature(child) == _signature(run[0])):
@@ -103,7 +105,7 @@ def _is_numbered(child: Json) -> bool:
 
 
 def _signature(child: Json) -> str:
-    """What is equal of equal modules: all but the number, which reasons may name too."""
+    """Return what equal modules have in common: all but the number, which ``why`` may contain, too."""
     return json.dumps(child["children"]).replace(f".{child['name']}.", ".*.")
 
 

@@ -1,1 +1,1 @@
-"""Programs read as work, and the time of their steps."""
+"""Work of programs, read from their modules, and the estimated time of their steps."""

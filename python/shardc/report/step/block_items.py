@@ -1,4 +1,4 @@
-"""The ops of a block, between its loops, as items to be costed."""
+"""Ops of a block, outside its loops, grouped into items for the cost model."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from shardc.passes.fuse.reading.view import VIEWS
 
 _VIEWS = frozenset(f"torch.{view}" for view in VIEWS) | {"dist.slice"}
 _OUTSIDE = -1
-"""The reader of what leaves the block."""
+"""Number that stands for readers outside the block."""
 
 
 @dataclass
 class _Entry:
-    """An item in the making. ``domain``: elements that a pass goes over, None where no call can join.
+    """Item under construction.
 
-    ``reads`` and ``makes``: bytes by value.
+    ``domain``: elements that a pass over memory visits; None if no other call can join the item. ``reads``
+    and ``makes``: bytes by value.
     """
 
     phase: str
@@ -43,15 +44,15 @@ class _Entry:
 
 
 class BlockItems:
-    """Items of ops that are added in program order."""
+    """Builder of items from ops that are added in program order."""
 
     def __init__(self, reader: CallReader, codec: ShardingCodec) -> None:
         self._reader, self._codec = reader, codec
         self._entries: list[_Entry] = []
         self._maker: dict[ir.Value, int] = {}
-        """Value, no view -> the entry that makes it."""
+        """Value that is no view -> number of the entry that makes it."""
         self._viewed: dict[ir.Value, ir.Value] = {}
-        """View -> the value, no view, that it shows."""
+        """View -> the value that it is a view of."""
         self._readers: dict[ir.Value, set[int]] = {}
 
     def add(self, op: ir.Operation) -> None:
@@ -65,7 +66,7 @@ class BlockItems:
             self.read_outside(op)
 
     def read_outside(self, op: ir.Operation) -> None:
-        """Note that an op with a region of its own reads its operands."""
+        """Record that an op with regions reads its operands."""
         self._read(op.operands, _OUTSIDE)
 
     def items(self) -> tuple[Item, ...]:
@@ -106,8 +107,9 @@ class BlockItems:
         self._enter(number, tensors, read_sizes(spec), call.results)
 
     def _pass_of(self, call: Call) -> int | None:
-        """The pass that the call can join: the latest entry that makes what it reads, so that all else is
-        there before it.
+        """Return the number of the entry that the call can join, or None.
+
+        That is the latest entry among the makers of its operands, so that all other operands exist by then.
         """
         number = max(self._makers(call.operands), default=None)
         if number is None:
@@ -122,7 +124,7 @@ class BlockItems:
     def _enter(
         self, number: int, operands: Iterable[ir.Value], sizes: Iterable[int], results: Iterable[ir.Value]
     ) -> None:
-        """Note what entry ``number`` reads, with so many bytes of each operand, and what it makes."""
+        """Record what entry ``number`` reads, with ``sizes`` in bytes of the operands, and what it makes."""
         entry, operands = self._entries[number], list(operands)
         entry.needs |= self._makers(operands) - {number}
         self._read(operands, number)
@@ -136,7 +138,7 @@ class BlockItems:
                 self._maker[result] = number
 
     def _size(self, value: ir.Value) -> int | None:
-        """Bytes of a tensor, None of what is none."""
+        """Return the bytes of a tensor; None for other values."""
         type_ = self._reader.tensor_type(value.type)
         return None if type_ is None else type_.size_bytes
 
@@ -161,7 +163,7 @@ class BlockItems:
 
 
 def read_axes(op: ir.Operation, codec: ShardingCodec) -> Axes:
-    """The mesh axes that a collective spans."""
+    """Return the mesh axes that a collective spans."""
     if "axes" in op.attributes:
         return codec.read_axes(op.attributes["axes"])
     source, target = (codec.read(op.attributes[name]) for name in ("source", "target"))
@@ -172,7 +174,7 @@ def _with_arithmetic(item: Item, call: OpCall) -> Item:
     product, last = None, call.tensors[-1]
     if call.target in MATMULS:
         product = Product(*matmul_sizes(call.tensors[-2].shape, last.shape), last.dtype.itemsize)
-    # the last tensor of an attention or a convolution may be statistics, or a bias
+    # The last tensor of an attention or a convolution may hold statistics, or a bias.
     element_bytes = call.tensors[0].dtype.itemsize
     return replace(item, flops=flops(call), product=product, element_bytes=element_bytes)
 

@@ -1,4 +1,4 @@
-"""A program of level 3 as work to be costed: products, passes over memory, collectives."""
+"""Work of a level 3 program for the cost model: matmuls, passes over memory, collectives."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from shardc.passes.manager.program import find_function
 from shardc.report.step.block_items import BlockItems
 
 _FIRST_FORWARD = re.compile(r"(\d+)F0")
-"""The tag of a message to the forward of the first micro-batch."""
+"""Tag of a message to the forward of the first micro-batch."""
 
 
 def read_step(module: ir.Module) -> StepWork:
-    """The work of one rank, of each rank of a pipeline, or at each place along an axis of unequal shares."""
+    """Return the work of one rank, or of each distinct rank of a pipeline or an axis with unequal shares."""
     mesh = read_mesh(module) or Mesh(())
     codec = ShardingCodec(module.context, mesh)
     functions = rank_functions(module)
@@ -39,7 +39,7 @@ def read_step(module: ir.Module) -> StepWork:
 
 
 def read_stages(module: ir.Module, sent: Mapping[int, float]) -> tuple[StageWork, ...]:
-    """The work of each ``pipe.stage``; ``sent``: bytes that a stage sends on for each micro-batch."""
+    """Return the work of each ``pipe.stage``. ``sent``: bytes that a stage sends on for each micro-batch."""
     codec = ShardingCodec(module.context, read_mesh(module) or Mesh(()))
     bodies: dict[int, dict[str, tuple[Item, ...]]] = {}
     for op in (op.operation for op in module.body.operations):
@@ -55,12 +55,12 @@ def _body(op: ir.Operation) -> ir.Block:
 
 
 def _items(block: ir.Block, codec: ShardingCodec) -> tuple[Item, ...]:
-    """The items of a block, each once."""
+    """Return the items of a block, each once."""
     return tuple(item for section in _sections(block, codec) for item in section.items)
 
 
 def _sections(block: ir.Block, codec: ShardingCodec) -> tuple[Section, ...]:
-    """The items between the regions of a block, and those of its loops as often as they run."""
+    """Return sections: the items between a block's loops, and those of its loops with their trip counts."""
     reader, found = CallReader(), []
     part = BlockItems(reader, codec)
     for op in (op.operation for op in block.operations):
@@ -83,7 +83,7 @@ def _turns(op: ir.Operation, codec: ShardingCodec) -> int:
 
 
 def _sent_bytes(functions: list[ir.Operation]) -> dict[int, float]:
-    """Stage -> bytes of what its forward of the first micro-batch sends on, where that leaves the rank."""
+    """Return stage -> bytes that the first micro-batch's forward sends to another rank."""
     found: dict[int, float] = {}
     for function in functions:
         for op in (op.operation for op in _body(function).operations):

@@ -1,4 +1,4 @@
-"""The time of a step of a program on a cluster: what ``shardc plan`` and ``step.plan`` say."""
+"""Estimated time of a step on a cluster, as reported by ``shardc plan`` and ``step.plan``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shardc.report.step.read_step import read_step
 
 
 def step_time(module: ir.Module, cluster: Cluster, schedule: Schedule | None = None) -> StepTime:
-    """The time of a step of a module of level 3, whose mesh lies on the first devices of ``cluster``.
+    """Estimate the time of a step of a level 3 module, placed on the first devices of ``cluster``.
 
-    ``schedule``: of a pipeline, if not the module's own. Raises MeshDoesNotFit.
+    ``schedule``: a pipeline's schedule. Default: the module's own. Raises MeshDoesNotFit.
     """
     mesh = read_mesh(module)
     axes = {axis.name: axis.size for axis in mesh.space} if mesh is not None else {}

@@ -1,8 +1,8 @@
-"""A rank's predicted step as a Chakra execution trace, which simulators of networks such as ASTRA-sim replay.
+"""Predicted step of a rank as a Chakra execution trace, for network simulators such as ASTRA-sim.
 
-The form is that of ``schema/protobuf/et_def.proto`` of https://github.com/mlcommons/chakra: a GlobalMetadata,
-then a Node for each kernel, collective and message, each behind its length. Attributes are those that
-Chakra's own converters write. The text of the schema that a test reads the files back with is ours.
+The format is that of ``schema/protobuf/et_def.proto`` in https://github.com/mlcommons/chakra: a
+GlobalMetadata, then a Node for each kernel, collective and message, each preceded by its length. Attributes
+are those that Chakra's own converters write. The schema with which a test reads the files is our own text.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ COMM_TYPES = {
     "broadcast": 5,
     "all_to_all": 6,
     "exchange": 6,
-    "permute": 6,  # as programs do it: all_to_all_single with one block
+    "permute": 6,  # programs run it as all_to_all_single with one block
     "reduce_scatter": 7,
 }
 
 
 def chakra_trace(rank: RankSpans, mesh: Mapping[str, int], devices: Sequence[int]) -> bytes:
-    """The trace of one distinct rank; ``devices`` are the mesh's numbers of all of them."""
+    """Return the trace of one distinct rank. ``devices``: the positions of all distinct ranks on the mesh."""
     shape = ",".join(f"{name}={size}" for name, size in mesh.items())
     rank_number = devices[rank.rank]
     about = _text("mesh", shape), _integer("rank", rank_number)
@@ -40,10 +40,10 @@ def chakra_trace(rank: RankSpans, mesh: Mapping[str, int], devices: Sequence[int
 
 
 class _Nodes:
-    """Nodes of a rank in program order, numbered from 0 on.
+    """Nodes of a rank in program order, numbered from 0.
 
-    A node's data dependences are what it reads. Its control dependences keep each stream's order, and let a
-    part begin after the kernels of the one before.
+    A node has data dependences on the nodes whose results it reads. Its control dependences keep the order of
+    each stream, and start a part of the program after the kernels of the part before.
     """
 
     def __init__(self, rank: RankSpans, axes: Sequence[str], devices: Sequence[int]) -> None:
@@ -51,7 +51,7 @@ class _Nodes:
         self._count = 0
         self._of_item: dict[int, int] = {}
         self._last: dict[tuple[str, ...], int] = {}
-        """Stream -> its last node."""
+        """Stream -> number of its last node."""
 
     def written(self) -> Iterator[bytes]:
         parts: dict[int, list[tuple[int, ItemSpan]]] = {}
@@ -137,7 +137,7 @@ def _attribute(name: str, value: bytes) -> bytes:
 
 
 def _integer(name: str, value: int, field: int = 9) -> bytes:
-    """An int64, or with field 7 an int32."""
+    """Return an int64 attribute, or with field 7 an int32."""
     return _attribute(name, number(field, value))
 
 

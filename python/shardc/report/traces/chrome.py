@@ -12,7 +12,7 @@ US = 1e6
 
 
 def chrome_trace(processes: Sequence[Process]) -> str:
-    """All processes in one trace, in their order: a thread a track."""
+    """Return one trace of all processes, in their order, with a thread for each track."""
     events = [event for pid, process in enumerate(processes, 1) for event in _events(pid, process)]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, separators=(",", ":")) + "\n"
 

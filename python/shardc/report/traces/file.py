@@ -1,4 +1,4 @@
-"""A trace's file, in the format that its name says."""
+"""Trace files. The suffix of a file's name decides its format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from shardc.text_files import writing
 
 
 def write_trace_file(path: Path, processes: Sequence[Process]) -> None:
-    """Perfetto's protocol buffers for ``.pftrace`` and ``.perfetto-trace``, else Chrome's JSON.
+    """Write a trace: Perfetto's protocol buffers for ``.pftrace`` and ``.perfetto-trace``, else Chrome's
+    JSON.
 
     Raises UnwritableOutput.
     """
@@ -23,7 +24,7 @@ def write_trace_file(path: Path, processes: Sequence[Process]) -> None:
 
 
 def write_files(folder: Path, files: Mapping[Path, bytes]) -> None:
-    """Files of a folder, which is made. Raises UnwritableOutput."""
+    """Create a folder and write files into it. Raises UnwritableOutput."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():

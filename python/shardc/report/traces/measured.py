@@ -1,4 +1,4 @@
-"""A recorded step, as :mod:`shardc.runtime.report.timeline` writes it, as tracks."""
+"""Tracks of a recorded step, read from the trace that :mod:`shardc.runtime.report.timeline` writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Event = dict[str, Any]
 
 
 def measured_processes(text: str) -> list[Process]:
-    """A process for each rank, in their order."""
+    """Return a process for each rank, in the order of ranks."""
     of_rank: dict[int, list[Event]] = {}
     for event in json.loads(text)["traceEvents"]:
         of_rank.setdefault(event["pid"], []).append(event)

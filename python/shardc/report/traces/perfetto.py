@@ -1,7 +1,7 @@
 """Traces as Perfetto's TrackEvent protocol buffers, which ui.perfetto.dev opens.
 
-Numbers of fields are those of ``protos/perfetto/trace``. The writer is :mod:`shardc.report.traces.protobuf`:
-the package of Perfetto needs ``protobuf``, and a few kinds of fields do.
+Field numbers are those of ``protos/perfetto/trace``. The writer is :mod:`shardc.report.traces.protobuf`,
+since Perfetto's own package needs ``protobuf``, and the few kinds of fields used here do not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Event = tuple[int, bytes]
 
 
 def perfetto_trace(processes: Sequence[Process]) -> bytes:
-    """All processes in one trace, in their order."""
+    """Return one trace of all processes, in their order."""
     descriptors: list[bytes] = []
     events: list[_Event] = []
     uuid = 0
@@ -38,7 +38,7 @@ def perfetto_trace(processes: Sequence[Process]) -> bytes:
 
 
 def _packet(*parts: bytes) -> bytes:
-    """A packet of the trace: where, when and what, all of one sequence."""
+    """Return a packet of the trace. All packets belong to one sequence."""
     return message(1, *parts, number(10, _SEQUENCE))
 
 

@@ -1,4 +1,4 @@
-"""The predicted timeline of a step as tracks: streams of each distinct rank, and its memory over time."""
+"""Tracks of a step's predicted timeline: streams of each distinct rank, and its memory over time."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from shardc.report.traces.tracks import Counter, Process, Slice, Track, Value, t
 KERNELS = "kernels"
 MEMORY = "memory of tensors"
 PREDICTED = "predicted action"
-"""The category of actions that were not measured."""
+"""Category of actions that were predicted, not measured."""
 MOST_ITEMS = 400_000
-"""Items beyond so many are left out, rank by rank; actions of pipelines stay. A page of a browser shows some
-million events.
+"""Maximum number of kernels and collectives in a trace, since a browser shows about a million events.
+
+Ranks beyond it show only the actions of the pipeline.
 """
 
 
 def predicted_processes(
     ranks: Sequence[RankSpans], curves: Sequence[Curve], devices: Sequence[int]
 ) -> list[Process]:
-    """A process a distinct rank. ``devices``: their numbers on the mesh; ``curves``: their memory."""
+    """Return a process for each distinct rank.
+
+    ``devices``: the ranks' positions on the mesh. ``curves``: their memory over time.
+    """
     counts = accumulate(len(rank.items) for rank in ranks)
     rows = zip(ranks, curves, devices, counts, strict=True)
     return [_process(rank, curve, device, count <= MOST_ITEMS) for rank, curve, device, count in rows]
@@ -45,7 +49,7 @@ def _process(rank: RankSpans, curve: Curve, device: int, whole: bool) -> Process
 
 
 def _streams(items: Sequence[ItemSpan]) -> list[Track]:
-    """A track for kernels, and one for the collectives of each set of axes."""
+    """Return a track for kernels, and one for the collectives over each set of axes."""
     streams: dict[tuple[str, ...], list[Slice]] = {(): []}
     for span in items:
         streams.setdefault(span.stream, []).append(_item(span))
@@ -80,10 +84,11 @@ def _action(span: Span) -> Slice:
 
 
 def memory_points(curve: Curve, rank: RankSpans) -> list[tuple[float, int]]:
-    """The bytes of each moment of a curve, and when that is.
+    """Return (seconds, bytes) for each moment of a memory curve.
 
-    A moment says how many tensors its program has made, not when. Of each phase, it is placed at the end of
-    the item by which the same part of the phase's calls has run.
+    A moment has no time, only the number of tensors that the program has made. So it is placed by its
+    relative position within its phase: at the end of the item by which that part of the phase's calls has
+    run.
     """
     if not curve.moments:
         return []
@@ -111,7 +116,7 @@ def _by_phase(items: Sequence[ItemSpan]) -> dict[str, list[ItemSpan]]:
 
 
 class _Clock:
-    """When which part of a phase's calls has run."""
+    """Time by which a given part of a phase's calls has run."""
 
     def __init__(self, items: Sequence[ItemSpan]) -> None:
         self._ends_s = [span.end_s for span in items]

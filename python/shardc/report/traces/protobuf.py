@@ -1,4 +1,4 @@
-"""Protocol buffers' wire format, written by hand: four kinds of fields, without a schema or a package.
+"""Writer of protocol buffers' wire format: four kinds of fields, without a schema or a package.
 
 https://protobuf.dev/programming-guides/encoding/
 """
@@ -13,7 +13,7 @@ _MOST_BITS = 64
 
 
 def varint(number: int) -> bytes:
-    """An integer, 7 bits a byte, the lowest first; a negative one as its 64-bit two's complement."""
+    """Encode an integer in 7-bit groups, the lowest first; a negative one as 64-bit two's complement."""
     number &= (1 << _MOST_BITS) - 1
     made = bytearray()
     while number > 0x7F:
@@ -24,7 +24,7 @@ def varint(number: int) -> bytes:
 
 
 def number(field: int, value: int | bool) -> bytes:
-    """A field of type int32, int64, uint64, bool or an enumeration."""
+    """Encode a field of type int32, int64, uint64, bool or an enumeration."""
     return varint(field << 3 | _VARINT) + varint(int(value))
 
 
@@ -33,7 +33,7 @@ def double(field: int, value: float) -> bytes:
 
 
 def message(field: int, *parts: bytes) -> bytes:
-    """A field that is a message, or bytes."""
+    """Encode a field of type message or bytes."""
     content = b"".join(parts)
     return varint(field << 3 | _BYTES) + varint(len(content)) + content
 
@@ -43,11 +43,11 @@ def text(field: int, value: str) -> bytes:
 
 
 def packed(field: int, values: Iterable[int | bool]) -> bytes:
-    """A repeated field of integers; nothing where there is none."""
+    """Encode a packed repeated field of integers; empty if there are none."""
     content = b"".join(varint(int(value)) for value in values)
     return message(field, content) if content else b""
 
 
 def delimited(content: bytes) -> bytes:
-    """A message of a file of several, each behind its length."""
+    """Prefix a message with its length, for a file of several messages."""
     return varint(len(content)) + content

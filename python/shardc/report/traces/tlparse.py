@@ -7,11 +7,11 @@ from collections.abc import Callable
 from shardc.runtime.torch_private import optional
 
 PLAN = "shardc_plan"
-"""The artefact's name, and the page's: ``shardc_plan_<number>.txt``."""
+"""Name of the artefact. ``tlparse`` writes it as ``shardc_plan_<number>.txt``."""
 
 
 def log_artefact(name: str, text: Callable[[], str]) -> None:
-    """Add a text to the log; without ``TORCH_TRACE``, or a PyTorch that has such a log, nothing is made."""
+    """Add a text to the log. ``text`` is called only with ``TORCH_TRACE``, and a PyTorch that supports it."""
     trace_structured = optional("trace_structured")
     if trace_structured is not None:
         about = {"name": name, "encoding": "string"}

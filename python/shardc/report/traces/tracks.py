@@ -1,4 +1,4 @@
-"""A trace, in no tool's format: processes of tracks, each of slices one after the other, and of counters."""
+"""Traces independent of any tool's format: processes with tracks of consecutive slices, and counters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Value = str | int | float
 
 @dataclass(frozen=True)
 class Slice:
-    """Something that takes time. ``category``: its kind, such as ``matmul``. ``about``: figures and names."""
+    """Interval of time on a track. ``category``: its kind, such as ``matmul``. ``about``: its details."""
 
     name: str
     start_s: float
@@ -21,7 +21,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Track:
-    """Slices in the order of time that do not overlap."""
+    """Slices in order of time, without overlap."""
 
     name: str
     slices: tuple[Slice, ...]
@@ -29,7 +29,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Counter:
-    """Bytes from each moment on: (seconds, bytes), in the order of time."""
+    """Bytes over time: points (seconds, bytes) in order of time. Each value holds until the next point."""
 
     name: str
     points: tuple[tuple[float, int], ...]
@@ -37,7 +37,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Process:
-    """One rank, predicted or measured. ``rank``: its number on the mesh."""
+    """Rank, predicted or measured. ``rank``: its position on the mesh."""
 
     name: str
     tracks: tuple[Track, ...]
@@ -46,7 +46,7 @@ class Process:
 
 
 def tracks_of(name: str, slices: Iterable[Slice]) -> list[Track]:
-    """Slices that may overlap, on as few tracks as they need."""
+    """Distribute slices that may overlap over as few tracks as possible."""
     lanes: list[list[Slice]] = []
     for one in sorted(slices, key=lambda s: (s.start_s, s.end_s)):
         lane = next((lane for lane in lanes if lane[-1].end_s <= one.start_s), None)

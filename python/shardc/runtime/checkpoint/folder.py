@@ -1,4 +1,4 @@
-"""Where checkpoints lie: one in a folder, or a series of them in folders ``step-<number>`` below it."""
+"""Folders of checkpoints: a single checkpoint, or a series in subfolders ``step-<number>``."""
 
 from __future__ import annotations
 
@@ -15,49 +15,52 @@ from ..check import Json
 from ..errors import BadCheckpoint
 
 METADATA = ".metadata"
-"""The file that makes a folder a checkpoint of torch.distributed.checkpoint."""
+"""File whose presence makes a folder a checkpoint of torch.distributed.checkpoint."""
 RECORD = "shardc.json"
-"""What a save says of itself, beside its tensors."""
+"""File of a save's record, beside its tensors."""
 VERSION = 1
 _PAYLOAD = re.compile(rf"shardc-save-[0-9a-f]{{32}}(?:-{VERSION})?")
-"""The folder of one save's tensors. Without a version behind it, it holds no record."""
+"""Name of the folder of a save's tensors. Without a version at its end, the folder has no record."""
 CHANGED = "it was changed since it was saved: its SHA-256 differs"
 _FLAT = re.compile(r"__\d+_\d+\.distcp")
-"""A file of tensors where earlier versions of shardc wrote them: beside ``.metadata``."""
+"""Name of a file of tensors of earlier shardc versions, which wrote them beside ``.metadata``."""
 _STEP = re.compile(r"step-\d{8,}")
-"""A checkpoint of a series."""
+"""Name of the folder of a checkpoint in a series."""
 
 
 def is_for_checkpoints(folder: Path) -> bool:
-    """Whether a checkpoint may be written there: it holds a checkpoint, or nothing but dead saves."""
+    """Return True if a checkpoint may be written there.
+
+    The folder has a checkpoint, is empty, or has only remains of unfinished saves.
+    """
     if not folder.exists() or (folder / METADATA).exists():
         return True
     return all(_PAYLOAD.fullmatch(path.name) for path in folder.iterdir())
 
 
 def is_for_series(folder: Path) -> bool:
-    """Whether a series may be written there: it holds one, or nothing."""
+    """Return True if a series may be written there: the folder has one, or is empty."""
     return not folder.exists() or all(_STEP.fullmatch(path.name) for path in folder.iterdir())
 
 
 def step_folder(series: Path, steps_done: int) -> Path:
-    """Where the checkpoint of a series after so many steps lies."""
+    """Return the folder of a series' checkpoint after ``steps_done`` steps."""
     return series / f"step-{steps_done:08}"
 
 
 def checkpoints_of(series: Path) -> list[Path]:
-    """The whole checkpoints of a series, in the order in which they were saved. Raises BadCheckpoint."""
+    """Return the complete checkpoints of a series, in the order of their saves. Raises BadCheckpoint."""
     found = [p for p in _steps_of(series) if (p / METADATA).exists()]
     return sorted(found, key=lambda path: read_record(path).get("number", 0))
 
 
 def holds_checkpoint(folder: Path) -> bool:
-    """Whether a folder, which need not be there, holds a checkpoint or a series with one."""
+    """Return True if a folder exists and has a checkpoint, or a series with one."""
     return (folder / METADATA).is_file() or any((p / METADATA).is_file() for p in folder.glob("step-*"))
 
 
 def find_checkpoint(folder: Path) -> Path:
-    """The folder itself, if it holds a checkpoint, or the latest of its series. Raises BadCheckpoint."""
+    """Return the folder, if it is a checkpoint, or the latest one of its series. Raises BadCheckpoint."""
     if (folder / METADATA).is_file():
         return folder
     if found := checkpoints_of(folder):
@@ -66,7 +69,7 @@ def find_checkpoint(folder: Path) -> Path:
 
 
 def read_metadata(checkpoint: Path) -> bytes:
-    """The bytes of a checkpoint's ``.metadata``. Raises BadCheckpoint."""
+    """Read the bytes of a checkpoint's ``.metadata``. Raises BadCheckpoint."""
     try:
         return (checkpoint / METADATA).read_bytes()
     except OSError as error:
@@ -74,7 +77,7 @@ def read_metadata(checkpoint: Path) -> bytes:
 
 
 def read_record(checkpoint: Path) -> Json:
-    """What its save says of a checkpoint; nothing of one of earlier versions. Raises BadCheckpoint."""
+    """Read the record of a checkpoint's save; empty for earlier versions. Raises BadCheckpoint."""
     name = min(payloads_in(read_metadata(checkpoint)), default="")
     if not name.endswith(f"-{VERSION}"):
         return {}
@@ -90,7 +93,7 @@ def read_record(checkpoint: Path) -> Json:
 
 
 def write_record(folder: Path, record: Json) -> None:
-    """Write what a save says of itself beside its tensors, and put it on the disk."""
+    """Write the record of a save beside its tensors, and flush it to disk."""
     with (folder / RECORD).open("w") as file:
         json.dump({"sha256": digest_of(record), "record": record}, file)
         file.flush()
@@ -102,18 +105,18 @@ def digest_of(record: Json) -> str:
 
 
 def payload_name() -> str:
-    """A new name of a folder for one save's tensors."""
+    """Return a new name for the folder of a save's tensors."""
     return f"shardc-save-{uuid.uuid4().hex}-{VERSION}"
 
 
 def damaged(path: Path, why: str) -> BadCheckpoint:
-    """A file of a checkpoint that can't be used."""
+    """Return the error for an unusable file of a checkpoint."""
     hint = "copy the checkpoint again, or load an earlier one of the series by the name of its folder"
     return BadCheckpoint(f"{path.name} is damaged: {why}", str(path), hint)
 
 
 def remove_dead(checkpoint: Path) -> None:
-    """Remove the tensors of saves that ``.metadata`` does not name: killed, failed and replaced ones."""
+    """Remove the tensors of saves that ``.metadata`` does not refer to: killed, failed and replaced saves."""
     metadata = checkpoint / METADATA
     named = payloads_in(metadata.read_bytes() if metadata.exists() else b"")
     for path in checkpoint.iterdir() if checkpoint.exists() else ():
@@ -124,18 +127,18 @@ def remove_dead(checkpoint: Path) -> None:
 
 
 def keep_last(series: Path, count: int) -> None:
-    """Remove all checkpoints of a series but the last ones, and what killed saves left."""
+    """Remove all but the last ``count`` checkpoints of a series, and the remains of killed saves."""
     kept = checkpoints_of(series)[-count:]
     for path in _steps_of(series):
         if path not in kept:
             (path / METADATA).unlink(missing_ok=True)
             remove_dead(path)
-            if not any(path.iterdir()):  # a user's files stay
+            if not any(path.iterdir()):  # keep a folder that has files of the user
                 path.rmdir()
 
 
 def flush(folder: Path) -> None:
-    """Put the names of the folder's files on the disk, as ``fsync`` does for what is in them."""
+    """Flush the folder's entries to disk, as ``fsync`` does for the content of files."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -149,5 +152,5 @@ def _steps_of(series: Path) -> Iterator[Path]:
 
 
 def payloads_in(metadata: bytes) -> set[str]:
-    """The folders of tensors that ``.metadata`` names: one, or none of earlier versions."""
+    """Return the folders of tensors that ``.metadata`` refers to: one, or none for earlier versions."""
     return {name.decode() for name in re.findall(_PAYLOAD.pattern.encode(), metadata)}

@@ -1,7 +1,7 @@
-"""Loading a checkpoint on the mesh that wrote it or another, after its files have been checked.
+"""Loading of a checkpoint, on the mesh that wrote it or another, after a check of its files.
 
-Nothing in a checkpoint is executed: ``.metadata`` is a pickle, of which only the classes listed here are
-read, and tensors are read as tensors alone.
+Nothing in a checkpoint is executed. ``.metadata`` is a pickle; only the classes listed here are unpickled
+from it. Tensors are read with torch's loader for weights only.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _ALLOWED = frozenset(
         ("collections", "OrderedDict"),
     }
 )
-"""What ``.metadata`` may name; a path in it is read as a pure one, and dtypes besides."""
+"""Classes that ``.metadata`` may refer to. Dtypes are allowed, too, and paths are read as pure paths."""
 
 
 class Checkpoint:
-    """A checkpoint of a folder, or the latest of its series. Raises BadCheckpoint if it is damaged.
+    """Checkpoint in a folder, or the latest of its series. Raises BadCheckpoint if it is damaged.
 
-    All ranks make it together, and share the work of checking the files.
+    All ranks must construct it together. They share the work of checking the files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -66,13 +66,13 @@ class Checkpoint:
 
     @property
     def sizes(self) -> dict[str, torch.Size]:
-        """The tensors that it holds, by name."""
+        """Shapes of the checkpoint's tensors, by name."""
         return {n: found.size for n, found in self._saved.items() if isinstance(found, TensorStorageMetadata)}
 
     def load(self, values: Mapping[str, Tensor]) -> None:
-        """Read ``values`` in place, each rank its own blocks. All ranks call it together.
+        """Read ``values`` in place, each rank its own blocks. All ranks must call it together.
 
-        Raises StateMismatch, before anything is changed, if it lacks one of them.
+        Raises StateMismatch, before anything changes, if the checkpoint lacks one of them.
         """
         for name, value in values.items():
             if what := _misfit(name, value, self._saved.get(name)):
@@ -87,7 +87,7 @@ class Checkpoint:
             raise damaged(self.folder, why) from None
 
     def _check_files(self, content: bytes) -> None:
-        """Compare each file with its size and hash; each rank a part. Nothing of earlier versions."""
+        """Compare files with their sizes and hashes, each rank a part. Earlier versions stored no hashes."""
         problem = None
         if self.record and hashlib.sha256(content).hexdigest() != self.record["metadata"]:
             problem = (METADATA, CHANGED)
@@ -112,7 +112,7 @@ def load(folder: Path, values: Mapping[str, Tensor]) -> None:
 
 
 class _Planner(DefaultLoadPlanner):
-    """PyTorch's own, which says how many parts of tensors of this rank are read."""
+    """PyTorch's planner, with reports of progress: how many of this rank's parts of tensors are read."""
 
     _done, _count = 0, 0
 
@@ -128,7 +128,7 @@ class _Planner(DefaultLoadPlanner):
 
 
 class _Reader(FileSystemReader):
-    """Reads ``.metadata`` by the allow-list."""
+    """PyTorch's reader, with an allow-list for ``.metadata``."""
 
     def __init__(self, folder: Path, content: bytes) -> None:
         super().__init__(folder)
@@ -145,7 +145,10 @@ class _Reader(FileSystemReader):
 
 
 def _metadata_in(content: bytes) -> Metadata:
-    """Raises any exception for what is not whole, and ValueError for files outside of the folder."""
+    """Unpickle ``.metadata``.
+
+    Raises any exception for damage, and ValueError for files outside the folder.
+    """
     found = _Unpickler(io.BytesIO(content)).load()
     if not isinstance(found, Metadata) or not _is_whole(found):
         raise ValueError(f"it holds no whole Metadata: {type(found).__name__}")
@@ -166,7 +169,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _is_whole(value: object) -> bool:
-    """Whether the objects within a value have all their fields."""
+    """Return True if all objects within a value have all their fields."""
     if isinstance(value, Mapping):
         return all(map(_is_whole, (*value, *value.values())))
     if isinstance(value, (list, tuple)):
@@ -191,7 +194,7 @@ def _problem_of(path: Path, name: str, entry: Json) -> tuple[str, str] | None:
 
 
 def _misfit(name: str, value: Tensor, found: object) -> str | None:
-    """What a checkpoint has amiss at ``name``, in words."""
+    """Return why a checkpoint's tensor does not fit ``value``; None if it fits."""
     if not isinstance(found, TensorStorageMetadata):
         return f"the checkpoint has no tensor {name!r}"
     if tuple(found.size) == tuple(value.shape):

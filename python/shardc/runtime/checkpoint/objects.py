@@ -1,4 +1,4 @@
-"""The state of users' objects (schedulers, data loaders, averages) as JSON and tensors, without pickles."""
+"""State of users' objects (schedulers, data loaders, averages) as JSON and tensors, without pickles."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from ..check import Json
 from ..errors import BadCheckpoint, StateNotSaved, WrongArgument
 
 TAG = "#"
-"""Marks a JSON object that stands for what JSON has not: a tuple, a tensor, a dict with keys of any kind."""
+"""Key of a JSON object that encodes a value that JSON lacks: a tuple, a tensor, a dict with other keys."""
 RANDOM = "random numbers"
-"""The entry of this process's generators."""
+"""Name of the entry for this process's random generators."""
 MAKERS: dict[str, Callable[[list[object]], object]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 class Stateful(Protocol):
-    """What a checkpoint can hold: torch's schedulers and samplers, stateful data loaders, averaged models."""
+    """Object whose state a checkpoint can hold, such as a scheduler, a data loader or an averaged model."""
 
     def state_dict(self) -> Mapping[str, object]: ...
     def load_state_dict(self, state_dict: dict[str, object], /) -> object: ...
 
 
 class Generators:
-    """Random numbers of this process that the step does not draw: of torch, ``random``, and NumPy."""
+    """Random generators of this process other than the step's: torch's, ``random`` and NumPy's."""
 
     def state_dict(self) -> dict[str, object]:
         found: dict[str, object] = {"torch": torch.get_rng_state(), "python": random.getstate()}
@@ -59,10 +59,10 @@ class Generators:
 
 
 def pack(objects: Mapping[str, Stateful | None]) -> tuple[Json, dict[str, Tensor]]:
-    """What a checkpoint's record holds of objects, and the tensors beside it, by name.
+    """Return the entries of a checkpoint's record for the objects, and their tensors by name.
 
-    An object whose state differs between ranks is held once a rank, else once. All ranks call it together.
-    Raises StateNotSaved.
+    If an object's state differs between ranks, each rank's is stored, otherwise only one. All ranks must call
+    it together. Raises StateNotSaved.
     """
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     packed: dict[str, tuple[object, list[Tensor]]] = {}
@@ -94,10 +94,10 @@ def unpack(
     load: Callable[[dict[str, Tensor]], None],
     where: str,
 ) -> Callable[[], None]:
-    """Read the state of objects with ``load``; what is returned puts it into them.
+    """Read the state of objects with ``load``. Return a function that puts it into the objects.
 
-    Raises BadCheckpoint if one is not held, if one that is held was not passed, or if one is held once a
-    rank, of another number of ranks. An object that is None is left out on purpose.
+    Raises BadCheckpoint if the checkpoint lacks an object, if one of its objects was not passed, or if each
+    of another number of ranks stored its own state. Pass None for an object to leave it out on purpose.
     """
     _check_names(record, objects, where)
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
@@ -125,7 +125,7 @@ def unpack(
 
 
 def encode(value: object, tensors: list[Tensor], where: str) -> object:
-    """A value as JSON has it; its tensors are appended to ``tensors``. Raises StateNotSaved."""
+    """Encode a value as JSON, and append its tensors to ``tensors``. Raises StateNotSaved."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Tensor) and not isinstance(value, DTensor):
@@ -144,7 +144,7 @@ def encode(value: object, tensors: list[Tensor], where: str) -> object:
         items = [encode(v, tensors, f"{where}[{i}]") for i, v in enumerate(value)]
         return items if isinstance(value, list) else {TAG: type(value).__name__, "v": items}
     if type(value).__module__ == "numpy":
-        with suppress(TypeError):  # of texts and objects
+        with suppress(TypeError):  # arrays of texts or objects cannot become tensors
             numbers = torch.as_tensor(value)
             return encode(numbers.clone() if numbers.ndim else numbers.item(), tensors, where)
     what = f"the state of {where} holds a {type(value).__name__}, which a checkpoint without pickles can't"
@@ -153,7 +153,7 @@ def encode(value: object, tensors: list[Tensor], where: str) -> object:
 
 
 def decode(value: object, tensors: dict[int, Tensor]) -> object:
-    """What :func:`encode` was given; its tensors are empty ones, put into ``tensors`` to be filled."""
+    """Decode a value of :func:`encode`. Its tensors are empty; ``tensors`` gets them, to be filled later."""
     if isinstance(value, list):
         return [decode(v, tensors) for v in value]
     if not isinstance(value, dict):
@@ -174,7 +174,7 @@ def decode(value: object, tensors: dict[int, Tensor]) -> object:
 
 
 def _check_names(record: Json, objects: Mapping[str, Stateful | None], where: str) -> None:
-    """Raises BadCheckpoint."""
+    """Raise BadCheckpoint unless the checkpoint has just the objects that were passed."""
     missing = [name for name, value in objects.items() if value is not None and name not in record]
     if missing:
         what = f"the checkpoint holds no state of {missing[0]!r}; it holds {sorted(record) or 'none'}"

@@ -1,4 +1,4 @@
-"""Saving a step's state with torch.distributed.checkpoint, now or in the background."""
+"""Saving of a step's state with torch.distributed.checkpoint, at once or in the background."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ from .folder import (
 
 @dataclass
 class Saving:
-    """A save that may still be under way. ``folder`` is the checkpoint's own."""
+    """Save that may still be running. ``folder``: the folder of this checkpoint."""
 
     folder: Path
     _future: Future[object] | None = None
 
     @property
     def is_done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """True if the save has ended, successfully or not."""
         return self._future is None or self._future.done()
 
     def wait(self) -> None:
-        """Wait for its end. Raises CheckpointNotSaved."""
+        """Wait for the save's end. Raises CheckpointNotSaved if it failed."""
         if self._future is not None:
             try:
                 self._future.result()
@@ -61,7 +61,7 @@ class Saving:
 
 
 class Saver:
-    """The saves of one step, of which one at most is under way. All ranks call it together."""
+    """Saves of one step, at most one at a time. All ranks must call it together."""
 
     def __init__(self) -> None:
         self._last: Saving | None = None
@@ -78,9 +78,9 @@ class Saver:
     ) -> Saving:
         """Write ``values`` (DTensors, or tensors that are equal on all ranks) and ``record``.
 
-        A checkpoint that is there is replaced at the end; whatever fails before leaves it as it is. What
-        killed saves left is removed. ``keep``: as one of a series, of which so many stay. Raises
-        CheckpointNotSaved, also for the save before.
+        An existing checkpoint is replaced at the end; an earlier failure leaves it unchanged. The remains of
+        killed saves are removed. ``keep``: save into a series, and keep that many of its checkpoints. Raises
+        CheckpointNotSaved, also if the save before failed.
         """
         last, self._last = self._last, None
         if last is not None:
@@ -96,7 +96,7 @@ class Saver:
         return self._last
 
     def _start(self, values: dict[str, Tensor], writer: _Writer) -> Future[object]:
-        """A background thread, whose collectives have a group of their own."""
+        """Start the save in a background thread, with a process group of its own."""
         if dist.is_initialized() and self._group is None:
             group = dist.new_group(backend="gloo")
             assert isinstance(group, dist.ProcessGroup)
@@ -109,7 +109,7 @@ class Saver:
 
 
 def save(folder: Path, values: Mapping[str, Tensor], record: Json | None = None) -> None:
-    """Write one checkpoint, whole at the return. Raises CheckpointNotSaved."""
+    """Write one checkpoint, and wait for its end. Raises CheckpointNotSaved."""
     Saver().save(folder, values, record or {}, 0, None, wait=True)
 
 
@@ -126,7 +126,7 @@ def _write(values: dict[str, Tensor], writer: _Writer) -> None:
 
 
 class _Planner(DefaultSavePlanner):
-    """PyTorch's own, which says how many tensors of this rank are written."""
+    """PyTorch's planner, with reports of progress: how many of this rank's tensors are written."""
 
     _done, _count = 0, 0
 
@@ -143,13 +143,13 @@ class _Planner(DefaultSavePlanner):
 
 @dataclass(frozen=True)
 class _Written(WriteResult):
-    """What one rank wrote of one tensor, with the size and hash of each of the rank's files."""
+    """Result of writing a rank's part of a tensor, with the sizes and hashes of all the rank's files."""
 
     files: Mapping[str, Json]
 
 
 class _Writer(FileSystemWriter):
-    """Writes tensors into ``payload`` in the checkpoint's folder, and ``.metadata`` beside that."""
+    """Writer of tensors into the subfolder ``payload`` of a checkpoint, and of ``.metadata`` beside it."""
 
     def __init__(self, folder: Path, payload: str, record: Json, series: tuple[Path, int] | None) -> None:
         super().__init__(folder / payload)
@@ -164,7 +164,7 @@ class _Writer(FileSystemWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Runs on the first rank when all have written their tensors; the others wait for it."""
+        """Commit the checkpoint, on the first rank, when all ranks have written their tensors."""
         super().finish(metadata, [[self._from_folder(result) for result in of_rank] for of_rank in results])
         written = self.folder / self._payload
         files = {
@@ -185,7 +185,7 @@ class _Writer(FileSystemWriter):
             keep_last(*self._series)
 
     def _number(self) -> int:
-        """Its place in the series."""
+        """Return the checkpoint's number in its series."""
         older = [] if self._series is None else checkpoints_of(self._series[0])
         return 1 + (read_record(older[-1]).get("number", 0) if older else 0)
 
@@ -196,7 +196,7 @@ class _Writer(FileSystemWriter):
 
 
 def _check_folder(folder: Path, keep: int | None) -> None:
-    """Raises CheckpointNotSaved for a folder that holds something else."""
+    """Raise CheckpointNotSaved for a folder with other content than checkpoints."""
     if keep is not None and (not isinstance(keep, int) or keep < 1):
         raise CheckpointNotSaved(
             f"keep_last is {keep!r}", "keep_last=", "pass a number of checkpoints from 1 on"
@@ -215,7 +215,7 @@ def _check_folder(folder: Path, keep: int | None) -> None:
 
 
 def _not_saved(folder: Path, error: BaseException) -> CheckpointNotSaved:
-    """One error for all ranks, with the first cause."""
+    """Return one error for all ranks, with the first cause."""
     cause, who = error, ""
     if isinstance(error, CheckpointException) and error.failures:
         rank, (cause, _) = min(error.failures.items())
@@ -240,7 +240,7 @@ def _is_first() -> bool:
 
 
 def _payload_name() -> str:
-    """A new name, the same on all ranks."""
+    """Return a new name, the same on all ranks."""
     names = [payload_name()]
     if dist.is_initialized():
         dist.broadcast_object_list(names, src=0)

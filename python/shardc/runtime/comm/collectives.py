@@ -1,8 +1,7 @@
-"""What a rank program calls: collectives over mesh axes, each returning a handle to wait for.
+"""Collectives over mesh axes for rank programs. Each returns a handle to wait for.
 
-Plain c10d with ``async_op=True`` over Gloo or NCCL. A collective works on dim 0 of contiguous memory; for
-another dim the blocks are moved to the front, which copies only where the dims before it are not all of size
-1.
+They call c10d with ``async_op=True``, over Gloo or NCCL. c10d's collectives work on dim 0 of contiguous
+memory. For another dim, blocks are moved to dim 0, which copies unless all dims before it have size 1.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from .mesh import Axes, Mesh
 REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
 NOBODY = -1
-"""The sender of a rank to which nothing is sent."""
+"""Sender of a rank that receives nothing."""
 
 
 class Done:
-    """The handle of a collective that had nothing to do: one rank alone."""
+    """Handle of a collective over one rank, which has nothing to do."""
 
     __slots__ = ("value",)
 
@@ -44,10 +43,10 @@ class Done:
 
 
 class Pending:
-    """A started collective. ``wait``, once, gives its result; CommunicationError if another rank is gone.
+    """Started collective. Call ``wait`` once for its result. It raises CommunicationError if a rank is gone.
 
-    ``start`` is what was started: its name, its group, and the program's file and line. With ``flights``,
-    whether the device gets past it is watched.
+    ``start``: the collective's name, its group, and the program's file and line. ``flights``: records the
+    collective, to detect that the device is stuck in it.
     """
 
     __slots__ = ("finish", "flights", "kept", "result", "start", "work")
@@ -68,7 +67,7 @@ class Pending:
         try:
             if self.work is not None:
                 self.work.wait()
-        except RuntimeError as error:  # c10d has no class of its own for Gloo's errors
+        except RuntimeError as error:  # c10d has no special class for Gloo's errors
             raise CommunicationError(str(error), described(self.start)) from error
         if self.flights is not None:
             self.flights.passed(described(self.start))
@@ -82,20 +81,20 @@ Layout = tuple[Axes, ...]
 
 
 def described(start: Start) -> str:
-    """``all_reduce of ranks 0, 1 (model.py:12)``."""
+    """Describe a collective, as ``all_reduce of ranks 0, 1 (model.py:12)``."""
     name, group, file, line = start
     where = user_line(file, line)
     return f"{name} of ranks {', '.join(map(str, group.ranks))}{f' ({where})' if where else ''}"
 
 
 class Recorder(Protocol):
-    """Is told of collectives while a step is recorded (:mod:`..report.recorder`)."""
+    """Recorder of a step's collectives (:mod:`..report.recorder`)."""
 
     def started(self, pending: Pending) -> Pending: ...
 
 
 class Message:
-    """What another pipeline rank sends. ``wait``, once, gives its tensors or raises CommunicationError."""
+    """Message from another pipeline rank. Call ``wait`` once for its tensors. Raises CommunicationError."""
 
     __slots__ = ("parts",)
 
@@ -108,7 +107,7 @@ class Message:
 
 
 class Rank:
-    """One rank of the mesh: number, device, groups. Collectives are called by all ranks alike."""
+    """Rank of the mesh, with its number, device and groups. All ranks of a group must call a collective."""
 
     def __init__(
         self,
@@ -121,25 +120,25 @@ class Rank:
         self.mesh, self.number, self.device, self._groups = mesh, number, device, groups
         self._flights = flights
         self._sent: dict[tuple[Axes, int], list[list[Pending]]] = defaultdict(list)
-        """The messages to each rank, of several tensors each, that nobody has waited for yet."""
+        """Messages to each rank, of several tensors each, that were not waited for yet."""
         self._late: list[tuple[Tensor, Tensor]] | None = None
         self.recorder: Recorder | None = None
-        """Of the step that is being recorded."""
+        """Recorder, while a step is recorded."""
 
     def index(self, axes: Axes) -> int:
-        """This rank's place over ``axes``."""
+        """Return this rank's index over ``axes``."""
         return self.mesh.index(self.number, axes)
 
     def stacked(self, parts: Sequence[Tensor], dim: int, share: range, count: int) -> Tensor:
-        """The blocks ``parts`` of iterations ``share`` of ``count``, joined; zeros for those of others."""
+        """Join the blocks ``parts`` of the iterations ``share`` of ``count``, with zeros for all others."""
         blocks = [torch.zeros_like(parts[0])] * count
         blocks[share.start : share.stop] = parts
         return torch.cat(blocks, dim)
 
     def store(self, old: Tensor, new: Tensor) -> None:
-        """Make ``new`` the value of the state tensor ``old``; the old memory is given back at once.
+        """Make ``new`` the value of the state tensor ``old``, and free the old memory at once.
 
-        Whoever holds ``old`` (a DTensor that the user sees) sees the new value.
+        References to ``old``, such as the user's DTensors, see the new value.
         """
         if self._late is not None:
             self._late.append((old, new))
@@ -148,7 +147,7 @@ class Rank:
 
     @contextmanager
     def late_stores(self) -> Iterator[list[tuple[Tensor, Tensor]]]:
-        """Store nothing inside of the block: its list has what the caller is to copy, in order."""
+        """Context in which :meth:`store` only appends to a list of (old, new), for the caller to copy."""
         self._late = []
         try:
             yield self._late
@@ -158,7 +157,7 @@ class Rank:
     def send(self, values: Sequence[Tensor], *, to: int, axes: Axes) -> None:
         """Start sending ``values`` to the rank with index ``to`` over ``axes``.
 
-        Two ranks start what goes between them, both ways, in one order: messages have no tags.
+        Messages have no tags. So two ranks must start all their messages to each other in the same order.
         """
         group = self._groups[axes]
         message = []
@@ -181,9 +180,7 @@ class Rank:
         return Message(parts)
 
     def finish_sends(self, count: int, *, to: int, axes: Axes) -> None:
-        """Wait until the next ``count`` messages to the rank with index ``to`` are on their way, and let go
-        of what was sent.
-        """
+        """Wait until the next ``count`` messages to the rank with index ``to`` are sent, and free them."""
         sent = self._sent[axes, to]
         for message in sent[:count]:
             for pending in message:
@@ -191,12 +188,12 @@ class Rank:
         del sent[:count]
 
     def finish_all_sends(self) -> None:
-        """Wait until all that was sent is on its way: the end of a step."""
+        """Wait, at the end of a step, until all messages are sent."""
         for (axes, to), sent in self._sent.items():
             self.finish_sends(len(sent), to=to, axes=axes)
 
     def all_reduce(self, x: Tensor, *, axes: Axes, reduction: str = "sum", reuse: bool = False) -> Handle:
-        """The combined value of all ranks over ``axes``. With ``reuse`` it may take the place of ``x``."""
+        """Return the reduced value of all ranks over ``axes``. With ``reuse`` it may overwrite ``x``."""
         group = self._groups[axes]
         if group.size == 1:
             return Done(x)
@@ -205,7 +202,7 @@ class Rank:
         return self._pending("all_reduce", group, work, out, out, _typed(x))
 
     def all_gather(self, x: Tensor, *, dim: int, axes: Axes) -> Handle:
-        """The blocks of all ranks over ``axes``, concatenated along ``dim`` in the order of their index."""
+        """Concatenate the blocks of all ranks over ``axes`` along ``dim``, in the order of their index."""
         group = self._groups[axes]
         if group.size == 1:
             return Done(x)
@@ -215,7 +212,7 @@ class Rank:
         return self._pending("all_gather", group, work, block, out, _joined(group, dim, x))
 
     def reduce_scatter(self, x: Tensor, *, dim: int, axes: Axes, reduction: str = "sum") -> Handle:
-        """This rank's block along ``dim`` of the combined value of all ranks over ``axes``."""
+        """Return this rank's block, along ``dim``, of the reduced value of all ranks over ``axes``."""
         group = self._groups[axes]
         if group.size == 1:
             return Done(x)
@@ -225,7 +222,7 @@ class Rank:
         return self._pending("reduce_scatter", group, work, blocks, out, _typed(x))
 
     def all_to_all(self, x: Tensor, *, split_dim: int, concat_dim: int, axes: Axes) -> Handle:
-        """Cut ``split_dim`` into a block for each rank, and join what they send along ``concat_dim``."""
+        """Split ``split_dim`` into a block for each rank, and join received blocks along ``concat_dim``."""
         group = self._groups[axes]
         if group.size == 1:
             return Done(x)
@@ -235,7 +232,7 @@ class Rank:
         return self._pending("all_to_all", group, work, blocks, out, _joined(group, concat_dim, x))
 
     def broadcast(self, x: Tensor, *, axes: Axes, root: int = 0) -> Handle:
-        """The value of the rank with index ``root`` over ``axes``."""
+        """Return the value of the rank with index ``root`` over ``axes``."""
         group = self._groups[axes]
         if group.size == 1:
             return Done(x)
@@ -244,14 +241,15 @@ class Rank:
         return self._pending("broadcast", group, group.broadcast(out, source), out, out, _typed(x))
 
     def permute(self, x: Tensor, *, source: Layout, target: Layout, axes: Axes) -> Handle:
-        """The block that layout ``target`` gives this rank, from the rank that has it in ``source``."""
+        """Return this rank's block under the layout ``target``, from a rank that has it under ``source``."""
         group = self._groups[axes]
         work, pack, out = self._trade(group, x, self._senders(group, source, target))
         return self._pending("permute", group, work, pack, out, _typed(x))
 
     def exchange(self, x: Tensor, *, sources: Sequence[int], axes: Axes) -> Handle:
-        """The ``x`` of the rank with index ``sources[i]`` over ``axes``, for the rank with index ``i``; zeros
-        where that is -1.
+        """Give the rank with index ``i`` over ``axes`` the ``x`` of the rank with index ``sources[i]``.
+
+        A source of -1 gives zeros.
         """
         group = self._groups[axes]
         if group.size == 1:
@@ -263,7 +261,7 @@ class Rank:
     def _trade(
         self, group: Group, x: Tensor, senders: Mapping[int, int]
     ) -> tuple[Started | None, Tensor, Tensor]:
-        """Start giving each rank of the group the ``x`` of its sender: what is sent, and what it becomes."""
+        """Start giving each rank of the group the ``x`` of its sender. Return work, input and output."""
         sends = [int(senders[to] == self.number) for to in sorted(group.ranks)]
         receives = [int(senders[self.number] == r) for r in sorted(group.ranks)]
         block = _plain(x).contiguous()
@@ -282,7 +280,7 @@ class Rank:
         return pending if self.recorder is None else self.recorder.started(pending)
 
     def _senders(self, group: Group, source: Layout, target: Layout) -> dict[int, int]:
-        """The rank that sends to each rank of the group: itself if it has the block, else holders in turn."""
+        """Return rank -> its sender: itself if it has the block, otherwise the holders in rotation."""
         place = lambda r, layout: tuple(self.mesh.index(r, axes) for axes in layout)  # noqa: E731
         holders: dict[tuple[int, ...], list[int]] = {}
         for r in group.ranks:
@@ -297,14 +295,14 @@ class Rank:
 
 
 def _empty(shape: Sequence[int], like: Tensor) -> Tensor:
-    """New contiguous memory of the dtype and device of ``like``; on a CPU of the pool, if it is large."""
+    """Allocate contiguous memory with the dtype and device of ``like``; large CPU memory from the pool."""
     return pool.contiguous(tuple(shape), like.dtype) if like.device.type == "cpu" else like.new_empty(shape)
 
 
 def _plain(x: Tensor) -> Tensor:
-    """``x`` with a dtype that every backend communicates: bool as bytes, complex as pairs.
+    """View ``x`` with a dtype that every backend supports: bool as bytes, complex as pairs.
 
-    Never ``x`` itself: a state tensor may get other memory while a collective still reads this.
+    It is never ``x`` itself, since a state tensor may get other memory while a collective still reads this.
     """
     if x.dtype == torch.bool:
         return x.contiguous().view(torch.uint8)
@@ -318,7 +316,7 @@ def _retype(out: Tensor, x: Tensor) -> Tensor:
 
 
 def _typed(x: Tensor) -> Finish | None:
-    """The way back from ``_plain``, None where there is none to go."""
+    """Return the inverse of ``_plain``; None if ``_plain`` keeps the dtype."""
     if x.dtype != torch.bool and not x.is_complex():
         return None
     like = x.new_empty(0)
@@ -326,23 +324,23 @@ def _typed(x: Tensor) -> Finish | None:
 
 
 def _joined(group: Group, dim: int, x: Tensor) -> Finish:
-    """From what the ranks of a group sent to their blocks along ``dim``, in the type of ``x``."""
+    """Return a function that joins the ranks' parts along ``dim``, with the dtype of ``x``."""
     like = x.new_empty(0)
     return lambda parts: _retype(_join(group.ordered(parts), dim), like)
 
 
 def _op(reduction: str, x: Tensor) -> dist.ReduceOp.RedOpType:
-    # The sum of truth values is "any"; as bytes it would leave values that are no truth values.
+    # The sum of bools is "any". A sum of bytes would give values other than 0 and 1.
     return REDUCE["max" if x.dtype == torch.bool and reduction == "sum" else reduction]
 
 
 def _split(x: Tensor, dim: int, parts: int) -> Tensor:
-    """``[.., parts * n, ..]`` as ``[parts, .., n, ..]``, a view."""
+    """View ``[.., parts * n, ..]`` as ``[parts, .., n, ..]``."""
     return x.unflatten(dim, (parts, -1)).movedim(dim, 0)
 
 
 def _join(blocks: Tensor, dim: int) -> Tensor:
-    """``[parts, .., n, ..]`` as ``[.., parts * n, ..]``; a view if all dims before ``dim`` are of size 1."""
+    """Turn ``[parts, .., n, ..]`` into ``[.., parts * n, ..]``: a view if dims before ``dim`` have size 1."""
     shape = list(blocks.shape[1:])
     shape[dim] *= blocks.shape[0]
     return blocks.view(shape) if prod(shape[:dim]) == 1 else blocks.movedim(0, dim).reshape(shape)

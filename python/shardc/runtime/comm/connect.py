@@ -1,4 +1,4 @@
-"""Joining the ranks of a program: the process group, this rank's number and device."""
+"""Connection of a program's ranks: the process group, this rank's number and its device."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,17 +13,17 @@ from .mesh import Mesh
 
 Device = torch.device | str | None
 TIMEOUT_S = environment.TIMEOUT_S.get()
-"""How long a rank waits for the others in one collective before it gives up, in seconds."""
+"""Time-out of a collective, in seconds."""
 
 AFTER = timedelta(seconds=30)
-"""How much longer NCCL's own watchdog waits, which ends the process without naming the collective."""
+"""Additional time-out of NCCL's own watchdog, which ends the process without naming the collective."""
 GPU_HINT = "install the GPU's driver and a torch for it, or compile for the CPU (target='cpu', --target cpu)"
 OTHER_HINT = "leave the device out: each rank then takes its own"
 
 
 @dataclass(frozen=True)
 class Place:
-    """This process's rank, device and patience; with ``nccl`` collectives run on a stream of the device."""
+    """This process's rank, device and time-out. ``nccl``: collectives run on a stream of the device."""
 
     rank: int
     device: torch.device
@@ -32,9 +32,9 @@ class Place:
 
 
 def connect(mesh: Mesh, device: Device = None, timeout_s: float = TIMEOUT_S) -> Place:
-    """Join the process group that torchrun describes; a mesh of one rank needs none.
+    """Join torchrun's process group. A mesh of one rank needs none.
 
-    ``device`` is that of this rank's tensors: its own if not given, or if it is ``"cuda"``.
+    ``device``: device of this rank's tensors. Default, also for ``"cuda"``: this rank's own GPU.
 
     Raises WorldMismatch for another number of ranks than the mesh's, NoSuchDevice for an absent GPU.
     """
@@ -56,27 +56,30 @@ def connect(mesh: Mesh, device: Device = None, timeout_s: float = TIMEOUT_S) -> 
 
 
 def ensure_group(timeout: timedelta) -> None:
-    """Make a process group of one for a lone rank, when DTensors are first asked for: they need one."""
+    """Make a process group for a single rank, if there is none. DTensors need one."""
     if not dist.is_initialized():
         store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]: its manual names it
         dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timeout)
 
 
 def backend_of(group: dist.ProcessGroup | None, device: torch.device) -> str:
-    """What moves tensors of a device in a group (None: of all ranks), such as ``nccl``; empty for nothing."""
+    """Return a group's backend for a device, such as ``nccl``; empty if none.
+
+    ``group``: None for the default.
+    """
     named = dist.get_backend_config(group)  # "cpu:gloo,cuda:nccl"
     return dict(pair.split(":") for pair in named.split(",")).get(device.type, "")
 
 
 def own_device() -> torch.device:
-    """The GPU of this process among those of its host; the CPU where torch sees none."""
+    """Return this process's GPU among those of its host, or the CPU if torch sees no GPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", environment.LOCAL_RANK.get() % torch.cuda.device_count())
 
 
 def _found(device: torch.device) -> torch.device:
-    """``device``, by its number if it is a GPU. Raises NoSuchDevice."""
+    """Return ``device``, with its number if it is a GPU. Raises NoSuchDevice."""
     if device.type != "cuda":
         return device
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -1,8 +1,8 @@
-"""Which collective a GPU is stuck in: events on the stream behind each that was waited for.
+"""Detection of the collective in which a GPU is stuck, by an event behind each collective on the stream.
 
-A wait for NCCL's work only makes the stream wait; the process goes on, and a rank that is missing shows
-nowhere but in a stream that does not move. So an event is left behind every collective. The first that the
-device has not passed stands for the collective that it waits for.
+A wait for NCCL's work only makes the stream wait, while the process continues. A missing rank therefore shows
+only as a stream that does not move. The first event that the device has not passed belongs to the collective
+that it waits for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import cuda
 
 @dataclass
 class Flights:
-    """The collectives of one rank, in the order of their stream."""
+    """Collectives of one rank that its stream has not passed, in order."""
 
     _left: deque[tuple[cuda.Event, str]] = field(default_factory=deque)
     _free: list[cuda.Event] = field(default_factory=list)
@@ -25,7 +25,7 @@ class Flights:
     _since: tuple[cuda.Event, float] | None = None
 
     def passed(self, what: str) -> None:
-        """The current stream now waits for the collective ``what``; not noted while a graph is captured."""
+        """Record that the current stream waits for the collective ``what``, except during a graph capture."""
         if cuda.is_current_stream_capturing():
             return
         with self._lock:
@@ -34,7 +34,7 @@ class Flights:
             self._left.append((event, what))
 
     def stuck(self) -> tuple[str, float] | None:
-        """The collective that the device waits for, and for how many seconds it has been seen to."""
+        """Return the collective that the device waits for, and for how many seconds that was observed."""
         with self._lock:
             while self._left and self._left[0][0].query():
                 self._free.append(self._left.popleft()[0])

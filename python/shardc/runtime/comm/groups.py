@@ -1,4 +1,4 @@
-"""Process groups over mesh axes, made once, in the same order on every rank."""
+"""Process groups over mesh axes, created once and in the same order on every rank."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from torch import Tensor
 from .mesh import Axes, Mesh
 
 Timeout = timedelta | None
-# torch 2.13 gave these two new names and warns at every call of the old ones.
+# torch 2.13 renamed these two, and warns at every call by the old names.
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 class Started(Protocol):
-    """What was started: ``wait`` makes the process, or its current stream, wait for its end."""
+    """Started communication. ``wait`` makes the process, or its current stream, wait for its end."""
 
     def wait(self) -> object: ...
 
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks that differ from this one on some axes alone, in the order of their index over these axes.
+    """Ranks that differ from this one only on some axes, in the order of their index over these axes.
 
-    ``handle`` is c10d's group, which numbers its members in the order of their ranks. ``place[i]`` is where
-    the member with index ``i`` stands there; None if the two orders agree.
+    ``handle``: c10d's group, which numbers its members in the order of their ranks. ``place[i]``: position in
+    that group of the member with index ``i``; None if the two orders agree.
     """
 
     ranks: tuple[int, ...]
@@ -42,16 +42,16 @@ class Group:
         return len(self.ranks)
 
     def ordered(self, blocks: Tensor) -> Tensor:
-        """Blocks in c10d's order (dim 0), put in the order of the index."""
+        """Reorder blocks (dim 0) from c10d's order to the order of the index."""
         return blocks if self.place is None else torch.stack([blocks[i] for i in self.place])
 
     def sorted(self, blocks: Tensor) -> Tensor:
-        """Blocks in the order of the index (dim 0), put in c10d's order."""
+        """Reorder blocks (dim 0) from the order of the index to c10d's order."""
         if self.place is None:
             return blocks
         return torch.stack([blocks[i] for i in sorted(range(self.size), key=self.place.__getitem__)])
 
-    # What c10d is told to start, each giving something to wait for.
+    # Calls of c10d. Each returns work to wait for.
 
     def all_reduce(self, out: Tensor, op: dist.ReduceOp.RedOpType) -> Started | None:
         return dist.all_reduce(out, op, self.handle, async_op=True)
@@ -76,7 +76,7 @@ class Group:
 
 
 class Staged:
-    """A collective on copies in the host's memory; ``wait`` brings what it made back."""
+    """Collective on copies in host memory. ``wait`` copies the result back to the device."""
 
     __slots__ = ("host", "into", "work")
 
@@ -91,7 +91,7 @@ class Staged:
 
 
 class HostGroup(Group):
-    """A :class:`Group` of ranks that share a GPU, which NCCL refuses: Gloo's, through the host."""
+    """:class:`Group` of ranks that share a GPU. NCCL refuses those, so it uses Gloo on the host."""
 
     def all_reduce(self, out: Tensor, op: dist.ReduceOp.RedOpType) -> Staged:
         host = out.to("cpu", copy=True)
@@ -123,13 +123,13 @@ class HostGroup(Group):
 
 
 def place_of(ranks: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The ``place`` of a :class:`Group`."""
+    """Return the ``place`` of a :class:`Group`."""
     order = sorted(ranks)
     return None if order == list(ranks) else tuple(order.index(r) for r in ranks)
 
 
 class Groups(dict[Axes, Group]):
-    """The groups of one rank by the axes that they span, in the same order on every rank."""
+    """Groups of one rank by the axes that they span, created in the same order on every rank."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Groups(dict[Axes, Group]):
             self[axes] = make(own, None if len(own) == 1 else self._handle(parts, timeout), place_of(own))
 
     def _handle(self, parts: list[tuple[int, ...]], timeout: Timeout) -> dist.ProcessGroup | None:
-        """Make one c10d group for each part; other axes or orders of the same ranks share them."""
+        """Make one c10d group for each part. Axes with the same sets of ranks share groups."""
         key = frozenset(frozenset(p) for p in parts)
         if key not in self._handles:
             made = dist.group.WORLD

@@ -1,4 +1,4 @@
-"""Ends a rank with the process that started it, however that ended: nobody else would."""
+"""End of a rank together with the process that started it, however that one ended."""
 
 import ctypes
 import os
@@ -12,10 +12,10 @@ _PARENT_DEATH_SIGNAL = 1
 
 
 def end_with_launcher() -> None:
-    """Have Linux kill this process when its parent ends. Its parent is torchrun, or ``shardc run``."""
+    """Make Linux kill this process when its parent ends, which is torchrun or ``shardc run``."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     launcher = LAUNCHER.get()
-    if launcher and os.getppid() != launcher:  # it ended before Linux was told
+    if launcher and os.getppid() != launcher:  # the parent ended before prctl was called
         os._exit(1)

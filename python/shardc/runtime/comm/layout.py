@@ -1,4 +1,7 @@
-"""Where a rank's block of a global tensor lies. A layout lists each dim's axes that cut it, major first."""
+"""Blocks of a global tensor on each rank.
+
+A layout lists, for each dim, the axes that shard it, major first.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ from .mesh import Axes, Mesh, ways
 
 @dataclass(frozen=True)
 class Interleaved:
-    """A dim that holds parts of ``sizes`` beside one another (queries, keys and values), each in ``ways``
-    equal blocks: stored are the first blocks of all parts, then the second ones, and so on. A device's block
-    then has some of each part.
+    """Storage order of a dim that concatenates several parts, such as queries, keys and values.
+
+    ``sizes``: sizes of the parts. Each part has ``ways`` equal blocks. The first blocks of all parts are
+    stored first, then the second blocks, and so on, so that a device's block has some of each part.
     """
 
     dim: int
@@ -24,13 +28,13 @@ class Interleaved:
     sizes: tuple[int, ...]
 
     def runs(self) -> list[range]:
-        """The elements of the dim in the order in which they are stored."""
+        """Return ranges of the dim's elements, in their storage order."""
         starts = [sum(self.sizes[:n]) for n in range(len(self.sizes))]
         blocks = [(start, size // self.ways) for start, size in zip(starts, self.sizes, strict=True)]
         return [range(start + w * n, start + (w + 1) * n) for w in range(self.ways) for start, n in blocks]
 
     def elements(self, stored: slice) -> list[slice]:
-        """Which elements of the dim are stored there, at least one slice."""
+        """Return the slices of the dim that are stored at ``stored``: at least one slice."""
         found, at = [], 0
         for run in self.runs():
             low, high = max(stored.start - at, 0), min(stored.stop - at, len(run))
@@ -40,20 +44,19 @@ class Interleaved:
         return found or [slice(0, 0)]
 
     def restored(self, whole: Tensor) -> Tensor:
-        """A whole tensor as it is, of one as it is stored."""
+        """Return a whole tensor in its logical order, from one in storage order."""
         order = torch.tensor([n for run in self.runs() for n in run], device=whole.device)
         return whole.index_select(self.dim, torch.argsort(order))
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One argument or result of the program, as its manifest describes it: ``shape`` is global.
+    """Argument or result of the program, as its manifest describes it. ``shape``: its global shape.
 
-    ``padded`` is its shape with the padding that makes its dims divide, at their end; empty where they
-    divide. A rank's block is one of a tensor of that shape, and holds padding where the tensor ends inside of
-    it. Where it is ``interleaved``, that tensor is the one that is stored. ``share``: of an input, the time
-    axis whose iterations ranks share out, a block of dim 0 each. A rank's block is then whole, and of its own
-    iterations alone is what it reads.
+    ``padded``: the shape with padding at the end of dims, which makes them divisible; empty if they divide.
+    Ranks hold blocks of the padded tensor. ``interleaved``: storage order of a dim, if not the logical one.
+    ``share``: for an input, the time axis whose iterations are shared among ranks, each with a block of dim
+    0. A rank then holds the whole input, and reads only the rows of its own iterations.
     """
 
     name: str
@@ -79,20 +82,20 @@ class Leaf:
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
 
     def space_dims(self, mesh: Mesh) -> tuple[Axes, ...]:
-        """The axes of each dim without those of time, which leave the stored block whole."""
+        """Return each dim's space axes. Time axes do not divide the stored block."""
         return tuple(tuple(a for a in dim if not mesh.is_time(a)) for dim in self.dims)
 
     def local_shape(self, mesh: Mesh) -> tuple[int, ...]:
-        """The shape of every rank's block, padding included."""
+        """Return the shape of every rank's block, padding included."""
         sizes = zip(self.padded or self.shape, self.space_dims(mesh), strict=True)
         return tuple(n // ways(dim) for n, dim in sizes)
 
     def held_shape(self, mesh: Mesh, rank: int) -> tuple[int, ...]:
-        """The shape of what the rank's block holds of the tensor: all of it but for padding."""
+        """Return the shape of a rank's block without its padding."""
         return tuple(s.stop - s.start for s in self.slices(mesh, rank))
 
     def read_by(self, mesh: Mesh, rank: int) -> tuple[slice, ...]:
-        """The slice of each dim that a rank reads of what its block holds: of shares, its own iterations'."""
+        """Return the slices of its block that a rank reads: with ``share``, only its own iterations' rows."""
         held = self.slices(mesh, rank)
         if not self.share:
             return tuple(slice(0, s.stop - s.start) for s in held)
@@ -102,13 +105,13 @@ class Leaf:
         return (own, *(slice(0, s.stop - s.start) for s in held[1:]))
 
     def slices(self, mesh: Mesh, rank: int) -> tuple[slice, ...]:
-        """The stored slice of each dim that the block holds; axes of time come after those of space."""
+        """Return the slices of the stored tensor in a rank's block. Time axes are minor to space axes."""
         blocks = zip(self.local_shape(mesh), self.space_dims(mesh), self.shape, strict=True)
         found = ((n, mesh.index(rank, dim), size) for n, dim, size in blocks)
         return tuple(slice(min(n * i, size), min(n * i + n, size)) for n, i, size in found)
 
     def blocks(self, mesh: Mesh, rank: int) -> list[tuple[slice, ...]]:
-        """The blocks (mostly one) that, joined along the interleaved dim, are what the rank's block holds."""
+        """Return the slices of the logical tensor, mostly one, whose concatenation is a rank's block."""
         stored = self.slices(mesh, rank)
         if self.interleaved is None:
             return [stored]
@@ -116,7 +119,7 @@ class Leaf:
         return [(*stored[:d], part, *stored[d + 1 :]) for part in self.interleaved.elements(stored[d])]
 
     def lies_like(self, mesh: Mesh, other: Leaf, its_mesh: Mesh) -> bool:
-        """Whether every rank holds the same block of this tensor as of ``other``, stored alike."""
+        """Return True if every rank holds the same block of both tensors, in the same storage order."""
         mine, its = (
             (self.padded or self.shape, self.interleaved),
             (other.padded or other.shape, other.interleaved),
@@ -128,13 +131,13 @@ class Leaf:
         return all(self.slices(mesh, r) == other.slices(its_mesh, r) for r in range(mesh.world_size))
 
     def placed(self, mesh: Mesh) -> str:
-        """Its sharding in words: ``sharded on dim 0 over data``."""
+        """Describe the sharding, as ``sharded on dim 0 over data``."""
         dims = [(d, axes) for d, axes in enumerate(self.space_dims(mesh)) if ways(axes) > 1]
         said = [f"dim {d} over {' and '.join(f'{n} {size}' for n, _, size in axes)}" for d, axes in dims]
         return f"sharded on {', '.join(said)}" if said else "replicated"
 
     def is_chunked(self, mesh: Mesh) -> bool:
-        """Whether ranks hold what ``torch.chunk`` gives them, as DTensor has it."""
+        """Return True if ranks hold the blocks of ``torch.chunk``, as in a DTensor."""
         if self.interleaved is not None:
             return False
         blocks = zip(self.padded or self.shape, chunked_shape(self, mesh), self.space_dims(mesh), strict=True)
@@ -142,13 +145,13 @@ class Leaf:
 
 
 def chunked_shape(leaf: Leaf, mesh: Mesh) -> tuple[int, ...]:
-    """The padded shape with which ranks would hold what ``torch.chunk`` gives them."""
+    """Return the padded shape with which ranks would hold the blocks of ``torch.chunk``."""
     sizes = zip(leaf.shape, leaf.space_dims(mesh), strict=True)
     return tuple(-(-n // ways(dim)) * ways(dim) for n, dim in sizes)
 
 
 def placed(value: Tensor, place: tuple[slice, ...], shape: tuple[int, ...]) -> Tensor:
-    """``value`` at its place in zeros of ``shape``; itself if that is all of it."""
+    """Return zeros of ``shape`` with ``value`` at ``place``; ``value`` itself if it has that shape."""
     if tuple(value.shape) == shape:
         return value
     whole = value.new_zeros(shape)
@@ -157,7 +160,7 @@ def placed(value: Tensor, place: tuple[slice, ...], shape: tuple[int, ...]) -> T
 
 
 def with_padding(value: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """``value`` with zeros at the end of its dims, up to ``shape``; itself if it has it, or that is empty."""
+    """Pad ``value`` with zeros at the end of its dims to ``shape``. An empty ``shape`` means no padding."""
     if not shape or tuple(value.shape) == shape:
         return value
     whole = value.new_zeros(shape)
@@ -166,10 +169,10 @@ def with_padding(value: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def cut(value: Tensor, dims: Sequence[Axes], mesh: Mesh, rank: int) -> Tensor:
-    """This rank's block of a global tensor, a view where it can be one.
+    """Return this rank's block of a global tensor, as a view if possible.
 
-    Axes of time are kept whole, wherever they stand among those of space: with a dim cut by (micro, data), a
-    rank holds its rows of every micro-batch, in order.
+    Time axes are not divided, wherever they are among the space axes. If (micro, data) shard a dim, a rank
+    holds its rows of every micro-batch, in order.
     """
     for d, axes in enumerate(dims):
         if not axes:

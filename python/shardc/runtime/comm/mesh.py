@@ -1,8 +1,8 @@
-"""The device mesh of a program: where a rank stands on each (sub-)axis, and which ranks work together.
+"""Device mesh of a program: coordinates of ranks on (sub-)axes, and groups of ranks.
 
-An axis is a triple ``(name, pre, size)``: ``size`` ways of mesh axis ``name`` after ``pre`` more major ways.
-Ranks number the space axes row-major. This is the arithmetic of the compiler's ``dist.mesh``, repeated here
-to stand alone.
+A (sub-)axis is a triple ``(name, pre, size)``: ``size`` ways of the mesh axis ``name``, below ``pre`` more
+major ways. Ranks number the space axes in row-major order. The arithmetic is that of the compiler's
+``dist.mesh``; it is repeated here because the runtime does not import the compiler.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from math import prod
 Axis = tuple[str, int, int]
 Axes = tuple[Axis, ...]
 SHARE = "/share"
-"""Behind a space axis: the time axis whose iterations its ranks share out."""
+"""Suffix of a space axis's name for the time axis whose iterations are shared among its ranks."""
 
 
 @dataclass(frozen=True)
 class Mesh:
-    """Names and sizes of the space axes, the most major first, and of the time axes (loops, no rank).
+    """Mesh: names and sizes of its space axes, the most major first, and of its time axes, which are loops.
 
-    ``trips``: of a time axis ``AXIS/share`` how many iterations the rank at each place of ``AXIS`` runs.
+    ``trips``: for a time axis ``AXIS/share``, the number of iterations of the rank at each position on
+    ``AXIS``.
     """
 
     space: tuple[tuple[str, int], ...]
@@ -31,7 +32,7 @@ class Mesh:
 
     @staticmethod
     def read(axes: Iterable[dict]) -> Mesh:
-        """From the manifest's ``[{"name": ..., "size": ..., "kind": "space" | "time"}, ...]``."""
+        """Read the manifest's ``[{"name": ..., "size": ..., "kind": "space" | "time"}, ...]``."""
         rows = [*axes]
         space, time = (
             tuple((a["name"], a["size"]) for a in rows if a["kind"] == kind) for kind in ("space", "time")
@@ -46,7 +47,7 @@ class Mesh:
         return " x ".join(f"{name} {size}" for name, size in self.space)
 
     def share(self, rank: int, name: str) -> tuple[int, int, int]:
-        """The first iteration of a time axis that a rank runs, the one behind its last, and how many are."""
+        """Return a rank's iterations of a time axis as (first, end), and the number of all iterations."""
         trips, axis = dict(self.trips)[name], name.removesuffix(SHARE)
         place = self.coordinate(rank, (axis, 1, dict(self.space)[axis]))
         return sum(trips[:place]), sum(trips[: place + 1]), sum(trips)
@@ -55,7 +56,7 @@ class Mesh:
         return any(name == axis[0] for name, _ in self.time)
 
     def coordinate(self, rank: int, axis: Axis) -> int:
-        """Where ``rank`` stands on a (sub-)axis of space. KeyError if the mesh has none of that name."""
+        """Return the coordinate of ``rank`` on a space (sub-)axis. Raises KeyError for an unknown name."""
         name, pre, size = axis
         stride = 1
         for other, ways in reversed(self.space):
@@ -65,7 +66,7 @@ class Mesh:
         raise KeyError(name)
 
     def peers(self, rank: int, axes: Axes) -> tuple[int, ...]:
-        """The group of ``rank`` in the :meth:`partition` over ``axes``, without the others."""
+        """Return the group of ``rank`` in the :meth:`partition` over ``axes``, without making the others."""
         steps = [(self._step(axis), axis[2]) for axis in axes]
         first = rank - sum(self.coordinate(rank, a) * step for a, (step, _) in zip(axes, steps, strict=True))
         found = [first]
@@ -74,7 +75,7 @@ class Mesh:
         return tuple(found)
 
     def _step(self, axis: Axis) -> int:
-        """By how much ranks differ that are neighbours on a (sub-)axis of space."""
+        """Return the difference of neighbouring ranks' numbers on a space (sub-)axis."""
         name, pre, size = axis
         stride = 1
         for other, ways in reversed(self.space):
@@ -84,14 +85,14 @@ class Mesh:
         raise KeyError(name)
 
     def index(self, rank: int, axes: Axes) -> int:
-        """The rank's place in the product of ``axes``, the first the most major."""
+        """Return the rank's index in the product of ``axes``, the first being the most major."""
         place = 0
         for axis in axes:
             place = place * axis[2] + self.coordinate(rank, axis)
         return place
 
     def partition(self, axes: Axes) -> list[tuple[int, ...]]:
-        """All ranks in groups that differ on ``axes`` alone, each in the order of the index over ``axes``."""
+        """Return all ranks in groups that differ only on ``axes``, each group in the order of its index."""
         rest = [p for p in self.finest(axes) if not any(inside(p, a) for a in axes)]
         groups: dict[tuple[int, ...], list[int]] = {}
         for rank in range(self.world_size):
@@ -99,7 +100,7 @@ class Mesh:
         return [tuple(sorted(g, key=lambda r: self.index(r, axes))) for g in groups.values()]
 
     def finest(self, used: Iterable[Axis]) -> Axes:
-        """The space axes, cut at every boundary that one of ``used`` has inside them, in mesh order."""
+        """Return the space axes in mesh order, split into sub-axes at all boundaries of ``used`` axes."""
         cuts: dict[str, set[int]] = {}
         for name, pre, size in used:
             cuts.setdefault(name, set()).update((pre, pre * size))
@@ -114,10 +115,10 @@ def _parts(name: str, ways: int, cuts: set[int]) -> list[Axis]:
 
 
 def inside(part: Axis, axis: Axis) -> bool:
-    """Whether ``part`` is a part of ``axis`` (or all of it)."""
+    """Return True if ``part`` is a part of ``axis``, or all of it."""
     return part[0] == axis[0] and axis[1] <= part[1] and part[1] * part[2] <= axis[1] * axis[2]
 
 
 def ways(axes: Sequence[Axis]) -> int:
-    """How many blocks ``axes`` cut a dim into."""
+    """Return the number of blocks into which ``axes`` split a dim."""
     return prod(size for _, _, size in axes)

@@ -1,9 +1,9 @@
-"""Layouts as DTensor says them: a DeviceMesh over the finest (sub-)axes in use, and a placement for each.
+"""Layouts in DTensor's terms: a DeviceMesh over the finest (sub-)axes in use, with a placement for each.
 
-DTensor cuts a dim by several mesh dims in mesh order only. A layout with its axes in another order is placed
-on a DeviceMesh with the same ranks and its dims permuted. Where it cuts a dim by several mesh dims that do
-not divide it, it chunks chunks, which is not what ``torch.chunk`` gives for all ranks at once: such a dim is
-cut by one mesh dim, which joins the others.
+DTensor shards a dim over several mesh dims only in mesh order. For a layout with another order of axes, a
+DeviceMesh with permuted dims is made. If several mesh dims shard a dim that they do not divide, DTensor
+chunks chunks, which differs from one ``torch.chunk`` over all ranks. For such a dim the mesh dims are joined
+into one.
 """
 
 from collections.abc import Iterable
@@ -18,16 +18,17 @@ from .layout import Leaf
 from .mesh import Axes, Axis, Mesh, inside, ways
 
 ALONE = "alone"
-"""The mesh dim of one rank, for what a rank of a pipeline shares with nobody."""
+"""Mesh dim of size 1, for tensors that only one pipeline rank has."""
 
 Order = tuple[Axes, ...]
-"""The dims of a DeviceMesh: the parts that each joins, nearly always one."""
+"""Dims of a DeviceMesh, each with the sub-axes that it joins: nearly always one."""
 
 
 class DeviceMeshes:
-    """The DeviceMeshes that the leaves of one program need. All ranks must make it together.
+    """DeviceMeshes for the leaves of one program. All ranks must construct it together.
 
-    Along the axis ``apart`` ranks have leaves of their own, on a DeviceMesh's part at one place there.
+    ``apart``: axis of pipeline stages. Ranks have different leaves along it, so each leaf is on the part of a
+    DeviceMesh at one position of that axis.
     """
 
     def __init__(self, mesh: Mesh, device: str, leaves: Iterable[Leaf], apart: Axis | None = None) -> None:
@@ -41,7 +42,7 @@ class DeviceMeshes:
 
     @property
     def main(self) -> DeviceMesh:
-        """The one in mesh order."""
+        """DeviceMesh with its dims in mesh order."""
         return self._made[_apart(self._parts)]
 
     def of(self, leaf: Leaf) -> tuple[DeviceMesh, list[Placement]]:
@@ -54,12 +55,12 @@ class DeviceMeshes:
         return mesh, [Shard(dims[p]) if p in dims else Replicate() for p in heads] or [Replicate()]
 
     def _dims(self, leaf: Leaf) -> dict[Axis, int]:
-        """The dim that each finest part cuts, major parts of a dim first."""
+        """Return sub-axis -> the dim that it shards, with major sub-axes of a dim first."""
         dims = enumerate(leaf.space_dims(self._mesh))
         return {p: d for d, axes in dims for a in axes for p in self._parts if inside(p, a)}
 
     def _order(self, leaf: Leaf) -> Order:
-        """Mesh order, unless axes of one dim are the other way round, or several axes cut a padded dim."""
+        """Return mesh order, unless a dim's axes have another order, or several axes shard a padded dim."""
         dims = self._dims(leaf)
         place = {part: i for i, part in enumerate(self._parts)}
         wanted = sorted(dims, key=dims.__getitem__)
@@ -87,21 +88,21 @@ class DeviceMeshes:
         return tuple("_".join(map(self._name, parts)) for parts in order)
 
     def _name(self, part: Axis) -> str:
-        """``data`` for a whole axis, ``data_1`` for the second of its parts."""
+        """Return ``data`` for a whole axis, ``data_1`` for its second sub-axis."""
         same = [p for p in self._parts if p[0] == part[0]]
         return part[0] if len(same) == 1 else f"{part[0]}_{same.index(part)}"
 
 
 def _apart(parts: Axes) -> Order:
-    """A mesh dim for each part."""
+    """Return an order with a mesh dim for each sub-axis."""
     return tuple((part,) for part in parts)
 
 
 def whole(tensor: DTensor) -> Tensor:
-    """Return the whole tensor on each rank; all call it together.
+    """Return the whole tensor on each rank. All ranks must call it together.
 
-    It is gathered over one mesh dim after the other, the last first. ``full_tensor`` does the same, with a
-    warning for each mesh.
+    It is gathered over one mesh dim after the other, the last first. ``full_tensor`` does the same, but warns
+    for each mesh.
     """
     placements = list(tensor.placements)
     for dim in reversed(range(len(placements))):

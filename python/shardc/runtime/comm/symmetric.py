@@ -1,11 +1,10 @@
-"""Small collectives by symmetric memory: kernels of PyTorch that read the other GPUs' memory, where NCCL
-takes longer to start than to send.
+"""Small collectives with symmetric memory: PyTorch kernels that read the memory of other GPUs.
 
-A group has one buffer that all its ranks map. A collective copies into it, on a stream of its own, and starts
-``torch.ops.symm_mem``; each of these ends when all ranks have read, so that the next may write. Sums are
-added in the order of the ranks: equal on all of them, and in every run (the switch's own sums, ``multimem``,
-are not known to be). What is chosen when a step is loaded is tried with numbers whose sums are known, and all
-ranks of a group choose alike.
+They replace NCCL where it takes longer to start than to send. A group has one buffer that all its ranks map.
+On its own stream, a collective copies into the buffer and starts an op of ``torch.ops.symm_mem``. The op ends
+when all ranks have read, so that the next collective may write. Sums are added in the order of ranks, so they
+are equal on all ranks and in every run; this is not known of the switch's own sums, ``multimem``. When a step
+is loaded, the kernels are tested with known sums, and all ranks of a group make the same choice.
 """
 
 from __future__ import annotations
@@ -28,24 +27,25 @@ from ..torch_private import foreach_copy_
 from .groups import Group, Groups, Started
 
 ONE_SHOT_BYTES = 128 << 10
-"""Up to which every rank reads all, as in PyTorch's Inductor. Larger sums are made part by part."""
+"""Size up to which every rank adds up all elements, as in PyTorch's Inductor. Larger sums are distributed."""
 SIZES = (2, 4, 8)
-"""Of groups that PyTorch has kernels of their own for."""
+"""Sizes of groups for which PyTorch has kernels."""
 SUMMED = (torch.float32, torch.bfloat16)
 ALIGNED = 16
-"""Bytes that the kernels read at a time."""
+"""Alignment of the kernels' reads, in bytes."""
 
 kernels = torch.ops.symm_mem
 
 
 class Unfit(Exception):
-    """Why a group stays with NCCL."""
+    """Raised with the reason why a group keeps using NCCL."""
 
 
 class Enqueued:
-    """The handle of what runs on another stream: ``wait`` makes the current stream wait for it. Until then
-    the tensors that it reads and writes are kept, whose memory the current stream could else use again too
-    early.
+    """Handle of work on another stream. ``wait`` makes the current stream wait for it.
+
+    Until then it keeps references to the tensors that the work uses, because the current stream could
+    otherwise reuse their memory too early.
     """
 
     def __init__(self, event: cuda.Event, *held: Tensor) -> None:
@@ -58,7 +58,7 @@ class Enqueued:
 
 @dataclass(frozen=True)
 class SymmetricMemory:
-    """A group's buffer of ``limit_bytes``. ``taken`` counts the collectives that went through it, by name."""
+    """Buffer of a group, of ``limit_bytes``. ``taken``: counts of the collectives that used it, by name."""
 
     group_name: str
     buffer: Tensor
@@ -68,7 +68,7 @@ class SymmetricMemory:
     taken: Counter[str] = field(default_factory=Counter)
 
     def adds(self, x: Tensor, op: dist.ReduceOp.RedOpType) -> bool:
-        """Whether it has sums of such tensors."""
+        """Return True if sums of such tensors are supported."""
         return op == dist.ReduceOp.SUM and x.dtype in SUMMED and 0 < _bytes(x) <= self.limit_bytes
 
     def all_reduce(self, out: Tensor) -> Enqueued:
@@ -78,7 +78,7 @@ class SymmetricMemory:
         return done
 
     def reduce_scatter(self, out: Tensor, blocks: Tensor) -> Enqueued:
-        """``out``: this rank's block of the sum of ``blocks``."""
+        """Write this rank's block of the sum of ``blocks`` to ``out``."""
         self.taken["reduce_scatter"] += 1
         with self._aside(out, blocks) as done:
             whole = self._summed(blocks.view(-1))
@@ -103,7 +103,7 @@ class SymmetricMemory:
         return kernels.two_shot_all_reduce_(mine, "sum", self.group_name)[: x.numel()]
 
     def _own(self, x: Tensor) -> Tensor:
-        """The head of the buffer, with ``x`` in it and more, so that every rank's part is aligned."""
+        """Copy ``x`` to the buffer's start; return that region, rounded up to align every rank's part."""
         each = ALIGNED * self.handle.world_size
         mine = self.buffer[: -(-_bytes(x) // each) * each].view(x.dtype)
         mine[: x.numel()].copy_(x)
@@ -111,7 +111,7 @@ class SymmetricMemory:
 
     @contextmanager
     def _aside(self, *tensors: Tensor) -> Iterator[Enqueued]:
-        """The handle of what is started on ``tensors`` on the stream of collectives, after this one."""
+        """Context that starts work on ``tensors`` on the collectives' stream, after the current stream."""
         event = cuda.Event()
         self.stream.wait_stream(cuda.current_stream())
         with cuda.stream(self.stream):
@@ -121,7 +121,7 @@ class SymmetricMemory:
 
 @dataclass(frozen=True)
 class SymmetricGroup(Group):
-    """A group whose small collectives go through symmetric memory; others are c10d's."""
+    """Group whose small collectives use symmetric memory. Others use c10d."""
 
     memory: SymmetricMemory
 
@@ -138,7 +138,7 @@ class SymmetricGroup(Group):
 
 
 def use_symmetric_memory(groups: Groups, device: torch.device, nccl: bool) -> list[str]:
-    """Give each group that fits its buffer; a line for each group of more than one rank tells the choice."""
+    """Give each suitable group a buffer. Return a line on the choice for each group of several ranks."""
     stream = cuda.Stream(device) if nccl and device.type == "cuda" else None
     found: dict[tuple[int, ...], SymmetricMemory | str] = {}
     lines: dict[tuple[int, ...], str] = {}
@@ -156,7 +156,7 @@ def use_symmetric_memory(groups: Groups, device: torch.device, nccl: bool) -> li
 
 
 def taken(groups: Groups) -> Counter[str]:
-    """The collectives that went through symmetric memory, by name. A CUDA graph counts when captured."""
+    """Count the collectives that used symmetric memory, by name. In a CUDA graph, only the capture counts."""
     memories = {id(g.memory): g.memory for g in groups.values() if isinstance(g, SymmetricGroup)}
     return sum((memory.taken for memory in memories.values()), Counter())
 
@@ -172,14 +172,14 @@ def _described(memory: SymmetricMemory | str) -> str:
 
 
 def limit_bytes() -> int:
-    """The largest collective that goes through it, in whole KiB."""
+    """Return the size limit of collectives with symmetric memory, rounded down to whole KiB."""
     return SYMMETRIC_BYTES.get() >> 10 << 10
 
 
 def _memory_of(
     group: Group, device: torch.device, nccl: bool, stream: cuda.Stream | None
 ) -> SymmetricMemory | str:
-    """The group's memory, tried, or why it has none. All its ranks call this together, and get the same."""
+    """Return the group's tested memory, or why it has none: the same on all ranks, which call it together."""
     if not nccl:
         return f"by Gloo (tensors are on {device}; symmetric memory is for GPUs that NCCL connects)"
     limit = limit_bytes()
@@ -203,14 +203,14 @@ def _memory_of(
 
 
 def agree(fits: bool, group: Group, device: torch.device) -> bool:
-    """Whether it fits all ranks of the group."""
+    """Return True if ``fits`` is True on all ranks of the group."""
     flag = torch.tensor([int(fits)], device=device)
     dist.all_reduce(flag, dist.ReduceOp.MIN, group.handle)
     return bool(flag.item())
 
 
 def check_fit(group: Group, device: torch.device) -> None:
-    """Raises Unfit unless the group's GPUs are in one host and reach each other's memory."""
+    """Raise Unfit unless the group's GPUs are in one host and can access each other's memory."""
     if torch.version.hip is not None:
         raise Unfit("symmetric memory is not tried on AMD's GPUs")
     if group.size not in SIZES:
@@ -237,14 +237,14 @@ def _rendezvous(group: Group, device: torch.device, stream: cuda.Stream | None, 
     assert stream is not None and group.handle is not None
     symmetric, name = _module(), group.handle.group_name
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # newer PyTorch enables groups by itself, and says so
+        warnings.simplefilter("ignore", FutureWarning)  # newer PyTorch warns that it enables groups itself
         symmetric.enable_symm_mem_for_group(name)
     buffer = symmetric.empty(size, dtype=torch.uint8, device=device)
     return SymmetricMemory(name, buffer, symmetric.rendezvous(buffer, name), stream, size)
 
 
 def _try(memory: SymmetricMemory) -> None:
-    """Raises Unfit unless sums and gathers of small integers are right, twice, of each dtype and form."""
+    """Raise Unfit unless sums and gathers of small integers are right, twice, for each dtype and form."""
     rank, size = memory.handle.rank, memory.handle.world_size
     device, largest = memory.buffer.device, memory.limit_bytes
     for dtype in SUMMED * 2:

@@ -1,10 +1,9 @@
-"""Finds out which rank made a collective fail, by signs of life of all ranks in the process group's store.
+"""Detection of the rank that made a collective fail, by heartbeats in the process group's store.
 
-Each rank writes a counter twice a second from a thread of its own. A rank whose collective raised (the
-connection broke, or the time-out passed) looks at the others: one whose counter stands still has died or
-hangs, one that is at an earlier step is late. Whoever finds the reason first, or has failed by itself, leaves
-it in the store for all: a rank may hear of a death only when the ranks that it waits for have stopped because
-of it.
+A thread of each rank writes a counter twice a second. A rank whose collective fails, by a broken connection
+or a time-out, looks at the others' counters. A rank with a constant counter died or hangs; a rank at an
+earlier step is late. The first rank that finds the reason, or that failed itself, writes it to the store for
+all. For a rank may notice a death only after other ranks stopped because of it.
 """
 
 import atexit
@@ -26,19 +25,19 @@ from .flights import Flights
 
 BEAT_S = 0.5
 PATIENCE_S = 4.0
-"""A counter that stands still for so long is a rank's that is gone: eight beats, for loaded machines."""
+"""Seconds after which a rank with a constant counter counts as gone: eight beats, for loaded machines."""
 LINGER_S = 4 * BEAT_S
-"""How long the process that holds the store stays after a failure, for the others to read the reason."""
+"""Seconds for which the store's process stays alive after a failure, so that others can read the reason."""
 NOTHING = ""
-"""The reason while nobody has failed."""
+"""Value of the reason while no rank has failed."""
 NUMBERS = itertools.count()
-"""Every rank makes its watches in the same order, so a number names one watch on all of them."""
+"""Numbers of watches. Every rank makes its watches in the same order, so a number identifies one on all."""
 
 LOOK = "look at the end of that rank's output; if it has none, at its machine's memory"
 
 
 class Watch:
-    """The signs of life of one rank, and its view of the others'. Does nothing for a lone rank."""
+    """Heartbeat of one rank, and its view of the others'. It does nothing for a single rank."""
 
     def __init__(
         self,
@@ -48,9 +47,11 @@ class Watch:
         timeout_s: float = math.inf,
         end: Callable[[RankStopped], None] | None = None,
     ) -> None:
-        """``flights`` are the collectives of a GPU: where it is stuck in one for ``timeout_s`` seconds, or
-        another rank has failed meanwhile, ``end`` is called (it prints why, and ends the process: nothing
-        else wakes one that waits for its GPU).
+        """Start the heartbeat.
+
+        ``flights``: collectives of a GPU. If the GPU is stuck in one for ``timeout_s`` seconds, or another
+        rank has failed meanwhile, ``end`` is called. By default it prints the reason and ends the process,
+        since nothing else wakes a process that waits for its GPU.
         """
         self._rank, self._world = rank, world_size
         self._flights, self._timeout_s, self._end = flights, timeout_s, end or _end
@@ -65,14 +66,14 @@ class Watch:
             self._store = dist.PrefixStore(name, default_store())  # pyright: ignore[reportPrivateImportUsage]
             self._store.set("reason", NOTHING)
             self._write()
-            dist.barrier()  # so that no look finds a key missing, which would block
+            dist.barrier()  # all keys must exist before they are read: reading a missing key blocks
             self._thread = threading.Thread(target=self._run, daemon=True, name="shardc-watch")
             self._thread.start()
             atexit.register(self._stop)
 
     @contextmanager
     def guard(self, step: int) -> Iterator[None]:
-        """Around what all ranks do at ``step``: an error that another rank caused names that rank."""
+        """Context of the work at ``step``. An error that another rank caused then names that rank."""
         self._step = step
         self._forget()
         try:
@@ -84,9 +85,10 @@ class Watch:
             raise blamed from error
 
     def explain(self, error: Exception) -> RuntimeFailure | None:
-        """Return who made this rank's ``error`` happen; None, and leave the reason, if nobody else did.
+        """Return an error that names the rank that caused ``error``.
 
-        Takes up to PATIENCE_S seconds, and LINGER_S more on the rank that holds the store.
+        If this rank itself failed, return None, and write the reason to the store. It takes up to PATIENCE_S
+        seconds, and LINGER_S more on the rank that holds the store.
         """
         if self._world == 1:
             return None
@@ -114,15 +116,15 @@ class Watch:
                 if self._flights is not None and self._is_stuck(self._flights):
                     return
             except (RuntimeError, dist.DistError):
-                return  # the store is gone: the program ends, or its next collective will say so
+                return  # the store is gone: the program ends, or its next collective fails
 
     def _stop(self) -> None:
-        """End the thread: one that is within the store when the interpreter ends aborts the process."""
+        """End the thread. A thread that uses the store while the interpreter ends aborts the process."""
         self._ends.set()
         self._thread.join(PATIENCE_S)
 
     def _is_stuck(self, flights: Flights) -> bool:
-        """Whether the GPU waits for a collective that will not end; the process then ends, saying why."""
+        """Return True if the GPU waits for a collective that will not end, after calling ``end``."""
         stuck = flights.stuck()
         if stuck is None or stuck[1] < min(PATIENCE_S, self._timeout_s):
             return False
@@ -140,11 +142,11 @@ class Watch:
         self._store.set(f"beat/{self._rank}", f"{self._beat} {self._step}")
 
     def _leave(self, reason: str) -> None:
-        """Put the reason where the others look, unless one is there already."""
+        """Write the reason to the store, unless there is one already."""
         self._store.compare_set("reason", NOTHING, reason)
 
     def _linger(self) -> None:
-        """Keep the store for the others. torchrun holds it itself; without it, rank 0 does."""
+        """Keep the store alive for the others, if it is in this process: on rank 0 without torchrun."""
         if self._rank == 0 and not AGENT_STORE.get():
             time.sleep(LINGER_S)
 
@@ -152,9 +154,9 @@ class Watch:
         return self._store.get("reason").decode() or None
 
     def _forget(self) -> None:
-        """Take back the reason that this rank left, and no other: the caller caught the error and goes on.
+        """Remove the reason that this rank wrote, since the caller caught the error and continues.
 
-        The key stays: a look at one that is missing would block this process's store, for all of its threads.
+        The key itself stays. Reading a missing key would block the store for all threads of this process.
         """
         if self._mine:
             self._store.compare_set("reason", self._mine, NOTHING)
@@ -180,14 +182,14 @@ class Watch:
 
 
 def _end(failure: RankStopped) -> None:
-    """Say why, and end the process, which may be waiting for its GPU."""
+    """Print the reason, and end the process, which may be waiting for its GPU."""
     print(f"{failure}", file=sys.stderr, flush=True)
     time.sleep(LINGER_S)  # for the others to read the reason
     os._exit(1)
 
 
 def _verdict(silent: list[int], late: list[int], step: int, error: Exception) -> str:
-    """What the message says happened."""
+    """Return text on what happened."""
     if silent:
         return f"{_ranks(silent)} died or hangs: no sign of life for {PATIENCE_S:g} s"
     if late:
@@ -197,7 +199,7 @@ def _verdict(silent: list[int], late: list[int], step: int, error: Exception) ->
 
 
 def _is_communication(error: Exception) -> bool:
-    """Whether another rank may have caused an error: outside of ``Pending.wait``, c10d's text has to tell."""
+    """Return True if another rank may have caused an error; outside ``Pending.wait``, c10d's text decides."""
     signs = ("gloo", "onnection", "imed out", "imeout", "NCCL", "Broken pipe", "pair closure")
     known = isinstance(error, CommunicationError | dist.DistError)
     return known or (isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs))

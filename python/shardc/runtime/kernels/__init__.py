@@ -1,1 +1,1 @@
-"""Calls of compiled kernels."""
+"""Loading and calling of compiled kernels."""

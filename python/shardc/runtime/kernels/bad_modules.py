@@ -1,4 +1,4 @@
-"""The error of a folder of Triton kernels."""
+"""Error for a folder of Triton kernels."""
 
 from ..errors import RuntimeFailure
 

@@ -1,6 +1,6 @@
-"""Reads a text of a shared object from its bytes: what it says of itself before any of it is mapped to run.
+"""Reader of a text in a shared object, without loading it: its description must be checked before it runs.
 
-The layout is that of 64-bit ELF files. Source: System V ABI, chapters 4 and 5.
+The format is that of 64-bit ELF files (System V ABI, chapters 4 and 5).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ SYMBOL_BYTES = 24
 
 
 def symbol_text(content: bytes, name: str) -> str | None:
-    """The text that ends with a zero at the exported symbol ``name``; None where there is none.
+    """Return the zero-terminated text at the exported symbol ``name``; None if there is none.
 
-    Raises nothing for bytes of any kind.
+    It raises no error, whatever the bytes are.
     """
     try:
         return next(_texts(content, name.encode()), None)
@@ -35,7 +35,7 @@ def _texts(content: bytes, name: bytes) -> Iterator[str]:
 
 
 def _segments(content: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Kind, offset in the file, address and bytes of each segment."""
+    """Yield kind, offset in the file, address and size in bytes of each segment."""
     if content[:6] != b"\x7fELF\x02\x01":
         return
     (start,), (size, count) = struct.unpack_from("<Q", content, 32), struct.unpack_from("<HH", content, 54)
@@ -51,7 +51,7 @@ def _dynamic(content: bytes, segments: list[tuple[int, int, int, int]]) -> Itera
 
 
 def _offset(segments: list[tuple[int, int, int, int]], address: int) -> int:
-    """Where an address lies in the file. Raises ValueError."""
+    """Return an address's offset in the file. Raises ValueError."""
     for kind, offset, start, held in segments:
         if kind == LOAD and start <= address < start + held:
             return offset + address - start
@@ -65,7 +65,7 @@ def _count(
     symbols: int,
     names: int,
 ) -> int:
-    """How many symbols there are: by the hash table, else up to the names, which linkers put behind them."""
+    """Return the number of symbols: by the hash table, or up to the names, which linkers put after them."""
     if HASH in tables:
         return struct.unpack_from("<II", content, _offset(segments, tables[HASH]))[1]
     return max(0, names - symbols) // SYMBOL_BYTES

@@ -1,7 +1,7 @@
-"""One call of a compiled kernel as a Python function for its tensors: about 1.5 us beside the kernel.
+"""Python functions that call compiled kernels, with an overhead of about 1.5 us.
 
-The machine code takes one pointer, to the addresses of inputs, outputs and workspace. The arrays of addresses
-are kept between calls; each call has one to itself.
+The machine code takes one pointer, to an array of the addresses of inputs, outputs and workspace. Arrays are
+reused between calls, but no two calls use one at the same time.
 """
 
 from __future__ import annotations
@@ -24,37 +24,40 @@ from . import pool
 Shape = tuple[int | str, ...]
 Sizes = tuple[int, ...]
 Output = tuple[Shape, torch.dtype] | int
-"""Shape and dtype of a new tensor, or the number of the input whose memory the result takes.
+"""Shape and dtype of a new tensor, or the number of the input whose memory the result reuses.
 
-A size that differs from call to call is text in the integers that follow the tensors: ``"n0 * 64"``.
+A size that differs between calls is an expression in the integers that follow the tensors: ``"n0 * 64"``.
 """
 
 Outputs = Sequence[Output]
 Member = tuple[int, Outputs]
-"""The number of elements, and the outputs, of one of several calls of a flat kernel."""
+"""Number of elements, and outputs, of one of several calls of a flat kernel."""
 Checks = Mapping[int, str]
-"""Results, an integer each, which are FINE, or the call raises IndexOutOfRange with this message, in which
-the result stands for ``{}``.
+"""Number of an integer result -> message. If the result is not FINE, the call raises IndexOutOfRange with the
+message, in which ``{}`` is replaced by the result.
 """
 Kernel = Callable[..., tuple[Tensor, ...]]
 Batch = Callable[..., list[tuple[Tensor, ...]]]
 Parallel = Callable[[ctypes.c_void_p, int, int, int], None]
-"""Runs machine code on an address with so many threads; the last number holds flags of OpenMP."""
+"""Function that runs machine code (code, address, threads, OpenMP flags)."""
 
 KEPT_WORKSPACE_BYTES = 1 << 24
 FINE = -(1 << 63)
-"""What a result that is there to be checked says if nothing is wrong."""
+"""Value of a checked result without an error."""
 _of_thread = threading.local()
 
 
 @dataclass(frozen=True)
 class Figures:
-    """How many ``inputs`` and then integers (``sizes``; texts are in them) a kernel takes, and workspaces."""
+    """Figures of a kernel: numbers of its ``inputs`` and of the integers after them (``sizes``), workspaces.
+
+    Text is an expression in these integers.
+    """
 
     inputs: int
     sizes: int
     max_threads: int | str
-    """How many threads pay; text may come to less than 1."""
+    """Largest useful number of threads. An expression may be less than 1."""
     shared_bytes: int | str
     thread_bytes: int | str
 
@@ -67,10 +70,10 @@ def caller(
     size: int | None = None,
     checks: Checks | None = None,
 ) -> Kernel:
-    """Return the function of CPU tensors, and integers, that calls ``entry`` and gives all ``outputs``.
+    """Return a function of CPU tensors and integers that calls ``entry`` and returns all ``outputs``.
 
-    A result in an input's memory is that input, or, if that was not contiguous, a new tensor. ``size`` is the
-    number of elements that a flat kernel is called for.
+    A result in an input's memory is that input itself, or a new tensor if the input was not contiguous.
+    ``size``: number of elements for a flat kernel.
     """
     first = () if size is None else (1, size)
     new = sum(isinstance(o, tuple) for o in outputs)
@@ -113,7 +116,7 @@ def caller(
 
 
 def check(found: int, message: str) -> None:
-    """Raises IndexOutOfRange unless ``found`` is FINE."""
+    """Raise IndexOutOfRange unless ``found`` is FINE."""
     if found != FINE:
         hint = "find the op that gives these indices; ranges are [0, size)"
         raise IndexOutOfRange(message.format(found), hint=hint)
@@ -130,9 +133,11 @@ def _writer(
     checked: tuple[int, ...],
     names: tuple[str, ...],
 ) -> Callable[..., Kernel]:
-    """Compiles the text of a call once for all kernels of one form: what makes each output (or which input it
-    is), how many ``threads`` there are (one, where there is no text), the bytes of ``scratch``, which outputs
-    are ``checked``.
+    """Compile the source of a call, once for all kernels of the same form.
+
+    ``makers``: for each output, the expression that allocates it, or the number of its input. ``threads``:
+    expression for the number of threads; empty for one thread. ``scratch``: expression for the workspace's
+    bytes. ``checked``: outputs to check.
     """
     read, numbers = [f"a{i}" for i in range(inputs)], [f"n{i}" for i in range(sizes)]
     made = {number: f"r{number}" for number, maker in enumerate(makers) if isinstance(maker, str)}
@@ -164,7 +169,7 @@ def _tuple(texts: Sequence[object]) -> str:
 def batch_caller(
     entry: Any, inputs: int, members: Sequence[Member], elements_per_thread: int, parallel: Parallel
 ) -> Batch:
-    """Return the function that calls a flat kernel once for several tuples of tensors: results for each."""
+    """Return a function that calls a flat kernel once for several tuples of tensors."""
     function = ctypes.cast(entry, ctypes.c_void_p)
     new = sum(isinstance(o, tuple) for o in members[0][1])
     arrays = _Arrays(1 + len(members) * (1 + inputs + new))
@@ -191,9 +196,9 @@ def batch_caller(
 
 
 class _Arrays:
-    """Arrays of ``size`` addresses, each with its own address; ``free`` are those that no call uses.
+    """Arrays of ``size`` addresses, each with its own address. ``free``: arrays that no call uses.
 
-    Popping from a list and appending to one are atomic: each call of each thread has an array to itself.
+    Popping from a list and appending to it are atomic, so calls of several threads never share an array.
     """
 
     def __init__(self, size: int) -> None:
@@ -210,12 +215,12 @@ def _product(shape: Shape) -> str:
 
 
 def _static(shape: Shape) -> Sizes:
-    """The sizes that are numbers."""
+    """Return the sizes that are numbers."""
     return tuple(n for n in shape if isinstance(n, int))
 
 
 def _strides(shape: Sizes) -> Sizes:
-    """The strides of a contiguous tensor."""
+    """Return the strides of a contiguous tensor."""
     return tuple(prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
 
 
@@ -226,12 +231,12 @@ _empty: Maker = torch_private.optional("empty_strided_cpu") or (
 
 
 def _maker(size_bytes: int) -> Maker:
-    """What makes a result of so many bytes."""
+    """Return the allocator for a result of ``size_bytes``."""
     return partial(pool.empty, size_bytes=size_bytes) if size_bytes >= pool.POOLED_BYTES else _empty
 
 
 def _form(output: Output) -> int | Callable[[], Tensor]:
-    """The number of an input, or what makes a new tensor."""
+    """Return the number of an input, or a function that makes a new tensor."""
     if isinstance(output, int):
         return output
     shape, dtype = _static(output[0]), output[1]
@@ -239,7 +244,7 @@ def _form(output: Output) -> int | Callable[[], Tensor]:
 
 
 def _workspace(size_bytes: int) -> Tensor:
-    """Memory for one call. A thread keeps a small one between its calls, which do not overlap."""
+    """Return workspace for a call. Each thread reuses a small one, since its calls do not overlap."""
     if size_bytes > KEPT_WORKSPACE_BYTES:
         return pool.contiguous((size_bytes,), torch.uint8)
     kept: Tensor | None = getattr(_of_thread, "workspace", None)

@@ -1,7 +1,7 @@
-"""Calls compiled CPU kernels: a shared object of ``backends/cpu``, torch's own OpenMP pool, and nothing else.
+"""Calls of compiled CPU kernels in a shared object of ``backends/cpu``, with torch's own OpenMP threads.
 
-``Library(path).kernel(name, outputs=[(shape, dtype), ...])`` gives a function of tensors. Calls may come from
-several threads at once: outputs and workspace are each call's own.
+``Library(path).kernel(name, outputs=[(shape, dtype), ...])`` returns a function of tensors. Several threads
+may call it at once, since each call has its own outputs and workspace.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ from .pool import contiguous
 from .team import openmp_path, parallel
 
 SEAL = b"shardc-kernels-1"
-"""Ends every library, before the SHA-256 of all that stands before the seal."""
+"""Marker at the end of every library. The SHA-256 of all bytes before it follows."""
 
 _X86 = ("avx", "sse", "ssse", "fma", "f16c", "bmi", "amx", "popcnt", "lzcnt", "abm", "vaes", "gfni")
 _ARM = ("sve", "asimd")
@@ -33,7 +33,7 @@ class BadLibrary(RuntimeFailure):
 
 
 class Library:
-    """A shared object of compiled kernels. Raises BadLibrary if it is broken, or this CPU lacks features."""
+    """Shared object of compiled kernels. Raises BadLibrary if it is damaged, or this CPU lacks features."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -51,13 +51,12 @@ class Library:
     def kernel(
         self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
     ) -> Kernel:
-        """Return the kernel ``name`` as a function of CPU tensors that gives all ``outputs``.
+        """Return the kernel ``name`` as a function of CPU tensors that returns all ``outputs``.
 
-        After the tensors it takes the integers that its symbolic sizes are in, if it has any. Shapes and
-        dtypes of the inputs are those that the kernel was compiled for; they are not looked at. ``size`` is
-        the number of elements where the kernel takes any.
-
-        Raises BadLibrary for an unknown name, another number of outputs, or a size given or missing wrongly.
+        After the tensors, a kernel with symbolic sizes takes the integers of these sizes. Inputs must have
+        the shapes and dtypes that the kernel was compiled for; this is not checked. ``size``: number of
+        elements, for a flat kernel only. Raises BadLibrary for an unknown name, another number of outputs, or
+        a missing or unexpected size.
         """
         entry, (inputs, _, max_threads, shared_bytes, thread_bytes, per_thread) = self._entry(name, [outputs])
         if (per_thread > 0) != (size is not None):
@@ -76,11 +75,11 @@ class Library:
         return batch_caller(entry, inputs, members, per_thread, parallel)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Memory for a result that an op of ATen writes."""
+        """Allocate a result that an ATen op writes."""
         return contiguous(shape, dtype)
 
     def workspace_bytes(self, name: str, sizes: Sequence[int] = ()) -> int:
-        """Return the bytes of a call's workspace with torch's number of threads and these integers."""
+        """Return the bytes of a call's workspace, for torch's number of threads and these integers."""
         _, (inputs, _, max_threads, shared_bytes, thread_bytes, _) = self._entry(name, [])
         found = self._symbolic(name, inputs) or Figures(inputs, 0, max_threads, shared_bytes, thread_bytes)
         numbers = {f"n{number}": size for number, size in enumerate(sizes)}
@@ -91,7 +90,7 @@ class Library:
         return shared + max(1, min(most, torch.get_num_threads())) * each
 
     def _entry(self, name: str, calls: Sequence[Outputs]) -> tuple[Any, list[int]]:
-        """The machine code, and its figures: see ``info`` in ``backends/cpu/object_code/lower.py``."""
+        """Return the machine code and its figures: see ``info`` in ``backends/cpu/object_code/lower.py``."""
         try:
             entry = getattr(self._library, name)
             figures = (ctypes.c_int64 * 6).in_dll(self._library, f"{name}_info")
@@ -105,11 +104,11 @@ class Library:
         return entry, list(figures)
 
     def _string(self, symbol: str) -> bytes:
-        """The text of the library that has this name. Raises ValueError if there is none."""
+        """Return the library's text of this name. Raises ValueError if there is none."""
         return ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(self._library, symbol)))
 
     def _symbolic(self, name: str, inputs: int) -> Figures | None:
-        """The figures of symbolic sizes: see ``sizes`` in ``backends/cpu/object_code/lower.py``."""
+        """Return the figures of symbolic sizes: see ``sizes`` in ``backends/cpu/object_code/lower.py``."""
         try:
             text = self._string(f"{name}_sizes")
         except ValueError:
@@ -121,7 +120,7 @@ class Library:
 
 
 def _check_cpu(path: Path, content: bytes) -> None:
-    """Raises BadLibrary, before anything of a library is opened, if this CPU can't run it."""
+    """Raise BadLibrary, before a library is loaded, if this CPU cannot run it."""
     architecture, *features = (symbol_text(content, "shardc_target") or "").split() or [""]
     if not architecture:
         raise BadLibrary(f"{path} does not say which CPU it was compiled for; compile it again")
@@ -133,7 +132,7 @@ def _check_cpu(path: Path, content: bytes) -> None:
 
 
 def _text(terms: list[list[int]]) -> int | str:
-    """A sum of products of sizes; a number, where it is one."""
+    """Return the expression of a sum of products of sizes, or a number if it is constant."""
     if terms == [[terms[0][0]]]:
         return terms[0][0]
     return " + ".join(" * ".join([str(factor), *(f"n{n}" for n in numbers)]) for factor, *numbers in terms)
@@ -141,7 +140,7 @@ def _text(terms: list[list[int]]) -> int | str:
 
 @cache
 def cpu_features() -> frozenset[str]:
-    """The instruction sets of this machine's CPU, as Linux names them."""
+    """Return the instruction sets of this machine's CPU, by Linux's names."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.is_file() else []
     found = next((line for line in lines if line.startswith(("flags", "Features"))), ":")
@@ -149,12 +148,15 @@ def cpu_features() -> frozenset[str]:
 
 
 def sealed(library: bytes) -> bytes:
-    """``library`` with its seal: what is written to disk."""
+    """Return ``library`` with its seal, to be written to disk."""
     return library + SEAL + hashlib.sha256(library).digest()
 
 
 def is_whole(content: bytes) -> bool:
-    """Whether ``content`` is a library with its seal, unchanged: opening a truncated one ends the process."""
+    """Return True if ``content`` is an unchanged, sealed library.
+
+    Loading a truncated one ends the process.
+    """
     size = len(content) - len(SEAL) - 32
     seal, digest = content[size : size + len(SEAL)], content[size + len(SEAL) :]
     return size > 0 and seal == SEAL and hashlib.sha256(content[:size]).digest() == digest

@@ -1,4 +1,4 @@
-"""How compiled kernels are opened, by what they are for: a line for each kind."""
+"""Loaders of compiled kernels, one for each kind of target."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .triton_kernels import Modules, kernel_device
 
 
 class Kernels(Protocol):
-    """The compiled kernels of a program; methods are those of :class:`~.library.Library`."""
+    """Compiled kernels of a program, with the methods of :class:`~.library.Library`."""
 
     def kernel(
         self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
@@ -29,9 +29,11 @@ class Kernels(Protocol):
 
 @dataclass(frozen=True)
 class Loader:
-    """``prefixes`` begin the names of the targets, ``device`` is one of the kind whose tensors their kernels
-    take, ``file`` is what holds them in an artefact (a folder, if it ``is_folder`` of a Python module
-    each), ``load`` opens that.
+    """Loader of kernels for a kind of target.
+
+    ``prefixes``: prefixes of the targets' names. ``file``: name of the kernels' file in an artefact, or of
+    their folder of Python modules, if ``is_folder``. ``load``: opens it. ``device``: returns the kind of
+    device whose tensors the kernels take.
     """
 
     prefixes: tuple[str, ...]
@@ -45,11 +47,11 @@ LOADERS = [
     Loader(("sm_", "gfx"), "kernels", True, Modules, kernel_device),
     Loader(("",), "kernels.so", False, Library, lambda: torch.device("cpu")),
 ]
-"""The first that fits a target is its loader."""
+"""Loaders in order: the first one that matches a target is used."""
 
 
 def loader_of(manifest: Json) -> Loader | None:
-    """What opens the kernels of an artefact; None if it has none."""
+    """Return the loader of an artefact's kernels; None if it has none."""
     if not manifest["kernels"]:
         return None
     return next(loader for loader in LOADERS if manifest["target"].startswith(loader.prefixes))

@@ -1,11 +1,11 @@
-"""Memory for large CPU tensors: mapped once in huge pages, kept when a tensor dies, and given to the next.
+"""Pool of memory for large CPU tensors: mapped once in huge pages, and reused when a tensor is freed.
 
-Fresh memory costs more than what is computed into it: the kernel of the operating system clears and maps it
-page by page (0.5 us a KiB in a virtual machine, where a core copies a KiB in 0.1 us). ``malloc`` gives large
-blocks back at once, so that every result of every call pays; here a result pays in its first call.
+New memory costs more than computing into it, because the operating system clears and maps it page by page
+(0.5 us per KiB in a virtual machine, where a core copies a KiB in 0.1 us). ``malloc`` returns large blocks to
+the system at once, so every result of every call has this cost. With the pool, only the first call has it.
 
-A tensor of the pool is like any other, only that its storage cannot be resized. What is mapped stays within
-what was in use at once, and fragmentation; :func:`release` gives back what no tensor is in.
+The only difference to other tensors is that a pool tensor's storage cannot be resized. Mapped memory is
+bounded by the peak use plus fragmentation. :func:`release` returns unused memory to the system.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from functools import lru_cache
 import torch
 
 POOLED_BYTES = 1 << 17
-"""Smaller tensors come from ``malloc``, which keeps their memory."""
+"""Size from which on tensors come from the pool. ``malloc`` itself reuses the memory of smaller ones."""
 SEGMENT_BYTES = 64 << 20
 HUGE_PAGE_BYTES = 2 << 20
 ALIGNMENT_BYTES = 64
 
 
 class Pool:
-    """Blocks of mapped segments. Any thread may take one; they come back when Python finds a tensor dead.
+    """Allocator of blocks in mapped segments. Any thread may take a block.
 
-    A block that comes back lies in the bin of its size, for the next of that size. Where a bin is empty, all
-    that lies in bins becomes free memory again, neighbours one, and a block is cut from the smallest piece
-    that is large enough.
+    When Python frees a tensor, its block goes into the bin of its size, for the next request of that size. If
+    a bin is empty, all bins are emptied: their blocks become free regions, adjacent ones are merged, and the
+    new block is taken from the smallest region that is large enough.
     """
 
     def __init__(self) -> None:
@@ -47,15 +47,18 @@ class Pool:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the blocks that are taken now."""
+        """Bytes of the blocks in use."""
         return self._cut_bytes - sum(size * len(bin_) for size, bin_ in list(self._bins.items()))
 
     def bin(self, size: int) -> list[int]:
-        """Addresses of free blocks of ``size`` bytes, a multiple of the alignment. Appending frees one."""
+        """Return the addresses of free blocks of ``size`` bytes, a multiple of the alignment.
+
+        Appending an address frees its block.
+        """
         return self._bins.setdefault(size, [])
 
     def take(self, size: int) -> int:
-        """Return the address of ``size`` (aligned) bytes, whatever stands there. Raises MemoryError."""
+        """Return the address of ``size`` (aligned) uninitialised bytes. Raises MemoryError."""
         try:
             return self.bin(size).pop()
         except IndexError:
@@ -77,13 +80,13 @@ class Pool:
         return address
 
     def release(self) -> int:
-        """Unmaps the segments that no tensor is in; their bytes."""
+        """Unmap the segments without tensors; return their bytes."""
         with self._lock:
             self._collect()
             return self._unmap(self.mapped_bytes)
 
     def trim(self) -> None:
-        """Give the pages of free pieces back to the system; what is mapped stays mapped."""
+        """Return the pages of free regions to the system. Segments stay mapped."""
         with self._lock:
             self._collect()
             for segment in self._segments:
@@ -93,7 +96,7 @@ class Pool:
                         segment.clear(address, size)
 
     def _collect(self) -> None:
-        """Empty the bins. Threads without the lock may add and take meanwhile: pop and append are atomic."""
+        """Empty the bins. Other threads may use the bins without the lock: pop and append are atomic."""
         for size, bin_ in list(self._bins.items()):
             while bin_:
                 try:
@@ -124,7 +127,7 @@ class Pool:
         del self._starts[address], self._ends[address + size]
 
     def _map(self, size: int) -> None:
-        """One more segment; segments that are free, and were too small, go for it."""
+        """Map one more segment, after unmapping free segments, which were too small."""
         self._unmap(size)
         segment = _Segment.map(max(-(-size // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES, SEGMENT_BYTES))
         self._segments.append(segment)
@@ -132,7 +135,7 @@ class Pool:
         self._add(segment.address, segment.size)
 
     def _unmap(self, size: int) -> int:
-        """Unmap free segments until ``size`` bytes are given back, if there are so many; return how many."""
+        """Unmap free segments until ``size`` bytes are unmapped, or none is left; return the bytes."""
         given = 0
         for segment in [s for s in self._segments if self._starts.get(s.address) == s.size]:
             if given >= size:
@@ -146,9 +149,9 @@ class Pool:
 
 @dataclass(eq=False)
 class _Segment:
-    """Mapped memory that starts at a huge page; unmapped when nothing refers to ``memory``.
+    """Mapped memory that starts at a huge page. It is unmapped when nothing refers to ``memory``.
 
-    Private: Python's default stays one memory after a fork, into which parent and child would write.
+    The mapping is private. With Python's default, parent and child would share the memory after a fork.
     """
 
     memory: mmap.mmap
@@ -156,7 +159,7 @@ class _Segment:
     size: int
 
     def clear(self, address: int, size: int) -> None:
-        """Give back the whole pages of a piece."""
+        """Return the whole pages of a region to the system."""
         base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         first, end = (
             n // mmap.PAGESIZE * mmap.PAGESIZE for n in (address + mmap.PAGESIZE - 1, address + size)
@@ -166,7 +169,7 @@ class _Segment:
 
     @staticmethod
     def map(size: int) -> _Segment:
-        """Raises MemoryError if the system has no more."""
+        """Map a new segment. Raises MemoryError if the system has no memory left."""
         try:
             memory = mmap.mmap(-1, size + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
@@ -179,15 +182,15 @@ class _Segment:
 
 
 _pool = Pool()
-# A fork waits until no other thread is changing the lists: the child would have them as they were in the
-# middle of it.
+# A fork waits until no other thread is changing the lists. Otherwise the child would inherit them in an
+# inconsistent state.
 _lock = _pool._lock
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 @lru_cache(maxsize=1024)
 def _block_type(size: int) -> type[ctypes.Array[ctypes.c_char]]:
-    """Memory of the pool as a Python object, whose end is that of the tensor's storage."""
+    """Return the type of a pool block as a Python object, which lives as long as the tensor's storage."""
     free = _pool.bin(size)
 
     class Block(ctypes.c_char * size):  # type: ignore[misc]
@@ -205,7 +208,7 @@ def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, size
 
 
 def contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """A new contiguous CPU tensor; of the pool if it is large. Raises MemoryError."""
+    """Return a new contiguous CPU tensor, from the pool if it is large. Raises MemoryError."""
     strides, size_bytes = _form(shape, dtype)
     if size_bytes < POOLED_BYTES:
         return torch.empty(shape, dtype=dtype)
@@ -214,21 +217,21 @@ def contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 @lru_cache(maxsize=4096)
 def _form(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[tuple[int, ...], int]:
-    """Strides, and how many bytes they span."""
+    """Return the strides, and the number of bytes that they span."""
     form = torch.empty(shape, dtype=dtype, device="meta")
     return form.stride(), form.nbytes
 
 
 def statistics() -> dict[str, int]:
-    """Bytes in tensors now and at most so far, and bytes mapped."""
+    """Return bytes in use, their peak, and bytes mapped."""
     return {name: getattr(_pool, name) for name in ("used_bytes", "peak_bytes", "mapped_bytes")}
 
 
 def trim() -> None:
-    """Gives the pages of memory that no tensor is in back to the system, and keeps their addresses."""
+    """Return the pages of free memory to the system, and keep it mapped."""
     _pool.trim()
 
 
 def release() -> int:
-    """Gives memory that no tensor is in back to the system; how many bytes."""
+    """Return free memory to the system; return the number of bytes."""
     return _pool.release()

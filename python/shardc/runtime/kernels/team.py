@@ -1,9 +1,9 @@
-"""The team of threads that runs a kernel: torch's own OpenMP pool, in a forked child too.
+"""Execution of a kernel on torch's own OpenMP threads, also in a forked child.
 
-GNU OpenMP keeps a pool for each thread that ever had a team. A forked child inherits that of the thread that
-forked, but none of its threads, and the next team would wait for them for ever. So there, teams are led by
-another thread, which is new and gets a pool of its own. (ATen's ops still need ``torch.set_num_threads(1)``
-in such a child, as ever.)
+GNU OpenMP keeps a pool for each thread that ever led a team. A forked child inherits the pool of the thread
+that forked, but not the pool's threads, so the next team would wait for them forever. In such a child, a new
+thread leads all teams and gets its own pool. (ATen's ops still need ``torch.set_num_threads(1)`` there, as in
+any PyTorch program.)
 """
 
 import ctypes
@@ -19,11 +19,11 @@ import torch
 from ..errors import RuntimeFailure
 
 _forked: int | None = None
-"""The thread of this process that came out of a fork."""
+"""Identifier of the thread with which this process started, if it was forked."""
 
 
 def parallel(function: ctypes.c_void_p, data: int, threads: int, flags: int = 0) -> None:
-    """``function(data)`` on each of so many threads of torch's OpenMP: its pool, and no second one."""
+    """Run ``function(data)`` on each of ``threads`` threads of torch's OpenMP pool."""
     if threading.get_ident() == _forked:
         _leader().submit(_gomp_parallel(), function, data, threads, flags).result()
     else:
@@ -40,7 +40,7 @@ def _gomp_parallel() -> Callable[[ctypes.c_void_p, int, int, int], None]:
 
 @cache
 def openmp_path() -> str:
-    """The OpenMP library that torch has loaded in this process.
+    """Return the path of the OpenMP library that torch has loaded in this process.
 
     Raises:
         RuntimeFailure: torch was built without GNU OpenMP, or the system is not Linux.

@@ -1,6 +1,6 @@
-"""Binaries of an artefact's Triton kernels: Triton reads them where they lie, and in this process alone.
+"""Binaries of an artefact's Triton kernels. Triton reads them from the artefact, in this process only.
 
-Nothing of them is written to Triton's cache, which all of a user's programs run from.
+They are not written to Triton's cache, since all of a user's programs load code from there.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from triton.runtime.cache import CacheManager
 
 KEY = "key"
-"""The JSON file beside a binary: Triton's version, the name of its metadata, the rest of Triton's key."""
+"""JSON file beside a binary: Triton's version, the name of its metadata, the rest of Triton's key."""
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """The name of a binary's metadata, and the paths of its files by their names."""
+    """Name of a binary's metadata, and its files: name -> path."""
 
     metadata: str
     paths: dict[str, str]
 
 
 _entries: dict[str, _Entry] = {}
-"""What was offered to this process, by Triton's key."""
+"""Binaries offered to this process, by Triton's key."""
 
 
 def offer(binaries: Path) -> None:
     """Let Triton find the binaries of a folder, by target, Triton's version and source. Raises BadModules.
 
-    Triton's key has a hash of its own files, too, which differ between its builds for different Pythons: here
-    stands that of the Triton that is here.
+    Triton's key also has a hash of Triton's own files, which differ between its builds for different Pythons.
+    The hash of the installed Triton is used here.
     """
     import triton
     from triton import knobs
@@ -56,7 +56,7 @@ def offer(binaries: Path) -> None:
 
 
 def _read(key: Path) -> tuple[str, str, _Entry]:
-    """Triton's version, the rest of its key, and what lies beside ``key``. Raises BadModules."""
+    """Return Triton's version, the rest of its key, and the files beside ``key``. Raises BadModules."""
     try:
         found = json.loads(key.read_text())
         version, rest, metadata = (found[name] for name in ("triton", "rest", "metadata"))
@@ -73,7 +73,7 @@ def _read(key: Path) -> tuple[str, str, _Entry]:
 
 @cache
 def _manager(usual: type[CacheManager]) -> type[CacheManager]:
-    """Triton's cache of one kernel as ``usual``, but for kernels of artefacts."""
+    """Return a class of Triton's cache that behaves like ``usual``, except for kernels of artefacts."""
     from triton.runtime.cache import CacheManager
 
     class Binaries(CacheManager):
@@ -86,7 +86,7 @@ def _manager(usual: type[CacheManager]) -> type[CacheManager]:
 
         @property
         def _usual(self) -> CacheManager:
-            """Made when it is asked for: Triton's own makes a folder at once."""
+            """Return Triton's own cache, created only when needed, because it creates a folder."""
             self._made = self._made or usual(*self._given)
             return self._made
 

@@ -1,6 +1,6 @@
-"""Calls Triton kernels of ``backends/triton``: a folder with a Python module for each kernel.
+"""Calls of Triton kernels of ``backends/triton``, from a folder with a Python module for each kernel.
 
-``Modules(folder).kernel(name, outputs=[(shape, dtype), ...])`` gives a function of tensors, as
+``Modules(folder).kernel(name, outputs=[(shape, dtype), ...])`` returns a function of tensors, as
 :meth:`shardc.runtime.kernels.library.Library.kernel` does for CPUs. Kernels run on the current stream of the
 tensors' device. Under ``TRITON_INTERPRET=1`` they run in Triton's interpreter, on tensors of the CPU.
 """
@@ -26,9 +26,9 @@ from .triton_binaries import offer
 from .triton_launch import triton_version, with_launchers
 
 OLDEST = (3, 6)
-"""The Triton that generated modules need."""
+"""Oldest Triton version that runs generated modules."""
 CACHE = "cache"
-"""The folder, beside the modules, of binaries: a folder for each key of Triton's own cache."""
+"""Folder of binaries beside the modules, with a subfolder for each key of Triton's own cache."""
 
 Table = tuple[Tensor, Tensor, bool]
 
@@ -38,15 +38,15 @@ class BadTriton(RuntimeFailure):
 
 
 class BadDriver(RuntimeFailure):
-    """The GPU's driver does not load what Triton's assembler makes."""
+    """The GPU's driver cannot load the output of Triton's assembler."""
 
 
 class Modules:
-    """A folder of modules; each is imported when a program first binds its kernel.
+    """Folder of modules. Each is imported when a program first binds its kernel.
 
     Raises:
         BadTriton: Triton does not import, or is older than the modules need.
-        BadDriver: the driver of the GPU that is here is older than Triton's assembler.
+        BadDriver: The driver of this machine's GPU is older than Triton's assembler.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -63,38 +63,38 @@ class Modules:
         return caller(self._module(name), outputs, checks or {}, self.device, size)
 
     def batch(self, name: str, members: Sequence[Member]) -> Batch:
-        """Return the flat kernel ``name`` as a function of tuples of its tensors: one launch for all."""
+        """Return the flat kernel ``name`` as a function of tuples of tensors, with one launch for all."""
         return batch_caller(self._module(name), [outputs for _, outputs in members])
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Memory for a result that an op of ATen writes."""
+        """Allocate a result that an ATen op writes."""
         return torch.empty(shape, dtype=dtype, device=self.device)
 
     def workspace_bytes(self, name: str, sizes: Sequence[int] = ()) -> int:
-        """None: what a kernel works in is on the chip."""
+        """Return 0: kernels use only on-chip memory as workspace."""
         return 0
 
     @cache  # noqa: B019  (as many as the program has kernels)
     def _module(self, name: str) -> ModuleType:
         path = self.folder / f"{name}.py"
-        if not (name.isidentifier() and path.is_file()):  # ../../another is no kernel of this folder
+        if not (name.isidentifier() and path.is_file()):  # a name such as ../../other leaves the folder
             raise BadModules(f"there is no kernel {name!r}", str(path), "compile the artefact again")
         module = imported_file(f"shardc_kernels.{name}", path)
         return module if interprets() else with_launchers(module)
 
 
 def interprets() -> bool:
-    """Whether kernels run in Triton's interpreter."""
+    """Return True if kernels run in Triton's interpreter."""
     return TRITON_INTERPRET.get()
 
 
 def kernel_device() -> torch.device:
-    """The kind of device whose tensors kernels take."""
+    """Return the kind of device whose tensors kernels take."""
     return torch.device("cpu" if interprets() else "cuda")
 
 
 def check_triton() -> None:
-    """Raises BadTriton unless a Triton is there that generated modules run with."""
+    """Raise BadTriton unless a Triton is installed that can run generated modules."""
     hint = f"pip install 'triton>={'.'.join(map(str, OLDEST))}'"
     try:
         import triton
@@ -105,7 +105,7 @@ def check_triton() -> None:
 
 
 def check_driver() -> None:
-    """Raises BadDriver if an NVIDIA GPU is here whose driver does not load what Triton's assembler makes."""
+    """Raise BadDriver if this machine's NVIDIA driver cannot load the output of Triton's assembler."""
     if torch.version.cuda is None or not torch.cuda.is_available():
         return
     lacking = lacking_cuda(driver_version(), torch.cuda.get_device_capability() >= (10, 0))
@@ -115,10 +115,11 @@ def check_driver() -> None:
 
 
 def lacking_cuda(driver: int, is_late: bool = False) -> tuple[str, str] | None:
-    """The CUDA that a driver (12040: CUDA 12.4) is for, and that of the assembler that Triton has for its GPU
-    (``is_late``: of capability 10 or more); None if the driver loads what that makes.
+    """Return the CUDA versions of the driver and of Triton's assembler; None if the driver is new enough.
 
-    A driver for some CUDA runs the machine code of every CUDA with the same major number.
+    ``driver``: the driver's CUDA version, such as 12040 for 12.4. ``is_late``: True for a GPU of capability
+    10 or more, for which Triton has another assembler. A driver runs machine code of all CUDA versions with
+    the same major number.
     """
     from triton import knobs
 
@@ -129,7 +130,7 @@ def lacking_cuda(driver: int, is_late: bool = False) -> tuple[str, str] | None:
 
 
 def driver_version() -> int:
-    """What the NVIDIA driver that is here is for: 12040 for CUDA 12.4. PyTorch does not tell."""
+    """Return the CUDA version of the NVIDIA driver: 12040 for CUDA 12.4. PyTorch has no function for it."""
     found = ctypes.c_int()
     ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(found))
     return found.value
@@ -138,9 +139,9 @@ def driver_version() -> int:
 def caller(
     module: ModuleType, outputs: Outputs, checks: Checks, device: torch.device, size: int | None = None
 ) -> Kernel:
-    """Return the function that calls ``module.launch``, written for the number of its tensors.
+    """Return a function that calls ``module.launch``, generated for its number of tensors.
 
-    ``size`` is the number of elements where it takes any. Unless captured, ``checks`` wait for the device.
+    ``size``: number of elements, for a flat kernel. Unless captured, ``checks`` wait for the device.
     """
     new = {n: output for n, output in enumerate(outputs) if isinstance(output, tuple)}
     if len(new) != module.OUTPUTS:
@@ -166,10 +167,10 @@ def caller(
 
 
 def batch_caller(module: ModuleType, members: Sequence[Outputs]) -> Batch:
-    """Return the function that calls ``module.launch_all`` once for several tuples of tensors.
+    """Return a function that calls ``module.launch_all`` once for several tuples of tensors.
 
-    Addresses stand in a table on the device, kept while a call's tensors are where the last call's were. A
-    capture has its own.
+    The addresses are in a table on the device, which is reused while they stay the same. A capture has its
+    own table.
     """
     kept: list[int] = []
     tables: list[Table] = []
@@ -197,10 +198,10 @@ def _new(output: tuple[Shape, torch.dtype], device: torch.device) -> Tensor:
 
 
 def _tables(module: ModuleType, rows: Sequence[Sequence[Tensor]]) -> list[Table]:
-    """For each tuple of tensors its first program, element count and addresses; each program's tuple.
+    """Return tables with the first program, element count and addresses of each tuple of tensors.
 
-    A table for those whose addresses and numbers of elements are multiples of 16, which are read 16 bytes at
-    a time, and one for the others.
+    Each table also has the tuple of each program. One table is for tuples whose addresses and numbers of
+    elements are multiples of 16, which kernels read 16 bytes at a time; another table is for the rest.
     """
     made, device = [], rows[0][0].device
     numbers = [[max(t.numel() for t in row if t.dim()), *(t.data_ptr() for t in row)] for row in rows]

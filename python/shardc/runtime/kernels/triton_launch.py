@@ -1,12 +1,14 @@
-"""Starts Triton's compiled kernels without Triton's Python: a key of a few numbers finds what is needed.
+"""Fast launch of Triton's compiled kernels, which bypasses Triton's Python code.
 
-Triton's own launch (``JITFunction.run``) binds and inspects every argument and builds texts of them to find a
-compiled kernel. A :class:`Launcher` leaves that to Triton for the first call of a kind, keeps the compiled
-kernel which that call gives, and starts it directly from then on, by a function written for the kernel's
-arguments. Kinds differ in what Triton compiles separate kernels for: the device, the constants, and of
-integers whether they are 1, multiples of 16, or wider than 32 bits. Tensors whose address is no multiple of
-16 always go through Triton, and so does everything under a Triton whose launch this file does not know, on
-AMD's GPUs (kernels differ there by more), or while a profiler has hooks on launches.
+Triton's own launch (``JITFunction.run``) binds and inspects every argument, and builds strings of them, to
+find the compiled kernel. A :class:`Launcher` uses that only for the first call of a kind. It keeps the
+compiled kernel and starts it directly from then on, by a function generated for the kernel's arguments. Two
+calls are of the same kind if Triton uses one compiled kernel for both: same device, same constants, and
+integers that agree in being 1, a multiple of 16, or wider than 32 bits.
+
+Triton's own launch is always used for tensors whose address is no multiple of 16, for Triton versions that
+this file does not know, on AMD's GPUs (where kernels differ in more properties), and while a profiler hooks
+launches.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from triton.runtime import JITFunction
 
 KNOWN = ((3, 6),)
-"""The versions of Triton whose launch is as :func:`_direct` takes it."""
+"""Versions of Triton whose launch works as :func:`_direct` assumes."""
 _OPTIONS = ("num_warps", "num_stages")
 Ints = tuple[int, ...]
 Start = tuple[Callable[..., object], tuple[object, ...]]
@@ -43,9 +45,9 @@ def launch(grid, {names}, *, {constants}):
 
 
 def with_launchers(module: ModuleType) -> ModuleType:
-    """``module``, of generated kernels, with ``launch`` and ``launch_all`` that start them directly.
+    """Return a module of generated kernels whose ``launch`` and ``launch_all`` start kernels directly.
 
-    Functions that kernels call stay Triton's, and so does all of it where this Triton's launch is not known.
+    Functions that kernels call are left to Triton. If this Triton's launch is not known, so are all kernels.
     """
     import triton
 
@@ -62,24 +64,24 @@ def with_launchers(module: ModuleType) -> ModuleType:
 
 
 def _cdiv(count: int, block: int) -> int:
-    """``triton.cdiv``, which is for kernels, too, and takes as long as the rest of a launch."""
+    """Return the ceiling division; ``triton.cdiv`` takes as long as the rest of a launch."""
     return -(-count // block)
 
 
 def is_known() -> bool:
-    """Whether the launch of the Triton that is here is known."""
+    """Return True if the launch of the installed Triton is known."""
     return triton_version() in KNOWN and torch.version.hip is None
 
 
 def triton_version() -> tuple[int, ...]:
-    """The first two numbers of the version that is here."""
+    """Return the first two numbers of the installed Triton's version."""
     import triton
 
     return tuple(int(n) for n in triton.__version__.split("+")[0].split(".")[:2])
 
 
 class Launcher:
-    """One kernel: ``launcher[grid](*tensors_and_integers, **constants)``, as Triton's own."""
+    """Launcher of a kernel: ``launcher[grid](*tensors_and_integers, **constants)``, as in Triton."""
 
     def __init__(self, function: JITFunction) -> None:
         self._function = function
@@ -97,7 +99,7 @@ class Launcher:
 def _written(
     function: JITFunction, given: Sequence[Tensor | int], constants: tuple[str, ...]
 ) -> Callable[..., None]:
-    """The function that starts a kernel whose arguments are of the types of ``given``."""
+    """Generate the function that starts a kernel with arguments of the types of ``given``."""
     from triton import knobs
     from triton.runtime import driver
 
@@ -109,13 +111,13 @@ def _written(
     def ordinary(
         device: int, key: Ints, aligned: bool, grid: Ints, values: tuple[Tensor | int, ...], numbers: Ints
     ) -> None:
-        """Triton's own launch, whose kernel is kept."""
+        """Launch through Triton, and keep the compiled kernel."""
         compiled = function[grid](*values, **dict(zip(constants, numbers, strict=True)))
         if aligned and compiled is not None:
             kernels[device, *key] = _direct(compiled)
 
     key = [f"({n} == 1) + 2 * ({n} & 15 == 0) + 4 * ({n} > 0x7FFFFFFF)" for n in sizes] + list(constants)
-    parameters = [str(p.name) for p in function.params]  # constants stand where the function has them
+    parameters = [str(p.name) for p in function.params]  # constants are at their positions in the signature
     place = dict(zip([n for n in parameters if n not in constants], names, strict=True))
     passed = [place.get(n, n) for n in parameters if n not in _OPTIONS]
     text = _DIRECT.format(
@@ -135,10 +137,10 @@ def _written(
 
 
 def _direct(compiled: Any) -> Start:
-    """What starts a compiled kernel, and what stands between the stream and the kernel's arguments.
+    """Return the function that starts a compiled kernel, and its arguments between stream and kernel's own.
 
-    That is the C function itself, unless the kernel wants memory of its own at each launch (tensor
-    descriptors do): Triton's launcher asks for that.
+    It is the C function itself, unless the kernel needs scratch memory at each launch, as tensor descriptors
+    do. Then it is Triton's launcher, which allocates that memory.
     """
     start, more = compiled.run, (compiled.packed_metadata, None, None, None)
     if start.global_scratch_size or start.profile_scratch_size:

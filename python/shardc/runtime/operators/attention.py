@@ -42,23 +42,24 @@ BACKWARD_SCHEMA = (
 
 FLASH, CUDNN, EFFICIENT = "flash", "cudnn", "efficient"
 LIBRARIES = (CUDNN, EFFICIENT)
-"""Overloads of both ops that compute the same on a GPU by other kernels of torch than flash attention's,
-where these take the operands; elsewhere they are the ops themselves, which take memory-efficient kernels
-where flash has none.
+"""Overloads of both ops that prefer another of torch's GPU kernels to flash attention.
+
+If that kernel does not support the operands, an overload behaves like the op, which uses flash attention or
+else the memory-efficient kernels.
 """
 
 CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 26}
-"""Scores that the plain path holds at once, for cache or memory. Backward holds three such."""
+"""Number of scores that the plain path computes at once, chosen for cache or memory. Backward holds three."""
 EFFICIENT_ROWS, BIAS_COLUMNS = 32, 16
-"""Memory-efficient attention pads lse's rows, and aligns its bias's columns, to multiples of these."""
+"""Multiples to which memory-efficient attention pads lse's rows and aligns its bias's columns."""
 CHUNK_ROWS = 32
-"""Rows that a chunk has at least: fewer make poor matmuls."""
+"""Minimum number of rows in a chunk: fewer make slow matmuls."""
 
 Grads = tuple[Tensor, Tensor, Tensor]
 
 
 class Problem(NamedTuple):
-    """The operands and settings of one attention, in the order of the op's arguments."""
+    """Operands and settings of one attention, in the order of the op's arguments."""
 
     q: Tensor
     k: Tensor
@@ -70,13 +71,13 @@ class Problem(NamedTuple):
     library: str = FLASH
 
     def part(self, rows: slice, cols: slice, causal: bool) -> Problem:
-        """The rectangle of these rows and columns, ``causal`` from its corner or not at all."""
+        """Return the rectangle of these rows and columns. ``causal``: mask it from its corner on."""
         q, k, v = self.q[:, :, rows], self.k[:, :, cols], self.v[:, :, cols]
         return Problem(q, k, v, _cut(self.mask, rows, cols), causal, self.scale, library=self.library)
 
 
 def _check(problem: Problem) -> None:
-    """Raise ValueError unless the operands fit together as the module's docstring says."""
+    """Raise ValueError unless the operands' shapes and dtypes are as in the module's docstring."""
     q, k, v, mask, *_ = problem
     shapes = f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
     if not q.dim() == k.dim() == v.dim() == 4:
@@ -100,14 +101,14 @@ def _check(problem: Problem) -> None:
 
 
 def _cut(mask: Tensor | None, rows: slice, cols: slice) -> Tensor | None:
-    """The part of a mask that belongs to these rows and columns; dims of size 1 stay."""
+    """Return the part of a mask for these rows and columns. Dims of size 1 are kept."""
     if mask is None:
         return None
     return mask[:, :, rows if mask.shape[2] > 1 else slice(None), cols if mask.shape[3] > 1 else slice(None)]
 
 
 def _unseen(problem: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """out, in this dtype, and lse of rows that see nothing."""
+    """Return out, in this dtype, and lse for rows that see nothing."""
     q, v = problem.q, problem.v
     out = torch.zeros(*q.shape[:3], v.shape[3], dtype=dtype, device=q.device)
     return out, torch.full(q.shape[:3], -math.inf, dtype=wide(q.dtype), device=q.device)
@@ -117,7 +118,7 @@ def _unseen(problem: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def _chunks(problem: Problem) -> Iterator[tuple[slice, slice]]:
-    """Rows to do at once, and the columns that some of them see."""
+    """Yield chunks of rows, each with the columns that any of its rows sees."""
     (batch, heads, sq, _), sk = problem.q.shape, problem.k.shape[2]
     budget = CHUNK_SCORES["cpu" if problem.q.device.type == "cpu" else "cuda"]
     step = max(CHUNK_ROWS, budget // max(1, batch * heads * sk))
@@ -129,14 +130,14 @@ def _chunks(problem: Problem) -> Iterator[tuple[slice, slice]]:
 
 
 def _grouped(x: Tensor, rows: slice, kv_heads: int, dtype: torch.dtype) -> Tensor:
-    """Rows of [B, H, S, D] with each key head's query heads stacked: [B, Hkv, H / Hkv * rows, D]."""
+    """Return rows of [B, H, S, D] with each key head's query heads stacked: [B, Hkv, H / Hkv * rows, D]."""
     batch, heads, _, size = x.shape
     height = heads // kv_heads * (rows.stop - rows.start)
     return x[:, :, rows].to(dtype).reshape(batch, kv_heads, height, size)
 
 
 def _scores(problem: Problem, q: Tensor, k: Tensor, rows: slice, cols: slice) -> Tensor:
-    """Masked scores [B, H, rows, cols] of q, these rows grouped and scaled, and k [B, Hkv, cols, D]."""
+    """Return masked scores [B, H, rows, cols] of grouped, scaled rows of q and of k [B, Hkv, cols, D]."""
     scores = (q @ k.mT).view(q.shape[0], -1, rows.stop - rows.start, cols.stop)
     mask = _cut(problem.mask, rows, cols)
     if mask is not None and mask.dtype == torch.bool:
@@ -151,7 +152,7 @@ def _scores(problem: Problem, q: Tensor, k: Tensor, rows: slice, cols: slice) ->
 
 
 def plain_attention(problem: Problem) -> tuple[Tensor, Tensor]:
-    """out and lse by plain torch ops, a chunk of rows at a time; any device, any floating dtype, Dv != D."""
+    """Compute out and lse with plain torch ops, by chunks of rows. Any device, floating dtype and Dv work."""
     q, dtype, kv_heads = problem.q, wide(problem.q.dtype), problem.k.shape[1]
     out, lse = _unseen(problem, q.dtype)
     k, v = problem.k.to(dtype), problem.v.to(dtype)
@@ -170,7 +171,7 @@ def plain_attention(problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def plain_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) -> Grads:
-    """dq, dk and dv by plain torch ops, a chunk of rows at a time."""
+    """Compute dq, dk and dv with plain torch ops, by chunks of rows."""
     q, dtype, kv_heads = problem.q, wide(problem.q.dtype), problem.k.shape[1]
     k, v = problem.k.to(dtype), problem.v.to(dtype)
     dq = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
@@ -190,11 +191,14 @@ def plain_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, ls
     return dq, dk.to(q.dtype), dv.to(q.dtype)
 
 
-# The fused path: torch's kernels know a causal mask only from the top left corner and no offset.
+# The fused path. torch's kernels support causal masks only from the top left corner, without an offset.
 
 
 def _fusable(problem: Problem) -> Problem | None:
-    """The problem by the library that has a fused kernel for it, or None. On CPU empty operands crash one."""
+    """Return the problem with the library that has a fused kernel for it; None if there is none.
+
+    Empty operands crash the CPU's kernel, so they have none.
+    """
     q = problem.q
     if min(*q.shape, *problem.v.shape) == 0 or q.shape[3] != problem.v.shape[3]:
         return None
@@ -209,12 +213,15 @@ def _fusable(problem: Problem) -> Problem | None:
 
 
 def library_for(problem: Problem) -> str | None:
-    """The first of the wanted library, flash and efficient kernels that takes these shapes and dtypes."""
+    """Return the first of the preferred library, flash and efficient that supports the operands, or None."""
     return next((name for name in (problem.library, FLASH, EFFICIENT) if _takes(name, problem)), None)
 
 
 def _takes(library: str, problem: Problem) -> bool:
-    """Causal masks are squares from a corner to them, or wider."""
+    """Return True if a library supports the problem.
+
+    Its causal masks have at least as many columns as rows.
+    """
     q, k, v, mask, causal, _, q_offset, _ = problem
     square = not causal or k.shape[2] >= q.shape[2] + q_offset or q_offset >= k.shape[2] - 1
     width = q.shape[3]
@@ -227,10 +234,10 @@ def _takes(library: str, problem: Problem) -> bool:
 
 
 def _pieces(problem: Problem) -> list[tuple[slice, slice, bool]]:
-    """Rectangles of rows and columns, whether each is causal, that hold every visible score once.
+    """Return rectangles (rows, columns, is causal) that cover every visible score once.
 
-    Columns below the offset are seen by every row; from there on the mask starts at the corner. With a
-    negative offset the first rows see nothing.
+    Every row sees the columns below the offset; for the columns after them, the mask starts at the corner.
+    With a negative offset the first rows see nothing.
     """
     sq, sk, q_offset = problem.q.shape[2], problem.k.shape[2], problem.q_offset
     if not problem.causal or q_offset >= sk - 1:
@@ -243,17 +250,17 @@ def _pieces(problem: Problem) -> list[tuple[slice, slice, bool]]:
 
 
 def _dense(x: Tensor) -> Tensor:
-    """x with its last dim contiguous, which the fused kernels assume without a check."""
+    """Return x with a contiguous last dim, which the fused kernels assume without a check."""
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _as_made(x: Tensor) -> Tensor:
-    """A GPU's as the library lays it, which models undo by a view; a CPU's contiguous."""
+    """Return a GPU tensor in the library's layout, which models undo by a view; a CPU tensor contiguous."""
     return x if x.device.type == "cuda" else x.contiguous()
 
 
 def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """The mask in a form that the fused CPU kernel takes: floating, in q's dtype or the accumulator's."""
+    """Return the mask in a form for the fused CPU kernel: floating, in q's dtype or the accumulator's."""
     if mask is None:
         return None
     if mask.dtype == torch.bool:
@@ -263,13 +270,16 @@ def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 
 
 def _prepared(problem: Problem) -> Problem:
-    """The same problem with operands that the fused kernels take."""
+    """Return the problem with operands in the form that the fused kernels require."""
     q, k, v, mask, *_ = problem
     return problem._replace(q=_dense(q), k=_dense(k), v=_dense(v), mask=_additive(mask, q.dtype))
 
 
 def _dead_rows(mask: Tensor, sq: int, causal: bool) -> Tensor:
-    """Which rows see nothing, broadcastable to [B, H, Sq]: the fused CPU kernel says lse 0 for them."""
+    """Return which rows see nothing, broadcastable to [B, H, Sq].
+
+    The fused CPU kernel returns lse 0 there.
+    """
     live = mask != -math.inf
     dead = live.any(-1).logical_not()
     if causal:
@@ -279,7 +289,7 @@ def _dead_rows(mask: Tensor, sq: int, causal: bool) -> Tensor:
 
 
 def _piece_forward(piece: Problem) -> tuple[Tensor, Tensor]:
-    """out and lse of one piece by the device's kernel."""
+    """Compute out and lse of one rectangle with the device's kernel."""
     q, k, v, mask, causal, scale, _, library = piece
     if q.device.type == "cuda" and library == CUDNN:
         kernel = torch.ops.aten._scaled_dot_product_cudnn_attention
@@ -301,13 +311,16 @@ def _piece_forward(piece: Problem) -> tuple[Tensor, Tensor]:
 
 
 def _piece_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) -> Grads:
-    """The gradients of one piece by the device's kernel; lse is that of the whole, finite everywhere."""
+    """Compute the gradients of one rectangle with the device's kernel.
+
+    lse is the whole problem's, and finite.
+    """
     q, k, v, mask, causal, scale, _, library = piece
     if q.device.type == "cuda" and library != FLASH:
         return _library_backward(piece, grad_out, out, lse.contiguous())
     if q.device.type == "cuda":
-        lse = lse.contiguous()  # read without its strides
-        unused = torch.empty(2, dtype=torch.uint64, device=q.device)  # the state of a dropout that is off
+        lse = lse.contiguous()  # the kernel ignores its strides
+        unused = torch.empty(2, dtype=torch.uint64, device=q.device)  # dropout's state; dropout is off
         sizes = (None, None, q.shape[2], k.shape[2])
         kernel = torch.ops.aten._scaled_dot_product_flash_attention_backward
         return kernel(grad_out, q, k, v, out, lse, *sizes, 0.0, causal, unused, unused, scale=scale)
@@ -316,9 +329,9 @@ def _piece_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) 
 
 
 def _library_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) -> Grads:
-    """:func:`_piece_backward` by cuDNN, or by the kernels that torch calls memory-efficient."""
+    """Run :func:`_piece_backward` with cuDNN, or with torch's memory-efficient kernels."""
     q, k, v, mask, causal, scale, _, library = piece
-    unused = torch.zeros((), dtype=torch.int64, device=q.device)  # the state of a dropout that is off
+    unused = torch.zeros((), dtype=torch.int64, device=q.device)  # dropout's state; dropout is off
     if library == CUDNN:
         kernel = torch.ops.aten._scaled_dot_product_cudnn_attention_backward
         state = (unused, unused, None, None, None, q.shape[2], k.shape[2], 0.0)
@@ -334,17 +347,17 @@ def _library_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor
 
 
 def _each_head(x: Tensor, heads: int) -> Tensor:
-    """Keys or values with a head for each of the queries'."""
+    """Repeat keys or values so that each query head has its own."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
 def _of_groups(x: Tensor, kv_heads: int) -> Tensor:
-    """The gradient of keys or values from one for each head of queries."""
+    """Sum gradients of repeated keys or values over the query heads of each key head."""
     return x if x.shape[1] == kv_heads else x.unflatten(1, (kv_heads, -1)).sum(2)
 
 
 def _bias(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
-    """A floating mask for every score; rows begin at multiples of ``BIAS_COLUMNS``, for loads."""
+    """Expand a floating mask to every score, with rows aligned to ``BIAS_COLUMNS`` for the kernel's loads."""
     if mask is None:
         return None
     columns = k.shape[2]
@@ -354,7 +367,7 @@ def _bias(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
 
 
 def _without_dead_rows(out: Tensor, lse: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """out 0 and lse -inf for rows of which a mask shows nothing, whatever a library says of them."""
+    """Set out to 0 and lse to -inf for rows that see nothing, whatever the library returned."""
     if mask is None:
         return out, lse
     dead = _dead_rows(mask, out.shape[2], causal=False)
@@ -362,7 +375,7 @@ def _without_dead_rows(out: Tensor, lse: Tensor, mask: Tensor | None) -> tuple[T
 
 
 def fused_attention(problem: Problem) -> tuple[Tensor, Tensor]:
-    """out and lse by torch's fused kernels, merged over the pieces of an offset causal mask."""
+    """Compute out and lse with torch's fused kernels, merged over the rectangles of an offset causal mask."""
     problem, pieces = _prepared(problem), _pieces(problem)
     if len(pieces) == 1 and pieces[0][0].start == 0:
         part, part_lse = _piece_forward(problem.part(*pieces[0]))
@@ -380,7 +393,7 @@ def fused_attention(problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def fused_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) -> Grads:
-    """dq, dk and dv by torch's fused kernels, summed over the pieces of an offset causal mask."""
+    """Compute dq, dk and dv with torch's fused kernels, summed over rectangles of an offset causal mask."""
     problem, pieces = _prepared(problem), _pieces(problem)
     grad_out, out, lse = _dense(grad_out), _dense(out), lse.masked_fill(lse == -math.inf, 0)
     whole = slice(0, problem.q.shape[2]), slice(0, problem.k.shape[2])
@@ -465,7 +478,7 @@ def _setup_context(
 
 
 def _autograd(ctx: Any, grad_out: Tensor | None, grad_lse: None) -> tuple[Tensor | None, ...]:
-    """The gradients of (q, k, v, mask, causal, scale, q_offset)."""
+    """Return the gradients of (q, k, v, mask, causal, scale, q_offset)."""
     grads = (None, None, None)
     if grad_out is not None:
         grads = torch.ops.shardc.attention_backward(grad_out, *ctx.saved_tensors, *ctx.settings)

@@ -1,7 +1,7 @@
 """``shardc::causal_convolution`` and its backward: convolutions whose windows end at their own element.
 
-PyTorch has no operator for it: models pad a convolution on both sides and drop what it makes at the end.
-What is made has another length then than what is read, so that blocks of the two do not go together.
+PyTorch has no such operator. Models pad a convolution on both sides, and drop elements at the end of its
+result. The result is then longer than the input, so that their blocks on devices do not correspond.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 def causal_convolution(
     input: Tensor, weight: Tensor, bias: Tensor | None, dilation: int, groups: int
 ) -> Tensor:
-    """Convolve each sequence with what comes before.
+    """Convolve each sequence, with windows that see only the present and earlier elements.
 
     Args:
         input: [N, C, S].
-        weight: [C', C / groups, K]; its last column meets an element itself.
+        weight: [C', C / groups, K]; its last column is for the present element.
         bias: [C'], or None.
-        dilation: From one element of a window to the next.
+        dilation: Distance of neighbouring elements in a window.
         groups: As in :func:`torch.nn.functional.conv1d`.
 
     Returns:
@@ -57,7 +57,7 @@ def causal_convolution_backward(
         weight: As for :func:`causal_convolution`.
         dilation: As for :func:`causal_convolution`.
         groups: As for :func:`causal_convolution`.
-        output_mask: Three of them.
+        output_mask: For each of the three gradients, True if it is needed.
     """
     reach = dilation * (weight.shape[2] - 1)
     grad = torch.nn.functional.pad(grad_output, (0, reach))

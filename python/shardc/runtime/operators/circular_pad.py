@@ -1,6 +1,6 @@
-"""``shardc::circular_pad`` and its backward: images that go on at the other end.
+"""``shardc::circular_pad`` and its backward: padding of images by wrapping around.
 
-PyTorch has no operator for it: ``F.pad`` copies parts of the image into an empty one.
+PyTorch has no operator for it: ``F.pad`` copies parts of the image into an empty tensor.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ BACKWARD_SCHEMA = "(Tensor grad_output, Tensor self, int[] padding) -> Tensor"
 
 
 def circular_pad(self: Tensor, padding: Sequence[int]) -> Tensor:
-    """Put before each dim what is at its end, and behind it what is at its beginning.
+    """Pad each dim at its start with elements of its end, and at its end with elements of its start.
 
     Args:
         self: [..., H, W].
-        padding: Elements before and behind each dim, the last dim first; at most the dim's size each.
+        padding: Elements before and after each dim, the last dim first; each at most the dim's size.
 
     Returns:
         [..., before + H + behind, before + W + behind].
@@ -52,7 +52,7 @@ def circular_pad_backward(grad_output: Tensor, self: Tensor, padding: Sequence[i
 
 
 def _dims(padding: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(dim, before, behind)"""
+    """Yield (dim, before, behind) for each padded dim."""
     for place in range(0, len(padding), 2):
         if padding[place] or padding[place + 1]:
             yield -1 - place // 2, padding[place], padding[place + 1]

@@ -1,4 +1,4 @@
-"""``shardc::constrain``: a tensor, and how a plan has it lie."""
+"""``shardc::constrain``: a tensor with the layout that a plan requires for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _setup_context(ctx: Any, inputs: tuple[torch.Tensor, str], output: torch.Ten
 
 
 def _autograd(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-    """The gradient lies as the tensor does."""
+    """Constrain the gradient to the tensor's layout."""
     return torch.ops.shardc.constrain(grad, ctx.layout), None
 
 

@@ -1,7 +1,8 @@
-"""Copies of experts: those whose rows stay where they are, as each device has their matrices.
+"""Copies of experts on all devices. Rows of copied experts stay on their device.
 
-Matrices lie where their experts do, each once; ``shardc::pick_experts`` brings those of a few to all devices,
-and ``shardc::place_experts`` takes their gradients back. (FasterMoE, He et al., 2022, "shadows" experts so.)
+Each expert's matrices are stored on one device. ``shardc::pick_experts`` copies those of a few experts to all
+devices, and ``shardc::place_experts`` returns their gradients. (FasterMoE, He et al., 2022, calls this
+shadowing.)
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ IDS_SCHEMA = "(Tensor ids, int[] experts) -> Tensor"
 PICK_SCHEMA = "(Tensor w, int[] experts, int first) -> Tensor"
 PLACE_SCHEMA = "(Tensor sums, int[] experts, int first, int count) -> Tensor"
 OTHER = -1
-"""In the place of a copy's number: the expert of a row has no copy."""
+"""Number that marks a row whose expert has no copy."""
 
 
 def copied_ids(ids: Tensor, experts: Sequence[int]) -> Tensor:
@@ -28,7 +29,7 @@ def copied_ids(ids: Tensor, experts: Sequence[int]) -> Tensor:
         experts: The experts that have copies.
 
     Returns:
-        [S], in the dtype of ``ids``: the place of a row's expert in ``experts``, -1 if it is none of them.
+        [S], in the dtype of ``ids``: the position of a row's expert in ``experts``; -1 if it is not there.
     """
     made = torch.full_like(ids, OTHER)
     for number, expert in enumerate(experts):
@@ -55,7 +56,7 @@ def pick_experts(w: Tensor, experts: Sequence[int], first: int) -> Tensor:
 
 
 def place_experts(sums: Tensor, experts: Sequence[int], first: int, count: int) -> Tensor:
-    """Put matrices of some experts among zeros for the others: the transpose of :func:`pick_experts`.
+    """Place matrices of some experts among zeros for the others: the transpose of :func:`pick_experts`.
 
     Args:
         sums: Matrices [C, K, N] of ``experts``.

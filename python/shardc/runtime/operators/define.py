@@ -1,4 +1,4 @@
-"""Defines the runtime's own operators with PyTorch."""
+"""Definition of the runtime's own operators in PyTorch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ Work = Callable[..., object]
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which operators accumulate."""
+    """Return the dtype in which operators accumulate."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def define(
     name: str, schema: str, run: Work, fake: Work, overloads: Mapping[str, Work] | None = None
 ) -> bool:
-    """Define ``shardc::name`` and its ``overloads``; False if another copy of the caller has done so."""
+    """Define ``shardc::name`` and its ``overloads``.
+
+    Return False if another copy of the caller did so before.
+    """
     if hasattr(torch.ops.shardc, name):
         return False
     for overload, function in {"": run, **(overloads or {})}.items():

@@ -1,9 +1,9 @@
-"""Rows of a mixture of experts brought to their experts, and back.
+"""Dispatch of a mixture's rows to their experts, and the way back.
 
-``shardc::dispatch`` copies rows to blocks of a static size, and ``shardc::collect`` takes results back to the
-rows' own order. Where there is too little room, a step stops; or it ``drops`` rows, and what
-``shardc::beyond_room`` counts tells that its results are to be dropped, too. (GShard, Lepikhin et al., 2021,
-dispatches by products with one-hot tensors.)
+``shardc::dispatch`` copies rows to blocks of a static size, and ``shardc::collect`` returns results in the
+rows' own order. If there is too little room, the step stops. With ``drops`` it drops rows instead;
+``shardc::beyond_room`` counts them, so that the caller can discard the step's results. (GShard, Lepikhin et
+al., 2021, dispatches by products with one-hot tensors.)
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ DISPATCH_IDS_SCHEMA = f"(Tensor ids, {_WHERE}, bool drops=False) -> Tensor"
 COLLECT_SCHEMA = "(Tensor y, Tensor ids, int experts, bool drops=False) -> Tensor"
 BEYOND_SCHEMA = f"(Tensor ids, {_WHERE}) -> Tensor"
 EMPTY = -1
-"""The expert of a slot that holds no row."""
+"""Expert's number for a slot without a row."""
 
 
 def _slots(ids: Tensor, experts: int, ways: int, blocks: int, room: int, drops: bool = False) -> Tensor:
-    """For each row [S] its slot in a buffer [ways, blocks, room]: rows for one way keep their order.
+    """Return each row's slot [S] in a buffer [ways, blocks, room]. Rows for one way keep their order.
 
-    The slot of a row that stays is behind the last. Raises ExpertOverflow.
+    A row that is not dispatched gets the slot after the last. Raises ExpertOverflow.
     """
     last = ways * blocks
     block = torch.arange(blocks, device=ids.device).repeat_interleave(ids.numel() // blocks)
@@ -43,7 +43,7 @@ def _slots(ids: Tensor, experts: int, ways: int, blocks: int, room: int, drops: 
 
 
 def _check_room(most: Tensor, room: int) -> None:
-    """Stop where a way gets more rows than it has room for; a GPU does so without waiting."""
+    """Raise ExpertOverflow if a way gets more rows than it has room for. On a GPU this is asynchronous."""
     what = f"of a device's rows, more than {room} go to experts that have room for {room}"
     if most.is_cuda:
         torch.ops.aten._assert_async.msg(most <= room, f"ExpertOverflow: {what}; raise expert_capacity")
@@ -56,22 +56,22 @@ def _check_room(most: Tensor, room: int) -> None:
 def dispatch(
     x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int, room: int, drops: bool = False
 ) -> Tensor:
-    """Bring rows to the blocks of their experts.
+    """Copy rows to the blocks of their experts.
 
     Args:
-        x: Rows [S, H], in ``blocks`` equal blocks that are dispatched each by itself.
-        ids: The expert of each row [S], from 0 to ``experts`` - 1; -1 for a row that stays.
+        x: Rows [S, H], in ``blocks`` equal blocks that are dispatched separately.
+        ids: The expert of each row [S], from 0 to ``experts`` - 1; -1 for a row that is not dispatched.
         experts: The number of experts; ``ways`` divides it.
         ways: The number of blocks of experts.
         blocks: The number of blocks of rows.
-        room: For how many rows of a block there is room at each way; S / blocks is for all.
-        drops: Leave rows out for which there is no room: which of them stay does not matter.
+        room: Maximum number of a block's rows for each way; S / blocks has room for all.
+        drops: Drop rows without room, in no particular order.
 
     Returns:
-        [ways, blocks, room, H], zeros where there is no row.
+        [ways, blocks, room, H], with zeros in empty slots.
 
     Raises:
-        ExpertOverflow: A way gets more rows of a block than it has room for, and none is to be dropped.
+        ExpertOverflow: A way gets more rows of a block than it has room for, and ``drops`` is False.
     """
     made = x.new_zeros(ways * blocks * room + 1, x.shape[1])
     made[_slots(ids, experts, ways, blocks, room, drops)] = x
@@ -79,7 +79,7 @@ def dispatch(
 
 
 def dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int, room: int, drops: bool = False) -> Tensor:
-    """The experts of dispatched rows.
+    """Return the experts of dispatched rows.
 
     Args:
         ids: As for :func:`dispatch`.
@@ -90,7 +90,7 @@ def dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int, room: int, d
         drops: As for :func:`dispatch`.
 
     Returns:
-        [ways, blocks, room]: numbers within the way's block of experts, -1 where there is no row.
+        [ways, blocks, room]: numbers within the way's block of experts; -1 in empty slots.
 
     Raises:
         ExpertOverflow: As for :func:`dispatch`.
@@ -101,7 +101,7 @@ def dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int, room: int, d
 
 
 def collect(y: Tensor, ids: Tensor, experts: int, drops: bool = False) -> Tensor:
-    """Take dispatched rows back to their own order.
+    """Return dispatched rows in their own order.
 
     Args:
         y: [ways, blocks, room, N].
@@ -110,7 +110,7 @@ def collect(y: Tensor, ids: Tensor, experts: int, drops: bool = False) -> Tensor
         drops: As for :func:`dispatch`.
 
     Returns:
-        [S, N]: rows that were left out, or stay, get those of others.
+        [S, N]: rows that were dropped or not dispatched get arbitrary values.
     """
     ways, blocks, room = y.shape[:3]
     slots = _slots(ids, experts, ways, blocks, room, drops)

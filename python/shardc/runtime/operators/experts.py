@@ -1,9 +1,10 @@
 """Mixtures of experts: products of rows with their experts' matrices.
 
-``shardc::expert_mm`` multiplies each row with the matrix of its expert; ``shardc::expert_outer`` is the
+``shardc::expert_mm`` multiplies each row with the matrix of its expert. ``shardc::expert_outer`` computes the
 matrices' gradient. Rows may come in ``ways`` equal blocks, each for an equal block of the experts.
-Indices of experts go through ``shardc::expert_ids`` first, which stops a step that has one of no expert.
-(Grouped products of sorted rows are MegaBlocks', Gale et al., 2023.)
+
+``shardc::expert_ids`` checks indices of experts first, and stops a step with an invalid one. (Grouped
+products of sorted rows are from MegaBlocks, Gale et al., 2023.)
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def expert_ids(ids: Tensor, experts: int) -> Tensor:
         A copy of ``ids``.
 
     Raises:
-        NoSuchExpert: An index is not from 0 to ``experts`` - 1. On a GPU an assertion fails, later.
+        NoSuchExpert: An index is not from 0 to ``experts`` - 1. On a GPU, an asynchronous assertion fails.
     """
     outside = (ids < 0) | (ids >= experts)
     if ids.is_cuda:
@@ -48,19 +49,19 @@ def expert_ids(ids: Tensor, experts: int) -> Tensor:
 
 
 def _owners(ids: Tensor, experts: int, ways: int) -> Tensor:
-    """The expert of each row among all; ``experts`` for a row that has none here."""
+    """Return the global expert number of each row; ``experts`` for a row without an expert here."""
     own = experts // ways
     first = torch.arange(ways, device=ids.device).repeat_interleave(ids.numel() // ways) * own
     return torch.where((ids >= 0) & (ids < own), ids + first, experts)
 
 
 def _ends(owners: Tensor, experts: int) -> Tensor:
-    """Where the rows of each expert end once rows are sorted."""
+    """Return the end of each expert's rows among the sorted rows."""
     return torch.searchsorted(owners, torch.arange(experts, device=owners.device), right=True)
 
 
 def _of_each(order: Tensor, ends: Tensor) -> Sequence[Tensor]:
-    """The rows of each expert; behind them come those that have none."""
+    """Return the rows of each expert. Rows without an expert, which come last, are left out."""
     return order.tensor_split(ends)[:-1]
 
 
@@ -70,11 +71,10 @@ def expert_mm(x: Tensor, w: Tensor, ids: Tensor, ways: int, share: float) -> Ten
     Args:
         x: Rows [S, K], in ``ways`` blocks of S / ways.
         w: Matrices [E, K, N]; block i of the rows is for block i of the matrices.
-        ids: Integers [S]: the number of a row's expert within its block of experts. A row whose number is
-            none of them has a result of zeros.
+        ids: Integers [S]: the number of a row's expert within its block of experts. The result of a row with
+            any other number is zero.
         ways: The number of blocks; divides S and E.
-        share: The part of a block's rows that one expert is expected to have. Work is counted by it; no
-            result depends on it.
+        share: The part of a block's rows that one expert is expected to have. Only the cost model uses it.
 
     Returns:
         [S, N], in the dtype of ``x``.
@@ -93,7 +93,7 @@ def expert_mm(x: Tensor, w: Tensor, ids: Tensor, ways: int, share: float) -> Ten
 
 
 def expert_outer(x: Tensor, y: Tensor, ids: Tensor, experts: int, ways: int, share: float) -> Tensor:
-    """The gradient of ``expert_mm``'s matrices: for each expert, the sum of its rows' outer products.
+    """Compute the gradient of ``expert_mm``'s matrices: for each expert, the sum of its rows' outer products.
 
     Args:
         x: Rows [S, K].

@@ -1,11 +1,12 @@
 """``shardc::folded_attention`` and its backward: causal attention whose rows are stored folded.
 
-A sequence of 2 n blocks is folded where block w is followed by block 2 n - 1 - w, for w = 0 to n - 1: cut in
-n, each part sees as many columns as any other under a causal mask (zigzag ring attention, Zhu, 2024; after
-Li et al., "DISTFLASHATTN", 2023). All operands and results are folded along their sequences. Shapes are
-those of ``shardc::attention``, and Sq is Sk.
+In a folded sequence of 2 n blocks, block w is followed by block 2 n - 1 - w, for w = 0 to n - 1. Split in n
+parts, each part then sees equally many columns under a causal mask (zigzag ring attention, Zhu, 2024; after
+Li et al., "DISTFLASHATTN", 2023). All operands and results are folded along their sequences. Shapes are those
+of ``shardc::attention``, with Sq = Sk.
 
-A rank's part is two calls of ``shardc::attention``; the ops here are the program's meaning before it is cut.
+Rank programs use two calls of ``shardc::attention`` instead. The ops here define the semantics of the global
+program.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ BACKWARD_SCHEMA = (
 
 
 def folded(x: Tensor, ways: int) -> Tensor:
-    """A tensor [B, H, S, ...] in order, with its rows folded."""
+    """Fold the rows of a tensor [B, H, S, ...]."""
     first, second = x.unflatten(2, (2, ways, -1)).unbind(2)
     return torch.stack((first, second.flip(2)), 3).flatten(2, 4)
 
 
 def in_order(x: Tensor, ways: int) -> Tensor:
-    """The other way round."""
+    """Unfold the rows of a tensor: the inverse of :func:`folded`."""
     first, second = x.unflatten(2, (ways, 2, -1)).unbind(3)
     return torch.cat((first, second.flip(2)), 2).flatten(2, 3)
 
@@ -59,7 +60,7 @@ def folded_attention_backward(
 
 
 def fake(q: Tensor, k: Tensor, v: Tensor, scale: float, ways: int) -> tuple[Tensor, Tensor]:
-    """Empty tensors of the shapes of out and lse."""
+    """Return empty tensors with the shapes of out and lse."""
     return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=wide(q.dtype))
 
 
@@ -73,7 +74,7 @@ def fake_backward(
     scale: float,
     ways: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Empty tensors of the shapes of dq, dk and dv."""
+    """Return empty tensors with the shapes of dq, dk and dv."""
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 

@@ -5,11 +5,12 @@ Shapes: rows [m, k], weight [n, k], bias [n] or None, of one dtype; index [m] of
 row's sum of exponentials, total [m] the sum of log_softmax(logits) over the classes, top [m] the largest
 logit; all in float32 (float64 for float64). Backward takes the gradients of logp (``scale * grad``) and of
 total (``spread``, or None) and gives those of rows, weight and bias (of zeros, where there was none).
-``sums`` (or None) are those of each row's gradients over all classes where the weight has a part of these
-alone; lse is that of all classes then. ``weight_again`` is the weight, where it was gathered again.
+If the weight has only a part of the classes, ``sums`` are the sums of each row's gradients over all classes,
+and lse is that of all classes; otherwise ``sums`` is None. ``weight_again`` is the weight, if it was gathered
+again.
 
-Programs hold the ops where kernels stand for them; what runs here, a chunk of rows at a time, is for kernels
-that do not compile. An index that names no class raises IndexError.
+Programs contain these ops only where a kernel replaces them. The code here, which works on chunks of rows,
+runs if the kernel does not compile. An index that is no class raises IndexError.
 
 The ops are defined when this module is imported.
 """
@@ -36,7 +37,7 @@ BACKWARD_SCHEMA = (
     "-> (Tensor drows, Tensor dweight, Tensor dbias)"
 )
 CHUNK_LOGITS = 1 << 26
-"""Logits that are in memory at once."""
+"""Maximum number of logits in memory at a time."""
 
 
 def _chunks(rows: Tensor, weight: Tensor) -> Iterator[slice]:
@@ -49,7 +50,7 @@ def _logits(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def linear_cross_entropy(rows: Tensor, weight: Tensor, index: Tensor, bias: Tensor | None = None) -> Four:
-    """logp, lse, total and top."""
+    """Return logp, lse, total and top. Raises IndexError for an index that is no class."""
     wrong = index[(index < 0) | (index >= len(weight))]
     if len(wrong):
         raise IndexError(f"Target {int(wrong.max())} is out of bounds.")
@@ -75,7 +76,7 @@ def linear_cross_entropy_backward(
     sums: Tensor | None = None,
     scale: float = 1.0,
 ) -> Three:
-    """drows, dweight and dbias, contiguous, in the dtype of rows."""
+    """Return drows, dweight and dbias, contiguous, in the dtype of rows."""
     drows, dtype, grad = rows.new_empty(rows.shape), wide(rows.dtype), scale * grad
     dweight, dbias = weight.new_zeros(weight.shape, dtype=dtype), weight.new_zeros(len(weight), dtype=dtype)
     if sums is None:

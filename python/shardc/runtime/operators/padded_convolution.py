@@ -1,6 +1,7 @@
-"""``shardc::padded_convolution`` and its backward: as much padding as is said before and behind, or a ring.
+"""``shardc::padded_convolution`` and its backward: with different padding at both ends, or circular padding.
 
-PyTorch pads in an op of its own then, to a size of which devices have no equal blocks.
+PyTorch needs a separate padding op for these. Its result has a size that does not divide evenly among
+devices.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ def padded_convolution(
         input: [N, C, pixels...].
         weight: [C', C / groups, window...].
         bias: [C'], or None.
-        stride: Of each dim of pixels, as ``padding``, ``behind`` and ``dilation``.
-        padding: Pixels before the first.
-        behind: Pixels behind the last.
-        dilation: From one pixel of a window to the next.
+        stride: One number for each dim of pixels; so are ``padding``, ``behind`` and ``dilation``.
+        padding: Number of pixels to add before the first.
+        behind: Number of pixels to add after the last.
+        dilation: Distance of neighbouring pixels in a window.
         groups: As in :func:`torch.nn.functional.conv2d`.
-        ring: Whether the images go on at the other end; else padding is 0.
+        ring: Pad circularly, with pixels from the other end; otherwise with zeros.
 
     Returns:
         [N, C', pixels...].
@@ -80,7 +81,7 @@ def padded_convolution_backward(
 
 
 def pairs_of(padding: Sizes, behind: Sizes) -> list[int]:
-    """Padding as ``F.pad`` has it: the last dim first, before and behind."""
+    """Return padding in the order of ``F.pad``: the last dim first, before and after."""
     return [n for pair in reversed(list(zip(padding, behind, strict=True))) for n in pair]
 
 

@@ -1,4 +1,4 @@
-"""``shardc::uniform``: random numbers that depend on the seed, the op and the element, and on nothing else.
+"""``shardc::uniform``: random numbers that depend only on the seed, the op and the element.
 
 Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) makes four 32-bit words
 from a 64-bit key and a 128-bit counter. The key is the seed. Element ``(i_0, ..., i_last)`` of a global
@@ -6,11 +6,11 @@ tensor whose last dim has ``N`` elements takes word ``i_last % 4`` of the block 
 
     (row * ceil(N / 4) + i_last // 4,  op,  stream)        # 64, 32 and 32 bits
 
-where ``row`` is the row-major index over the leading dims. So any shard can be made anywhere, in any order,
-and equals the slice of the whole. Stream 0 gives the first 32 bits of a number, stream 1 the 21 more that
-float64 can hold; a narrower dtype truncates the same number, so that programs of different precision agree.
-An op that needs several numbers an element (``sampling.py``) takes draw ``d`` from streams ``2 d`` and
-``2 d + 1``.
+where ``row`` is the row-major index over the leading dims. So any rank can compute any shard, in any order,
+and the result equals the slice of the whole. Stream 0 gives the first 32 bits of a number, and stream 1 the
+21 additional bits of float64. A narrower dtype truncates the same number, so programs of different precision
+agree. An op that needs several numbers per element (``sampling.py``) takes draw ``d`` from streams ``2 d``
+and ``2 d + 1``.
 
 The op is defined when this module is imported.
 """
@@ -38,17 +38,17 @@ ROUNDS = 10
 WORDS = 4
 MASK = 0xFFFFFFFF
 BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
-"""Random bits of a number of each dtype: as many as it holds exactly, so that 1.0 is never returned."""
+"""Random bits of a number by dtype: as many as it represents exactly, so that 1.0 is never returned."""
 
 CHUNK_BLOCKS = {"cpu": 1 << 17, "cuda": 1 << 22}
-"""Blocks made at once: temporaries (8 bytes a block each) stay in the cache, or small beside the memory."""
+"""Blocks computed at once, so that temporaries (8 bytes per block) stay in the cache, or small."""
 
 
 def philox(counter: Tensor, op: int, stream: int, seed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The four words of each block. ``counter``, int64, is overwritten; ``seed`` is 0-d int64.
+    """Return the four words of each block. ``counter``, int64, is overwritten; ``seed`` is 0-d int64.
 
-    The words are int64 tensors whose low 32 bits count: the upper bits are not cleared, as one mask less
-    is one pass over the memory less. Products wrap modulo 2**64, so their bits are those of unsigned ones.
+    Only the low 32 bits of the int64 words are valid. Clearing the upper bits would take another pass over
+    memory. Products wrap modulo 2**64, so their bits are those of unsigned products.
     """
     turns = torch.arange(ROUNDS, device=seed.device)
     halves = zip((seed, seed >> 32), KEY_STEPS, strict=True)
@@ -64,7 +64,7 @@ def philox(counter: Tensor, op: int, stream: int, seed: Tensor) -> tuple[Tensor,
 
 
 def _row_numbers(size: Sizes, offsets: Sizes, whole: Sizes, device: torch.device) -> Tensor:
-    """The global row-major index over the leading dims of each local row, int64 [rows]."""
+    """Return the global row-major index, over the leading dims, of each local row: int64 [rows]."""
     rows = torch.zeros(1, dtype=torch.int64, device=device)
     for n, start, extent in zip(size[:-1], offsets[:-1], whole[:-1], strict=True):
         rows = (rows.unsqueeze(1) * extent + torch.arange(start, start + n, device=device)).flatten()
@@ -86,7 +86,7 @@ def _fill(out: Tensor, counter: Tensor, op: int, seed: Tensor, draw: int) -> Non
 
 
 def _check(seed: Tensor, op: int, size: Sizes, offsets: Sizes, whole: Sizes, dtype: torch.dtype) -> None:
-    """Raise ValueError for arguments that mean nothing."""
+    """Raise ValueError for invalid arguments."""
     if seed.dtype != torch.int64 or seed.dim() != 0:
         got = f"{seed.dtype} {list(seed.shape)}"
         raise ValueError(f"shardc::uniform: seed must be a 0-d int64 tensor, got {got}")
@@ -109,17 +109,17 @@ def uniform(
     dtype: torch.dtype,
     draw: int = 0,
 ) -> Tensor:
-    """The shard of ``size`` at ``offsets`` of a tensor of ``global_size``, uniform in [0, 1).
+    """Return the shard of ``size`` at ``offsets`` of a tensor of ``global_size``, uniform in [0, 1).
 
-    ``seed`` is a 0-d int64 tensor and ``op`` the number of the random op in the program; ``draw`` tells apart
-    the numbers that one op needs for an element. Elements past ``global_size`` (padding) get some number in
-    range. A probability compared with a bfloat16 number is rounded to 1/256: ask for float32 there. Raises
-    ValueError for another seed or dtype, an op out of range, or ranks that differ.
+    ``seed``: a 0-d int64 tensor. ``op``: number of the random op in the program. ``draw``: number of the
+    draw, for ops that need several numbers per element. Elements beyond ``global_size`` (padding) get
+    arbitrary numbers in the range. In bfloat16, numbers are multiples of 1/256; use float32 to compare with a
+    probability. Raises ValueError for an invalid seed, dtype or op, or if sizes differ in rank.
     """
     _check(seed, op, size, offsets, global_size, dtype)
     if 0 in size:
         return torch.empty(size, dtype=dtype, device=seed.device)
-    shape, starts, whole = [1, *size], [0, *offsets], [1, *global_size]  # so that a 0-d tensor has a last dim
+    shape, starts, whole = [1, *size], [0, *offsets], [1, *global_size]  # gives a 0-d tensor a last dim
     first, skip = divmod(starts[-1], WORDS)
     blocks = math.ceil((skip + shape[-1]) / WORDS)
     rows = _row_numbers(shape, starts, whole, seed.device) * math.ceil(whole[-1] / WORDS) + first

@@ -1,4 +1,4 @@
-"""The custom operators that a program calls: the user's, registered before it is loaded."""
+"""Custom operators of the user that a program calls. They must be registered before it is loaded."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..python_file import imported_file
 
 
 def import_library(name: str) -> None:
-    """Import what registers operators: a module by name, or a Python file by path. Raises MissingOperator."""
+    """Import a module by name, or a Python file by path, that registers operators. Raises MissingOperator."""
     try:
         if name.endswith(".py"):
             path = Path(name)
             imported_file(path.stem, path, listed=True)
         else:
             importlib.import_module(name)
-    except (ImportError, OSError, ValueError) as error:  # a ValueError of an empty name
+    except (ImportError, OSError, ValueError) as error:  # ValueError: an empty name
         hint = "name a module that Python finds, or a .py file"
         raise MissingOperator(f"{name} can't be imported: {error}", "--import", hint) from None
     except Exception as error:
@@ -29,7 +29,7 @@ def import_library(name: str) -> None:
 
 
 def check_operators(manifest: Json) -> None:
-    """Raises MissingOperator if an operator of the program is not registered in this process."""
+    """Raise MissingOperator if an operator of the program is not registered in this process."""
     missing = [entry["name"] for entry in manifest["operators"] if not _is_registered(entry["name"])]
     if missing:
         names = ", ".join(missing)

@@ -1,11 +1,11 @@
 """``shardc::ring_attention`` and its backward: attention whose keys and values travel from rank to rank.
 
-With ``ways`` it is ``shardc::folded_attention``: causal, all operands and results folded. With ``ways`` 0 it
-is ``shardc::attention`` without a mask. Shapes are theirs, and Sq is Sk. (Liu et al., "Ring Attention with
-Blockwise Transformers", 2023.)
+With ``ways`` > 0 it computes ``shardc::folded_attention``: causal, with all operands and results folded. With
+``ways`` 0 it computes ``shardc::attention`` without a mask. Shapes are those of these ops, with Sq = Sk. (Liu
+et al., "Ring Attention with Blockwise Transformers", 2023.)
 
-A rank's part is written out by the rule (``dialects/rules/ring_attention.py``); the ops here are the
-program's meaning before it is cut.
+In rank programs, the rule (``dialects/rules/ring_attention.py``) expands it. The ops here define the
+semantics of the global program.
 """
 
 from __future__ import annotations

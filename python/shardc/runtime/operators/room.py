@@ -1,4 +1,4 @@
-"""Whether the rows of a step had room at their experts: if not, it changed no state, and runs again."""
+"""Overflow of expert capacity: a step whose rows had no room changed no state, and runs again."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ S = TypeVar("S")
 
 
 class Room(Generic[S]):
-    """Reads what a program with a capacity says of its rows: its last result, the same on all ranks."""
+    """Reader of a program's count of rows without room: its last result, equal on all ranks."""
 
     def __init__(self, results: Iterable[Json]) -> None:
         self._is_counted = any(entry["role"] == OVERFLOW for entry in results)
         self.roomy: Callable[[], S] | None = None
-        """Gives the step with room for all rows, over the same state."""
+        """Function that returns the step with room for all rows, over the same state."""
 
     def __bool__(self) -> bool:
-        """Whether the program counts rows."""
+        """Return True if the program counts rows without room."""
         return self._is_counted
 
     def split(self, made: Sequence[Tensor]) -> tuple[Sequence[Tensor], int]:
-        """A program's results without the count, and the count. Waits for a GPU."""
+        """Return a program's results without the count, and the count. This waits for a GPU."""
         return (made[:-1], int(made[-1])) if self._is_counted else (made, 0)
 
     def other(self, count: int, step: int) -> S:
-        """The step that has room. Raises ExpertOverflow, on all ranks, where there is none."""
+        """Return the step with room for all rows. Raises ExpertOverflow, on all ranks, if there is none."""
         if self.roomy is None:
             what = f"{count} rows of all devices go to experts that have no room for them"
             raise ExpertOverflow(what, f"step {step}", HINT)

@@ -1,7 +1,7 @@
 """``shardc::poisson``, ``binomial`` and ``standard_gamma``, whose number of draws depends on values.
 
-Each element draws from ``shardc::uniform``'s counters until it is done, on its own: its sample depends on the
-seed, the op, its place in the whole tensor and its parameters, and on nothing else. Everything is computed in
+Each element draws from ``shardc::uniform``'s counters independently, until it is done. Its sample depends
+only on the seed, the op, its position in the global tensor, and its parameters. All computation is in
 float64.
 
 The ops are defined when this module is imported.
@@ -26,18 +26,20 @@ SCHEMAS = {
 }
 
 REJECTION_FROM = 10.0
-"""Means below it are sampled by inversion, larger ones by rejection, which is proved for them only."""
+"""Smallest mean that is sampled by rejection, which is proved only for these. Smaller ones use inversion."""
 TERMS = 128
-"""Of the inversion. The chance of more, at a mean below 10, is under 1e-80."""
+"""Maximum number of terms of the inversion. A mean below 10 needs more with probability below 1e-80."""
 ROUNDS = 64
-"""Of rejection, which accepts seven in ten or more: what is left has a NaN parameter, and becomes NaN."""
+"""Maximum rounds of rejection, which accepts at least 70%. Elements left after them become NaN, since only
+NaN parameters take that long.
+"""
 
 Numbers = Callable[[int], Tensor]
-"""The uniform numbers of a draw, float64, in the parameters' shape."""
+"""Function of a draw's number that returns its uniform numbers: float64, in the parameters' shape."""
 
 
 def poisson(rate: Tensor, seed: Tensor, op: int, offsets: Sizes, global_size: Sizes) -> Tensor:
-    """Counts of events at ``rate`` [n...] (of a shard), in its dtype; NaN where a rate is negative."""
+    """Sample counts of events at ``rate`` [n...] (a shard), in its dtype; NaN for a negative rate."""
     numbers = _numbers(rate, seed, op, offsets, global_size)
     rates = rate.double()
     small = rates < REJECTION_FROM
@@ -49,7 +51,10 @@ def poisson(rate: Tensor, seed: Tensor, op: int, offsets: Sizes, global_size: Si
 def binomial(
     count: Tensor, prob: Tensor, seed: Tensor, op: int, offsets: Sizes, global_size: Sizes
 ) -> Tensor:
-    """Successes in ``count`` [n...] trials of chance ``prob`` [n...], in count's dtype; NaN where invalid."""
+    """Sample successes in ``count`` [n...] trials of probability ``prob`` [n...], in count's dtype.
+
+    Invalid parameters give NaN.
+    """
     numbers = _numbers(count, seed, op, offsets, global_size)
     counts, chance = count.double(), prob.double()
     p = torch.minimum(chance, 1 - chance)
@@ -62,7 +67,7 @@ def binomial(
 
 
 def standard_gamma(alpha: Tensor, seed: Tensor, op: int, offsets: Sizes, global_size: Sizes) -> Tensor:
-    """Samples of shape ``alpha`` [n...] > 0 and rate 1, in its dtype, never below its smallest normal number.
+    """Sample with shape ``alpha`` [n...] > 0 and rate 1, in its dtype, at least its smallest normal number.
 
     Marsaglia and Tsang, "A simple method for generating gamma variables", TOMS 2000; section 6 for alpha < 1.
     """
@@ -89,7 +94,10 @@ def _numbers(like: Tensor, seed: Tensor, op: int, offsets: Sizes, global_size: S
 
 
 def _invert(numbers: Numbers, first: Tensor, ratio: Callable[[int], Tensor], wanted: Tensor) -> Tensor:
-    """How many terms of a distribution lie below a uniform number: the first term, then each by its ratio."""
+    """Return how many of a distribution's cumulative terms are below a uniform number.
+
+    ``first``: the first term. ``ratio``: number of a term -> its ratio to the term before.
+    """
     found, below, term, left = torch.zeros_like(first), first, first, numbers(0)
     for k in range(1, TERMS):
         beyond = wanted & (left >= below)
@@ -102,7 +110,7 @@ def _invert(numbers: Numbers, first: Tensor, ratio: Callable[[int], Tensor], wan
 
 
 def _rejected_poisson(numbers: Numbers, rates: Tensor, wanted: Tensor) -> Tensor:
-    """PTRS: Hörmann, "The transformed rejection method for generating Poisson random variables", 1993."""
+    """Sample by PTRS (Hörmann, "The transformed rejection method for generating Poisson variables", 1993)."""
     b = 0.931 + 2.53 * torch.sqrt(rates)
     a = -0.059 + 0.02483 * b
     inverse_alpha, squeeze = 1.1239 + 1.1328 / (b - 3.4), 0.9277 - 3.6224 / (b - 2)
@@ -119,7 +127,7 @@ def _rejected_poisson(numbers: Numbers, rates: Tensor, wanted: Tensor) -> Tensor
 
 
 def _rejected_binomial(numbers: Numbers, n: Tensor, p: Tensor, wanted: Tensor) -> Tensor:
-    """BTRS: Hörmann, "The generation of binomial random variates", 1993, for p <= 1/2."""
+    """Sample by BTRS (Hörmann, "The generation of binomial random variates", 1993), for p <= 1/2."""
     deviation, odds, mode = torch.sqrt(n * p * (1 - p)), torch.log(p / (1 - p)), torch.floor((n + 1) * p)
     b = 1.15 + 2.53 * deviation
     a = -0.0873 + 0.0248 * b + 0.01 * p
@@ -138,7 +146,7 @@ def _rejected_binomial(numbers: Numbers, n: Tensor, p: Tensor, wanted: Tensor) -
 
 
 def _reject(propose: Callable[[int], tuple[Tensor, Tensor]], wanted: Tensor) -> Tensor:
-    """The first accepted proposal of each wanted element; NaN for the others."""
+    """Return the first accepted proposal of each wanted element; NaN for the others."""
     made, left = torch.full(wanted.shape, math.nan, dtype=torch.float64, device=wanted.device), wanted
     for turn in range(ROUNDS):
         if not left.any():

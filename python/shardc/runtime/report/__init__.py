@@ -1,1 +1,1 @@
-"""What a running program says: messages, logs, progress, profiler ranges, the timeline of a pipeline."""
+"""Reports of a running program: messages, logs, progress, profiler ranges and timelines."""

@@ -1,7 +1,7 @@
-"""Each call of a rank's step: what it is, as text, and how long it took.
+"""Calls of a rank's step, as text, with their times.
 
-A call's time begins where the call before it ended, so that it has the interpreter's and that of tensors that
-were given back in between, and the times of all calls are that of the program.
+A call's time starts at the end of the call before. So it includes the interpreter's time and that of freeing
+tensors in between, and the times of all calls add up to that of the program.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..torch_private import OpOverload
 _BETWEEN_ALL = "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"
 COLLECTIVES = frozenset((*_BETWEEN_ALL, "permute", "exchange", "send", "receive"))
 AROUND = "around a step"
-"""What a step does before and after its program."""
+"""Name of the time that a step takes before and after its program."""
 _FACTORIES = ("kernel", "kernels", "empty")
 
 
 class Call(NamedTuple):
-    """What is called with which types, how long it took, and of a collective the mesh axes that it spans."""
+    """Call with the types of its arguments as text, its time, and for a collective its mesh axes."""
 
     text: str
     seconds: float
@@ -36,7 +36,7 @@ class Call(NamedTuple):
 
 @dataclass
 class Calls:
-    """The calls of one step, in order. ``seen`` is called before and behind each of them."""
+    """Calls of one step, in order. ``seen``: a function to call before and after each of them."""
 
     found: list[Call] = field(default_factory=list)
     seen: Callable[[], None] | None = None
@@ -44,7 +44,7 @@ class Calls:
 
     @contextmanager
     def of(self, names: dict[str, object]) -> Iterator[Calls]:
-        """Note what a program with these globals calls inside of the block."""
+        """Context that records the calls of a program with these globals."""
         known = {name: value for name, value in names.items() if is_called(name, value, names)}
         names.update({name: self.noted(called_name(name, value), value) for name, value in known.items()})
         try:
@@ -53,7 +53,7 @@ class Calls:
             names.update(known)
 
     def program(self, step: Callable[..., tuple[Tensor, ...]]) -> Callable[..., tuple[Tensor, ...]]:
-        """The program's function, whose first call begins with it."""
+        """Wrap the program's function, so that its first call's time starts with it."""
 
         def run(*args: object) -> tuple[Tensor, ...]:
             self._began = time.perf_counter()
@@ -62,11 +62,11 @@ class Calls:
         return run
 
     def rank(self, rank: Rank) -> Rank:
-        """The same rank with its collectives noted."""
+        """Wrap a rank, so that its collectives are recorded."""
         return cast(Rank, _NotedRank(rank, self))
 
     def noted(self, name: str, function: object) -> Callable[..., object]:
-        """``function`` with a note of each call."""
+        """Wrap ``function``, so that each call is recorded."""
         assert callable(function)
 
         def call(*args: object, **kwargs: object) -> object:
@@ -78,17 +78,17 @@ class Calls:
         return call
 
     def begin(self) -> None:
-        """Note that a call begins."""
+        """Mark the start of a call."""
         if self.seen is not None:
             self.seen()
 
     def end(self, name: str, args: tuple[object, ...] = (), kwargs: Mapping[str, object] = {}) -> None:
-        """Note that a call ended now."""
+        """Record a call that ended now."""
         seconds = time.perf_counter() - self._began
         self.add(call_text(name, args, kwargs), seconds, kwargs)
 
     def add(self, text: str, seconds: float, kwargs: Mapping[str, object] = {}) -> None:
-        """Note a call; the next begins now. ``axes`` among ``kwargs`` are those of a collective."""
+        """Record a call; the next one starts now. ``kwargs["axes"]``: the axes of a collective."""
         axes = cast(tuple[tuple[str, int, int], ...], kwargs.get("axes", ()))
         self.found.append(Call(text, seconds, tuple(name for name, _, _ in axes)))
         if self.seen is not None:
@@ -96,12 +96,12 @@ class Calls:
         self._began = time.perf_counter()
 
     def waited(self, text: str, kwargs: Mapping[str, object]) -> None:
-        """Note that a collective's end was waited for until now."""
+        """Record a wait for a collective that ended now."""
         self.add(f"wait for {text}", time.perf_counter() - self._began, kwargs)
 
 
 def is_called(name: str, value: object, names: Mapping[str, object]) -> bool:
-    """Whether a global of a program is an operator or a kernel."""
+    """Return True if a global of a program is an operator or a kernel."""
     if isinstance(value, OpOverload):
         return True
     if not isinstance(value, FunctionType) or name in _FACTORIES:
@@ -111,12 +111,12 @@ def is_called(name: str, value: object, names: Mapping[str, object]) -> bool:
 
 
 def called_name(name: str, value: object) -> str:
-    """``aten.mm.default``, or ``kernel gelu_3``."""
+    """Return the name of a call, such as ``aten.mm.default`` or ``kernel gelu_3``."""
     return str(value) if isinstance(value, OpOverload) else f"kernel {name}"
 
 
 def call_text(name: str, args: tuple[object, ...], kwargs: Mapping[str, object] = {}) -> str:
-    """A call with the types of its tensors: ``aten.mm.default(float32[4, 8], float32[8, 2; 1, 8])``."""
+    """Format a call with types of tensors, as ``aten.mm.default(float32[4, 8], float32[8, 2; 1, 8])``."""
     words = [_word(arg) for arg in args]
     words += [f"{key}={_word(value)}" for key, value in kwargs.items() if key != "axes"]
     over = f" over {_ranks(kwargs['axes'])}" if "axes" in kwargs else ""
@@ -133,7 +133,7 @@ def _word(value: object) -> str:
 
 
 def _ranks(axes: object) -> int:
-    """How many ranks parts of mesh axes span."""
+    """Return how many ranks (sub-)axes span."""
     count = 1
     for _, _, size in cast(tuple[tuple[str, int, int], ...], axes):
         count *= size
@@ -141,7 +141,7 @@ def _ranks(axes: object) -> int:
 
 
 class _NotedRank:
-    """A rank whose collectives are noted: their start, and the wait for their end."""
+    """Rank that records the start of its collectives, and the waits for them."""
 
     def __init__(self, rank: Rank, calls: Calls) -> None:
         self._rank, self._calls = rank, calls

@@ -1,6 +1,6 @@
-"""The bytes that live while a step runs on a CPU, by the counters of PyTorch's allocator and of the pool.
+"""Live bytes during a step on a CPU, from the counters of PyTorch's allocator and of the pool.
 
-Memory that a library takes for itself (oneDNN's scratchpads, Gloo's buffers) is in neither.
+Neither counts the internal memory of libraries, such as oneDNN's scratchpads and Gloo's buffers.
 """
 
 from __future__ import annotations
@@ -15,40 +15,43 @@ from torch.profiler import ProfilerActivity, profile
 from ..kernels import pool
 
 Sample = tuple[int, int]
-"""Nanoseconds since 1970, and bytes."""
+"""Sample: nanoseconds since 1970, and bytes."""
 
 
 class LiveBytes:
-    """How far the memory of tensors grows in a step over that before it.
+    """Growth of tensors' memory in a step.
 
-    A step must run between :meth:`start` and the one that is measured: PyTorch knows the size of what is
-    given back only where it saw it taken.
+    Another step must run between :meth:`start` and the measured one, because PyTorch knows the size of freed
+    memory only if it observed the allocation.
     """
 
     def __init__(self) -> None:
         self.peak_bytes = 0
         self.peak_call = 0
-        """The number of the call in which the peak is reached."""
+        """Number of the call with the peak."""
         self._pool: list[Sample] = []
         self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start counting."""
         self._profile.start()
 
     def sample(self) -> None:
-        """Read the pool's count: where what is measured begins, and before and behind each of its calls."""
+        """Read the pool's counter.
+
+        Call it at the start of the measured step, and before and after each call.
+        """
         self._pool.append((time.time_ns(), pool.statistics()["used_bytes"]))
 
     def stop(self) -> None:
-        """End what is measured, and set ``peak_bytes`` and ``peak_call``."""
+        """End the measurement, and set ``peak_bytes`` and ``peak_call``."""
         self.sample()
         self._profile.stop()
         self.peak_bytes, self.peak_call = _peak(sorted(_allocated(self._profile)), self._pool)
 
 
 def _peak(allocated: list[Sample], pooled: list[Sample]) -> tuple[int, int]:
-    """The most of both at once, and in which call: there the pool has what it has before or behind it."""
+    """Return the peak of the sum, and its call. Within a call, the pool counts as its larger end."""
     (start_ns, start), most = pooled[0], (0, 0)
     at = next((n for n, (at_ns, _) in enumerate(allocated) if at_ns > start_ns), len(allocated))
     given = now = allocated[max(at - 1, 0)][1] if allocated else 0
@@ -62,13 +65,13 @@ def _peak(allocated: list[Sample], pooled: list[Sample]) -> tuple[int, int]:
 
 
 def _allocated(profiled: profile) -> Iterator[Sample]:
-    """What PyTorch has allocated before and behind each change. It may begin anywhere: differences count."""
+    """Yield PyTorch's allocated bytes before and after each change. Only differences are meaningful."""
     assert profiled.profiler is not None and profiled.profiler.kineto_results is not None
     events = list(profiled.profiler.kineto_results.experimental_event_tree())
     while events:
         event = events.pop()
         events += event.children
-        names = ("total_allocated", "alloc_size")  # others are no allocations
+        names = ("total_allocated", "alloc_size")  # other events are no allocations
         total, size = (getattr(event.extra_fields, name, None) for name in names)
         if total is not None and size is not None:
             yield event.start_time_ns - 1, total - size

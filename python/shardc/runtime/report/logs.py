@@ -1,7 +1,7 @@
-"""``SHARDC_LOGS=plan,+fusion,-progress``: what is logged, in the manner of ``TORCH_LOGS``.
+"""Logging by topics, as with ``TORCH_LOGS``: ``SHARDC_LOGS=plan,+fusion,-progress``.
 
-Each topic is a logger of Python's, ``shardc.plan`` for example: without the variable it is silent, unless a
-program sets its level. With the variable, lines go to standard error, in one form::
+Each topic is a Python logger, such as ``shardc.plan``. Without the variable it is silent, unless a program
+sets its level. With the variable, lines go to standard error in this form::
 
     [rank1] shardc.reshard: all_gather of [64, 256] float32 over data: 49.2 kB at model.py:12
 """
@@ -39,7 +39,7 @@ _applied: str | None = None
 
 
 def start() -> None:
-    """Set the loggers up as ``SHARDC_LOGS`` says. Cheap where it has not changed.
+    """Configure the loggers by ``SHARDC_LOGS``. This is cheap if the variable has not changed.
 
     Raises BadVariable for a name that is no topic.
     """
@@ -58,7 +58,7 @@ def start() -> None:
 def read(text: str) -> tuple[dict[str, int], bool]:
     """Return the level of each topic that ``text`` names, and whether it asks for help.
 
-    Later parts win, and a name wins over ``all``. Raises BadVariable.
+    A later part overrides an earlier one, and a topic's name overrides ``all``. Raises BadVariable.
     """
     levels: dict[str, int] = {}
     parts = [part.strip() for part in text.split(",") if part.strip()]
@@ -71,31 +71,31 @@ def read(text: str) -> tuple[dict[str, int], bool]:
 
 
 def help_text() -> str:
-    """The topics and how to write them."""
+    """Return the list of topics, with the variable's syntax."""
     rows = [f"  {name:<9} {text}" for name, text in {**TOPICS, "all": "all of these"}.items()]
     form = "SHARDC_LOGS is a list separated by commas: name logs, +name logs more, -name nothing."
     return "\n".join([form, *rows])
 
 
 def seconds(phases: Iterable[tuple[str, float]], title: str) -> None:
-    """Log what each phase took."""
+    """Log the time of each phase."""
     if TIMING.isEnabledFor(logging.INFO):
         for name, took_s in phases:
             TIMING.info("%s: %s: %.3f s", title, name, took_s)
 
 
 class Handler(logging.StreamHandler):
-    """Writes to what is standard error now, below no line of progress."""
+    """Handler that writes to the current ``sys.stderr``, and erases the progress line first."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the record, its rank first under torchrun, and a topic before each of its lines."""
+        """Print the record. Each line starts with the topic, and under torchrun with the rank before it."""
         self.stream = sys.stderr
         with erased():
             super().emit(record)
 
 
 class Form(logging.Formatter):
-    """``[rank0] shardc.plan: text`` for each line of a record."""
+    """Formatter of a record's lines, as ``[rank0] shardc.plan: text``."""
 
     def format(self, record: logging.LogRecord) -> str:
         rank = f"[rank{RANK.get()}] " if WORLD_SIZE.get() > 1 else ""
@@ -109,7 +109,7 @@ _handler.setFormatter(Form("%(message)s"))
 
 
 def _set(name: str, level: int | None) -> None:
-    """Our handler is on a topic that the variable names, and on progress where nobody else listens."""
+    """Add the handler to a topic that the variable names, and to progress if it has no other handler."""
     logger = logging.getLogger(f"shardc.{name}")
     was_ours = _handler in logger.handlers
     if was_ours:

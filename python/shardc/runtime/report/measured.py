@@ -1,4 +1,4 @@
-"""What steps take on a CPU: time and memory beside what was predicted, and the seconds of their calls."""
+"""Measured time and memory of steps on a CPU, compared with predictions, and the times of their calls."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ..step import TrainStep
 from .live_bytes import LiveBytes
 
 WARM = 2
-"""So many steps come first: memory is mapped, and checks of the first run end."""
+"""Number of warm-up steps, in which memory is mapped and the checks of the first run end."""
 Batches = Iterator[dict[str, Tensor]]
 
 
 class Measured:
-    """The time of a run's steps, and the memory of the one after the first WARM, which is slower."""
+    """Times of a run's steps, and memory of the step after the first WARM, which is slower."""
 
     def __init__(self, step: TrainStep, steps: int) -> None:
         self._step, self._seconds = step, list[float]()
         self._live = LiveBytes() if steps > WARM + 1 else None
 
     def runner(self, number: int) -> Callable[[Mapping[str, Tensor]], Result]:
-        """What runs step ``number``."""
+        """Return the function that runs step ``number``."""
         if self._live is None or number not in (WARM - 1, WARM):
             return self._step.step_leaves
         if number == WARM:
@@ -38,12 +38,12 @@ class Measured:
         return self._step.step_leaves
 
     def took(self, number: int, seconds: float) -> None:
-        """Note how long a step took."""
+        """Record how long a step took."""
         if number > WARM:
             self._seconds.append(seconds)
 
     def report(self, predicted_s: float | None, planned_bytes: int) -> str:
-        """Predicted and measured, in words; empty for a run that is too short. All ranks ask together."""
+        """Return text on predicted and measured figures; empty for a short run. All ranks must call it."""
         if self._live is None:
             return ""
         live = torch.tensor([self._live.peak_bytes + self._step.given_bytes])
@@ -64,7 +64,7 @@ def _memory(planned: int, live: int) -> str:
 
 
 def write_calls(step: TrainStep, batches: Batches, steps: int, folder: Path) -> None:
-    """Run steps, and write the calls of those after the first WARM to a file of each rank."""
+    """Run steps, and write the calls of those after the first WARM to a file for each rank."""
     rounds = []
     for number in range(WARM + steps):
         batch = next(batches)

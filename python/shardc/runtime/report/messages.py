@@ -1,9 +1,9 @@
-"""Warnings of shardc: one category, an id in brackets before the text, and what a user silenced.
+"""Warnings of shardc: one base category, an id in brackets before the text, and silencing by id.
 
     warnings.filterwarnings("ignore", message=r"\\[SchedulerNotSaved\\]")  # one of them
     warnings.filterwarnings("ignore", category=shardc.ShardcWarning)  # all
 
-``SHARDC_SILENCE=SchedulerNotSaved`` does the same from outside. An error cannot be silenced.
+``SHARDC_SILENCE=SchedulerNotSaved`` in the environment does the same. Errors cannot be silenced.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .progress import erased
 class ShardcWarning(UserWarning):
     """Base of every warning of shardc.
 
-    Each begins with its id in brackets, which ``docs/reference/messages.md`` lists and ``SHARDC_SILENCE``
-    takes.
+    Its text begins with its id in brackets. ``docs/reference/messages.md`` lists the ids, and
+    ``SHARDC_SILENCE`` takes them.
 
     Example:
         >>> warnings.filterwarnings("ignore", category=shardc.ShardcWarning)
@@ -38,12 +38,12 @@ class StateWarning(ShardcWarning):
 
 
 def is_silenced(identity: str) -> bool:
-    """Whether the user wants no remark or warning of this id."""
+    """Return True if the user silenced remarks and warnings of this id."""
     return identity in SILENCE.get()
 
 
 def titled(identity: str, text: str) -> str:
-    """``[id] text``. An error's own text, which begins with the id, has it once."""
+    """Return ``[id] text``. If the text of an error begins with its id, that is removed."""
     return f"[{identity}] {text.removeprefix(f'{identity}: ')}"
 
 
@@ -55,7 +55,7 @@ def warn(identity: str, text: str, category: type[ShardcWarning], level: int = 1
 
 
 def warn_at(identity: str, text: str, category: type[ShardcWarning], place: tuple[str, int]) -> None:
-    """Warn at a file and its line, unless silenced. Of ranks that all compile a program the first says so."""
+    """Warn at a line of a file, unless silenced. If all ranks compile a program, only rank 0 warns."""
     is_repeated = issubclass(category, ProgramCompiledWarning) and RANK.get() != "0"
     if not is_silenced(identity) and not is_repeated:
         with erased():

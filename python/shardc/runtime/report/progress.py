@@ -1,13 +1,13 @@
-"""Progress of what takes more than two seconds: which phase, and how far.
+"""Progress of work that takes more than two seconds: its phase, and how much is done.
 
     with work("saving a checkpoint"):
         for number, tensor in enumerate(tensors):
             step("tensors", number, len(tensors))
 
-On a terminal one line of standard error is rewritten, and erased at the end. Elsewhere the logger
-``shardc.progress`` gets a line after 2 s and then every 10 s. Rank 0 alone says anything, and nobody where
-``SHARDC_PROGRESS`` is 0. A thread does it, for one phase may take long; outside of :func:`work` a step is
-one comparison.
+On a terminal, one line of standard error is rewritten, and erased at the end. Otherwise the logger
+``shardc.progress`` gets a line after 2 s and then every 10 s. Only rank 0 reports progress, and no rank if
+``SHARDC_PROGRESS`` is 0. A thread does it, since a single phase may take long. Outside of :func:`work`,
+:func:`step` costs one comparison.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ..environment import PROGRESS, RANK
 log = logging.getLogger("shardc.progress")
 
 AFTER_S = 2.0
-"""What takes less than this says nothing."""
+"""Seconds before the first report."""
 EVERY_S = 10.0
-"""Between two lines of a log."""
+"""Seconds between two lines of a log."""
 REDRAW_S = 0.2
-"""Between two looks of a terminal's line."""
+"""Seconds between two updates of a terminal's line."""
 ERASE = "\r\x1b[K"
 
 
 @dataclass
 class Phase:
-    """A part of the work, and the step that it is at."""
+    """Part of the work, with its present step."""
 
     name: str
     step: str = ""
@@ -45,10 +45,10 @@ class Phase:
 
 @dataclass
 class Display:
-    """The progress of one piece of work, as text.
+    """Display of the progress of one piece of work.
 
-    ``clock`` gives seconds; ``terminal`` is where the line is drawn, None in a log. :meth:`tick` says what is
-    due now and returns the seconds until something may be due again.
+    ``clock``: returns seconds. ``terminal``: stream for the line; None to log instead. :meth:`tick` reports
+    what is due, and returns the seconds until the next report.
     """
 
     title: str
@@ -64,7 +64,7 @@ class Display:
         self.phases.insert(0, Phase(self.title))
 
     def tick(self) -> float:
-        """Say what is due. Returns seconds."""
+        """Report progress if due. Return the seconds until the next report."""
         now = self.clock()
         if now < self.due:
             return self.due - now
@@ -79,12 +79,12 @@ class Display:
         return self.due - now
 
     def text(self) -> str:
-        """``compile_step: kernels, 3 of 12 (4 s)``."""
+        """Return the progress as text, such as ``compile_step: kernels, 3 of 12 (4 s)``."""
         parts = [part for phase in [*self.phases] for part in (phase.name, phase.step) if part]
         return f"{': '.join(parts)} ({self.clock() - self.started:.0f} s)"
 
     def erase(self) -> None:
-        """Take the line off the terminal; the next tick draws it again."""
+        """Erase the line from the terminal; the next tick draws it again."""
         with self.lock:
             if self.drawn:
                 self._write(ERASE)
@@ -101,7 +101,7 @@ _shown: Display | None = None
 
 @contextmanager
 def work(title: str) -> Iterator[None]:
-    """Show the progress of the block. Inside of another piece of work it is a phase of that."""
+    """Context whose progress is shown. Within another ``work`` it is a phase of that."""
     global _shown
     if _shown is not None:
         with phase(title):
@@ -125,7 +125,7 @@ def work(title: str) -> Iterator[None]:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Name what the block does; :func:`step` inside says how far it is."""
+    """Context of a named phase; :func:`step` reports progress within it."""
     shown = _shown
     if shown is None:
         yield
@@ -139,7 +139,7 @@ def phase(name: str) -> Iterator[None]:
 
 
 def step(what: str, done: int | None = None, total: int | None = None) -> None:
-    """Say what the innermost phase is at: ``dist-pad``, or ``kernels, 3 of 12`` with how many are done."""
+    """Set the step of the innermost phase: ``dist-pad``, or with numbers ``kernels, 3 of 12``."""
     if _shown is not None:
         count = "" if done is None else f", {done}" + (f" of {total}" if total is not None else "")
         _shown.phases[-1].step = what + count
@@ -147,7 +147,7 @@ def step(what: str, done: int | None = None, total: int | None = None) -> None:
 
 @contextmanager
 def erased() -> Iterator[None]:
-    """Take the line off the terminal while the block prints something else."""
+    """Context without the line on the terminal, to print something else."""
     shown = _shown
     if shown is None:
         yield

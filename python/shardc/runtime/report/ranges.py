@@ -1,6 +1,6 @@
-"""Ranges of ``torch.profiler`` in a program: each line runs under its phase and the user's line.
+"""Ranges of ``torch.profiler`` in a program, named by the phase and the user's line.
 
-``SHARDC_PROFILE_RANGES=1`` turns them on as programs are loaded; without it a program's text runs as it is.
+If ``SHARDC_PROFILE_RANGES=1`` is set when a program is loaded, ranges are added to its text.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from contextlib import AbstractContextManager
 import torch
 
 NAME = "shardc_range"
-"""What a program with ranges calls."""
+"""Name of the function that a program with ranges calls."""
 _PLACE = re.compile(r"(\s*)# (-- )?(\S.*)$")
 _RETURN = re.compile(r"(\s+)return\b")
 
 
 class Ranges:
-    """The range that is open: one at a time, which the next one closes."""
+    """Open range. There is one at a time; opening the next one closes it."""
 
     def __init__(self) -> None:
         self._open: AbstractContextManager[object] | None = None
 
     def __call__(self, name: str = "") -> None:
-        """Close the range, and open one of that name; without a name none."""
+        """Close the range, and open another one if ``name`` is not empty."""
         if self._open is not None:
             self._open.__exit__(None, None, None)
         self._open = torch.profiler.record_function(name) if name else None
@@ -32,7 +32,7 @@ class Ranges:
 
 
 def with_ranges(text: str) -> str:
-    """A program that opens a range at each comment that names a phase or a line, ``forward model.py:12``.
+    """Return a program that opens a range at each comment with a phase or line, as ``forward model.py:12``.
 
     Lines keep their numbers.
     """

@@ -1,7 +1,7 @@
-"""Notes of one step on one rank: when its lines, collectives and a pipeline's actions ran, and its memory.
+"""Recording of one step on one rank: the times of lines, collectives and pipeline actions, and its memory.
 
-On a CPU moments are the clock's. On a GPU they are events of the current stream, which nothing waits for:
-what they say is when the device got there.
+On a CPU, moments are clock times. On a GPU, they are events of the current stream, so they give the time at
+which the device reached them, without synchronization.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ..comm.collectives import Pending, Start
 from .resident import resident_bytes
 
 Moment = float | torch.cuda.Event
-"""Seconds since 1970, or an event that says it later."""
+"""Seconds since 1970, or an event from which they are computed later."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """Something that took from ``start`` to ``end``. ``lane``: ``actions``, ``ops`` or ``collectives``."""
+    """Recorded interval. ``lane``: ``actions``, ``ops``, ``collectives`` or ``waits``."""
 
     lane: str
     name: str
@@ -31,7 +31,7 @@ class Note:
 
 
 class Recorder:
-    """What a rank's program calls, and its :class:`~..comm.collectives.Rank`, while a step is recorded."""
+    """Recorder, called by a rank's program and its :class:`~..comm.collectives.Rank` during a step."""
 
     def __init__(self, device: torch.device, actions: Iterator[str]) -> None:
         self._device, self._actions = device, actions
@@ -48,7 +48,7 @@ class Recorder:
         return event
 
     def seconds(self, moment: Moment) -> float:
-        """A moment since 1970, when the device is done."""
+        """Return a moment in seconds since 1970. Call it when the device is done."""
         if not isinstance(moment, torch.cuda.Event):
             return moment
         start_s, start = self._zero
@@ -56,7 +56,7 @@ class Recorder:
         return start_s + start.elapsed_time(moment) / 1e3
 
     def __call__(self, name: str = "") -> None:
-        """End the line that runs, and begin one of that name; without a name none."""
+        """End the present line, and begin another one if ``name`` is not empty."""
         now = self.now()
         if self._open is not None:
             self.notes.append(Note("ops", self._open[0], self._open[1], now))
@@ -64,7 +64,7 @@ class Recorder:
         self.memory.append((now, self._held()))
 
     def action(self, stage: Callable[..., object]) -> Callable[..., object]:
-        """``stage`` with a note of each call; the calls of all stages are the actions in order."""
+        """Wrap ``stage`` to record its calls. The calls of all stages are the actions, in order."""
 
         def run(*arguments: object) -> object:
             start = self.now()
@@ -75,7 +75,7 @@ class Recorder:
         return run
 
     def started(self, pending: Pending) -> Pending:
-        """A collective that was started now, as a handle that notes when its result is there."""
+        """Wrap the handle of a collective that was started now, to record when its result is available."""
         return Recorded(pending, self)
 
     def _held(self) -> int:
@@ -84,7 +84,7 @@ class Recorder:
 
 
 class Recorded(Pending):
-    """A started collective that is recorded from its start until a wait for it has ended."""
+    """Started collective that is recorded from its start to the end of the wait for it."""
 
     __slots__ = ("begun", "recorder")
 

@@ -1,4 +1,4 @@
-"""The memory of this process that lies in RAM."""
+"""Resident memory of this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def resident_bytes() -> int:
-    """As Linux counts it, in some microseconds; 0 where no ``/proc`` is."""
+    """Return Linux's count of resident bytes, which takes a few microseconds; 0 without ``/proc``."""
     file = _file()
     return 0 if file is None else int(os.pread(file, 128, 0).split()[1]) * os.sysconf("SC_PAGE_SIZE")
 

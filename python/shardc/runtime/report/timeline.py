@@ -1,7 +1,7 @@
-"""When what ran: one step, recorded on all ranks and written as a Chrome trace.
+"""Timeline of one step, recorded on all ranks and written as a Chrome trace.
 
-A process a rank; a thread for the program's lines, one for what waits for collectives, as many as needed for
-collectives in flight, and one for a pipeline's actions. Events of actions are named as ``2F0``.
+Each rank is a process. It has threads for the program's lines, for waits, for collectives in flight (as many
+as needed), and for a pipeline's actions, with names such as ``2F0``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .recorder import Recorder
 
 LANES = ("actions", "ops", "waits", "collectives")
 Row = tuple[str, str, float, float, dict[str, str | int]]
-"""Lane, name, start and end in seconds since 1970, and what else is known."""
+"""Lane, name, start and end in seconds since 1970, and further details."""
 Rows = tuple[int, list[Row], list[tuple[float, int]], str]
-"""A rank's notes, and its memory."""
+"""Rank, its intervals, its memory over time, and the kind of memory."""
 US = 1e6
 
 
 @contextmanager
 def recorded(program: Program, part: Part, rank: Rank) -> Iterator[tuple[Recorder, Step]]:
-    """A recorder, and this rank's function of the program that is recorded. All ranks begin together."""
+    """Context with a recorder, and this rank's function with recording. All ranks start together."""
     actions = program.actions[part.number] if program.actions else ()
     recorder = Recorder(rank.device, iter(actions))
     timed = program.with_ranges(recorder)
@@ -45,9 +45,9 @@ def recorded(program: Program, part: Part, rank: Rank) -> Iterator[tuple[Recorde
 
 
 def write_timeline(recorder: Recorder, part: Part, mesh: Mesh, place: Place, path: Path) -> None:
-    """Gather the notes of all ranks; rank 0 writes them.
+    """Gather the recordings of all ranks; rank 0 writes them.
 
-    Actions are those of ranks with place 0 on all axes but the pipeline's: so each stands there once.
+    Actions are only those of ranks with index 0 on all axes except the pipeline's, so each appears once.
     """
     others = tuple((name, 1, size) for name, size in mesh.space if part.axis is None or name != part.axis[0])
     shows_actions = not any(mesh.coordinate(place.rank, axis) for axis in others)
@@ -72,7 +72,7 @@ def _rows(recorder: Recorder, place: Place, shows_actions: bool) -> Rows:
 
 
 def _events(found: list[Rows]) -> Iterator[dict[str, object]]:
-    """Chrome's form: microseconds from the first note on."""
+    """Yield events in Chrome's format, in microseconds since the first one."""
     first_s = min((row[2] for _, rows, _, _ in found for row in rows), default=0.0)
     for rank, rows, memory, counter in found:
         name = {"name": f"rank {rank} (measured)"}
@@ -89,7 +89,7 @@ def _events(found: list[Rows]) -> Iterator[dict[str, object]]:
 
 
 def _lanes(rows: list[Row]) -> Iterator[tuple[str, list[Row]]]:
-    """Rows that do not overlap, with the name of what they are; of collectives as many as are in flight."""
+    """Yield named groups of rows that do not overlap: one per lane, for collectives as many as needed."""
     for lane in LANES:
         threads: list[list[Row]] = []
         for row in sorted((row for row in rows if row[0] == lane), key=lambda row: row[2]):

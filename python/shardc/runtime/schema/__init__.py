@@ -1,1 +1,1 @@
-"""Schemas of JSON files, and what checks them."""
+"""Schemas of JSON files, and the checks that they consist of."""

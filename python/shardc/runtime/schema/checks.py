@@ -1,6 +1,6 @@
-"""Checks of JSON that a file holds: each part of its kind, within its range, and nothing unknown.
+"""Checks of JSON data: kinds of values, their ranges, and unknown keys.
 
-A check takes where a value stands (``mesh[0].size``) and the value, and gives what is wrong, in words.
+A check takes the path of a value (``mesh[0].size``) and the value, and yields text on each problem.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 Check = Callable[[str, Any], Iterator[str]]
 INT64 = (1 << 63) - 1
-"""The largest size, and the largest number of anything."""
+"""Upper limit of sizes and counts."""
 
 
 def first_problem(check: Check, value: object, where: str = "") -> str | None:
-    """What is wrong with a value, in words; None if nothing is."""
+    """Return text on the first problem of a value; None if it is valid."""
     return next(check(where, value), None)
 
 
 def record(required: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
-    """An object with these keys, and no others."""
+    """Return a check for an object with these keys, and no others."""
     known = {**required, **(optional or {})}
 
     def check(where: str, value: Any) -> Iterator[str]:
@@ -38,7 +38,7 @@ def record(required: Mapping[str, Check], optional: Mapping[str, Check] | None =
 
 
 def items(part: Check, least: int = 0, most: int | None = None) -> Check:
-    """A list of ``least`` to ``most`` parts of one kind."""
+    """Return a check for a list of ``least`` to ``most`` items that all pass ``part``."""
 
     def check(where: str, value: Any) -> Iterator[str]:
         if not isinstance(value, list):
@@ -53,7 +53,7 @@ def items(part: Check, least: int = 0, most: int | None = None) -> Check:
 
 
 def row(*parts: Check) -> Check:
-    """A list of as many parts, each of its own kind."""
+    """Return a check for a list with one item for each of ``parts``."""
 
     def check(where: str, value: Any) -> Iterator[str]:
         if not isinstance(value, list) or len(value) != len(parts):
@@ -66,7 +66,7 @@ def row(*parts: Check) -> Check:
 
 
 def either(first: Check, second: Check) -> Check:
-    """What one of two checks finds right; else what is wrong by the first."""
+    """Return a check for values that pass one of two checks. It reports problems of the first."""
 
     def check(where: str, value: Any) -> Iterator[str]:
         problem = next(first(where, value), None)
@@ -77,7 +77,7 @@ def either(first: Check, second: Check) -> Check:
 
 
 def mapping(part: Check, key: Check | None = None) -> Check:
-    """An object with any keys."""
+    """Return a check for an object with any keys, whose values pass ``part``."""
 
     def check(where: str, value: Any) -> Iterator[str]:
         if not isinstance(value, dict):
@@ -101,13 +101,13 @@ def integer(low: int = 0, high: int = INT64) -> Check:
 
 
 def number(where: str, value: Any) -> Iterator[str]:
-    """A number that is one: no NaN."""
+    """Check for a number other than NaN."""
     if type(value) not in (int, float) or math.isnan(value):
         yield f"{where} is {_shown(value)}, not a number"
 
 
 def positive(where: str, value: Any) -> Iterator[str]:
-    """A number above zero, such as a time."""
+    """Check for a finite number above zero, such as a time."""
     yield from number(where, value)
     if type(value) in (int, float) and not 0 < value < math.inf:
         yield f"{where} is {value}, not above 0"
@@ -119,7 +119,7 @@ def truth(where: str, value: Any) -> Iterator[str]:
 
 
 def text(pattern: str = r"(?s).+", kind: str = "a text") -> Check:
-    """A text that fits a pattern; by default one that is not empty."""
+    """Return a check for text that matches a pattern; by default for text that is not empty."""
     compiled = re.compile(pattern)
 
     def check(where: str, value: Any) -> Iterator[str]:
@@ -158,6 +158,6 @@ def anything(where: str, value: Any) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """A value in an error, cut where it is long."""
+    """Format a value for an error, shortened if it is long."""
     shown = repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

@@ -1,4 +1,4 @@
-"""What a manifest holds: the kind and range of each of its parts, and how they fit one another."""
+"""Schema of a manifest: the kind and range of each field, and consistency between fields."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Json = dict[str, Any]
 
 ROLES = ("param", "opt_state", "buffer", "hyper", "input", "seed", "constant")
 OVERFLOW = "overflow"
-"""The role of how many rows had no room at their experts: where it is not 0, a step has changed no state."""
+"""Role of the result that counts rows without room at their experts. If it is not 0, state did not change."""
 RESULT_ROLES = ("loss", "output", "param", "opt_state", "buffer", OVERFLOW)
 DTYPES = tuple(name for name, value in vars(torch).items() if isinstance(value, torch.dtype))
 HASH = s.text("[0-9a-f]{64}", "a SHA-256")
 NAME = s.text(r"[A-Za-z_]\w*", "a name")
 SIZES = s.items(s.integer())
 AXIS = s.row(s.text(), s.integer(1), s.integer(1))
-"""A (sub-)axis of the mesh: its name, the product of the sizes before it, its size."""
+"""(Sub-)axis of the mesh: its name, the product of the sizes before it, its size."""
 
 
 def _port(*roles: str) -> s.Check:
@@ -41,7 +41,7 @@ def _port(*roles: str) -> s.Check:
 
 
 def _batch(where: str, value: Any) -> Iterator[str]:
-    """A tree of one key an object: see :mod:`shardc.runtime.batch`."""
+    """Check a tree of objects with one key each: see :mod:`shardc.runtime.batch`."""
     kinds: dict[str, s.Check] = {
         "mapping": s.mapping(_batch, s.anything),
         "sequence": s.items(_batch),
@@ -107,13 +107,13 @@ _CHECK = s.record(
 
 
 def manifest_problem(manifest: object) -> str | None:
-    """What is wrong with a manifest, in words; None if nothing is."""
+    """Return text on the first problem of a manifest; None if it is valid."""
     found = s.first_problem(_CHECK, manifest)
     return found or next(_misfits(manifest), None)  # pyright: ignore[reportArgumentType]
 
 
 def _misfits(manifest: Json) -> Iterator[str]:
-    """Parts that do not fit one another, of a manifest whose parts are of their kinds."""
+    """Yield inconsistencies between fields of a manifest whose fields are valid by themselves."""
     sizes = {axis["name"]: axis["size"] for axis in manifest["mesh"]}
     if len(sizes) < len(manifest["mesh"]):
         yield "two axes of mesh have one name"
@@ -150,13 +150,13 @@ def _port_misfits(where: str, port: Json, sizes: dict[str, int]) -> Iterator[str
 
 
 def _has_parts(stored: Json, shape: list[int]) -> bool:
-    """Whether the parts are whole numbers of equal blocks, and make up the dim."""
+    """Return True if the parts divide into equal blocks, and add up to the dim."""
     dim, ways, sizes = stored["dim"], stored["ways"], stored["sizes"]
     return dim < len(shape) and sum(sizes) == shape[dim] and all(n % ways == 0 for n in sizes)
 
 
 def _name_misfits(manifest: Json) -> Iterator[str]:
-    """Names that stand for nothing, or that nothing stands for."""
+    """Yield names that are missing, or that refer to nothing."""
     named = {role: {a["name"] for a in manifest["arguments"] if a["role"] == role} for role in ROLES}
     leaves, hyper = list(_leaves(manifest["batch"])), [e["name"] for e in manifest["hyperparameters"]]
     for field, names, role in (("batch", leaves, "input"), ("hyperparameters", hyper, "hyper")):
@@ -173,7 +173,10 @@ def _name_misfits(manifest: Json) -> Iterator[str]:
 
 
 def _index_misfits(entries: list[Json]) -> Iterator[str]:
-    """A setting of a group is one number, or the numbers of a tuple (``betas``), each once."""
+    """Yield settings with wrong indices.
+
+    A setting is one number, or a tuple (``betas``) with each index once.
+    """
     indices: dict[tuple[int, str], list[int | None]] = {}
     for entry in entries:
         indices.setdefault((entry["group"], entry["key"]), []).append(entry["index"])

@@ -1,1 +1,1 @@
-"""Plans of other libraries: torch's ``parallelize_module``, and those that ``transformers`` models ship."""
+"""Plans of other libraries: torch's ``parallelize_module``, and plans shipped by ``transformers`` models."""

@@ -1,4 +1,4 @@
-"""Names that a plan gives to modules and parameters, and what of a model they mean."""
+"""Patterns of module and parameter names in a plan, and what they match in a model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shardc.passes.plan.named_styles import name_pattern
 
 
 def modules_named(model: nn.Module, pattern: str) -> list[tuple[str, nn.Module]]:
-    """The modules that ``parallelize_module`` finds: each part of the pattern is one part of a name.
+    """Return the modules that ``parallelize_module`` finds for a pattern.
 
-    The empty pattern is the model itself.
+    Each dotted part of the pattern matches one part of a name. The empty pattern matches the model itself.
     """
     found: list[tuple[str, nn.Module]] = [("", model)]
     for part in pattern.split(".") if pattern else ():
@@ -26,31 +26,31 @@ def modules_named(model: nn.Module, pattern: str) -> list[tuple[str, nn.Module]]
 
 
 def matches_something(names: Iterable[str], pattern: str) -> bool:
-    """Whether a pattern of ``transformers`` is one of the names of modules and parameters."""
+    """Return True if a pattern of ``transformers`` matches one of the names of modules and parameters."""
     is_named = name_pattern(pattern).fullmatch
     return any(is_named(name) for name in names)
 
 
 def names_of(model: nn.Module) -> list[str]:
-    """The names of all modules and parameters."""
+    """Return the names of all modules and parameters."""
     modules = (name for name, _ in model.named_modules(remove_duplicate=False))
     return [*modules, *(name for name, _ in model.named_parameters(remove_duplicate=False))]
 
 
 def no_match(model: nn.Module, pattern: str, style: object, where: str) -> PatternMatchesNoModule:
-    """The error of a pattern that names nothing."""
+    """Return the error for a pattern that matches nothing."""
     near = nearest(pattern, [name for name in names_of(model) if name])
     return PatternMatchesNoModule(pattern=pattern, style=style, nearest=near, where=where)
 
 
 def nearest(pattern: str, names: Iterable[str]) -> str:
-    """The names most like a pattern, at most three."""
+    """Return the names most like a pattern, at most three."""
     known = list(names)
     return ", ".join(difflib.get_close_matches(pattern, known, n=3, cutoff=0.2) or known[:3])
 
 
 def class_line(model: nn.Module) -> str:
-    """``file:line`` of a model's class, which ships its plans; its name where there is no source."""
+    """Return ``file:line`` of a model's class, or the class's name if its source is not found."""
     kind = type(model)
     try:
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"

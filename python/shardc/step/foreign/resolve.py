@@ -1,4 +1,4 @@
-"""``plan=`` as a user gives it, with all that it says in the words of other libraries read."""
+"""Translation of ``plan=`` from the vocabulary of other libraries."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ PRESETS_OF: Mapping[Kind, tuple[str, ...]] = {
     "expert styles": ("experts",),
     "stages": ("pipeline",),
 }
-"""Kind of mapping -> the presets that take one."""
+"""Kind of mapping -> presets that accept one."""
 
 
 @dataclass
 class _Parts:
-    """What was found so far: mappings by kind, each with the product that it belongs to."""
+    """Mappings found so far in a plan, by kind."""
 
     model: nn.Module
     where: str
@@ -52,9 +52,9 @@ class _Parts:
 def resolve_plan(
     options: Parallelism, model: nn.Module, pipeline: Pipeline | None
 ) -> tuple[PlanLike | StylePlan, Pipeline | None]:
-    """The plan and the pipeline of a compile, read for ``model``.
+    """Return the plan and the pipeline of a compile, translated for ``model``.
 
-    Plans that need no other library's words come back as they are. Raises MixedPlan, PlanHasNoPreset,
+    Plans in shardc's own vocabulary are returned unchanged. Raises MixedPlan, PlanHasNoPreset,
     NoPlanOfModel, UnknownStyle, StyleNotForModule, LayoutRefused, PatternMatchesNoModule, StylesDisagree,
     BadStagePlan, and what :func:`~shardc.options.presets.plan_terms` raises.
     """
@@ -84,7 +84,7 @@ def resolve_plan(
 def _kind(
     plan: Mapping[str, object], where: str, *, is_sharding: bool, axes: Mapping[str, int] | None = None
 ) -> Kind:
-    """What the values of a mapping are. Raises MixedPlan."""
+    """Return the kind of a mapping's values. Raises MixedPlan."""
     rest: Kind = "shardings" if is_sharding else "stages"
     kinds: set[Kind] = {_kind_of(value, axes or {}, rest) for value in plan.values()}
     if kinds == {"names of styles", "expert styles"}:  # an ep_plan may say "all_reduce" and "replicate", too
@@ -95,7 +95,7 @@ def _kind(
 
 
 def _kind_of(value: object, axes: Mapping[str, int], rest: Kind) -> Kind:
-    """What one value of a mapping is."""
+    """Return the kind of one value of a mapping."""
     if isinstance(value, ParallelStyle):
         return "styles"
     if isinstance(value, str) and value not in axes:
@@ -104,7 +104,7 @@ def _kind_of(value: object, axes: Mapping[str, int], rest: Kind) -> Kind:
 
 
 def _of_model(text: str, mesh: Mapping[str, int], model: nn.Module) -> PlanLike | StylePlan:
-    """A product of presets: the model's own plans are checked for it, and its experts are looked up."""
+    """Return the plan of a product of presets, with the model's own plans checked and translated."""
     terms = {name for name, _ in plan_terms(text, mesh)}
     shipped = shipped_plan(model, "tp_plan") if terms.intersection(TENSOR_PRESETS) else {}
     _check_names(model, shipped, class_line(model))
@@ -118,13 +118,17 @@ def _of_model(text: str, mesh: Mapping[str, int], model: nn.Module) -> PlanLike 
 
 
 def shipped_plan(model: nn.Module, which: str) -> dict[str, str]:
-    """``tp_plan`` or ``ep_plan`` of a model: pattern -> style; empty if it has none."""
+    """Return a model's ``tp_plan`` or ``ep_plan``: pattern -> style; empty if it has none."""
     plan = getattr(model, which, None) or getattr(model, f"_{which}", None)
     return {str(name): str(style) for name, style in plan.items()} if isinstance(plan, Mapping) else {}
 
 
 def _check_names(model: nn.Module, plan: Mapping[str, str], where: str, shipped: bool = True) -> None:
-    """Raise UnknownStyle; for a pattern that names nothing PatternMatchesNoModule, or remark on a model's."""
+    """Check a plan's styles and patterns.
+
+    Raises UnknownStyle, and PatternMatchesNoModule for a user's pattern that matches nothing. If the model
+    ships the pattern, a remark reports it instead.
+    """
     names = names_of(model) if plan else []
     for pattern, style in plan.items():
         named_style(pattern, style, where)
@@ -154,7 +158,7 @@ def _style_plan(text: str, parts: _Parts, mesh: Mapping[str, int]) -> StylePlan:
 
 
 def _along_sequence(text: str) -> str:
-    """The product with ``sequence`` for ``tensor``."""
+    """Return the product with ``tensor`` replaced by ``sequence``."""
     words = [(word.partition(":"), word) for word in text.split("*")]
     return "*".join(
         "sequence" + colon + axis if name.strip() == "tensor" else word for (name, colon, axis), word in words
@@ -162,7 +166,7 @@ def _along_sequence(text: str) -> str:
 
 
 def _with_stages(pipeline: Pipeline | None, parts: _Parts, options: Parallelism) -> Pipeline | None:
-    """The pipeline with the cuts of a ``pp_plan``; cuts that the user names come before it."""
+    """Return the pipeline with the cuts of a ``pp_plan``, unless the user named cuts."""
     plan, chosen = parts.found.get("stages"), pipeline or Pipeline()
     if plan is None or chosen.cuts:
         return pipeline

@@ -13,7 +13,7 @@ from shardc.step.foreign.names import matches_something, names_of, no_match
 
 @dataclass(frozen=True)
 class StageCuts:
-    """The modules at which all stages but the first start, and the names of what flows into each."""
+    """Modules at which all stages but the first start, and the names of the values that flow into each."""
 
     modules: tuple[str, ...]
     flows: tuple[str, ...]
@@ -22,8 +22,9 @@ class StageCuts:
 def stage_cuts(model: nn.Module, plan: Mapping[str, object], stages: int, where: str) -> StageCuts:
     """Cut the layers of a plan such as ``{"layers": (["hidden_states"], ["hidden_states"])}`` evenly.
 
-    As ``transformers`` does, each stage has as many layers, and the last one the rest. What a layer both
-    takes and gives is what flows from stage to stage. Raises BadStagePlan, PatternMatchesNoModule.
+    As in ``transformers``, stages have equal numbers of layers, and the last one also has the remainder.
+    Names that are both inputs and outputs of a layer flow from stage to stage. Raises BadStagePlan,
+    PatternMatchesNoModule.
     """
     for name in plan:
         if not matches_something(names_of(model), name):
@@ -46,7 +47,7 @@ def stage_cuts(model: nn.Module, plan: Mapping[str, object], stages: int, where:
 
 
 def _layers(model: nn.Module, name: str) -> list[str]:
-    """The modules of the list ``name``."""
+    """Return the names of the modules in the list ``name``; none if it is no list of modules."""
     found = next(((p, m) for p, m in model.named_modules() if p == name or p.endswith(f".{name}")), None)
     if found is None or not isinstance(found[1], nn.ModuleList | nn.Sequential):
         return []
@@ -54,7 +55,7 @@ def _layers(model: nn.Module, name: str) -> list[str]:
 
 
 def _ends(name: str, ends: object, stages: int, where: str) -> tuple[list[str], list[str]]:
-    """What a module takes and gives."""
+    """Return the names of a module's inputs and outputs. Raises BadStagePlan."""
     if isinstance(ends, Sequence) and len(ends) == 2 and all(_are_names(part) for part in ends):
         return list(ends[0]), list(ends[1])
     problem = f"{name!r} has {ends!r}, not two lists of names"

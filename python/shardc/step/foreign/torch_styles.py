@@ -1,4 +1,4 @@
-"""Plans for ``torch.distributed.tensor.parallel.parallelize_module``: the dims that they cut."""
+"""Plans for ``torch.distributed.tensor.parallel.parallelize_module``: the dims that they shard."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from shardc.step.foreign.names import modules_named, no_match
 
 SEQUENCE_DIM = 1
 Layouts = Iterator[tuple[str, Placement]]
-"""Layouts of a style's activations, each with the argument that gives it."""
+"""Layouts of a style's activations, each with the name of the style's argument."""
 Dims = dict[str, int | None]
-"""Parameter -> the dim that is cut; None: it stays whole."""
+"""Parameter -> the sharded dim, or None if the parameter stays whole."""
 
 
 @dataclass
 class StyleCuts:
-    """What a plan for ``parallelize_module`` says of a model.
+    """Shardings that a plan for ``parallelize_module`` asks for.
 
-    ``dims``: parameter -> the dim that is cut; None: it stays whole. ``sequence``: whether activations are
-    cut along the sequence anywhere.
+    ``dims``: parameter -> the sharded dim, or None if it stays whole. ``sequence``: True if any activations
+    are sharded along the sequence.
     """
 
     dims: dict[str, int | None] = field(default_factory=dict)
@@ -41,14 +41,14 @@ class StyleCuts:
     _named_by: dict[str, str] = field(default_factory=dict)
 
     def say(self, name: str, dim: int | None, pattern: str, where: str) -> None:
-        """Cut a parameter. Raises StylesDisagree."""
+        """Record a parameter's sharded dim. Raises StylesDisagree if another pattern gave another dim."""
         first = self._named_by.setdefault(name, pattern)
         if self.dims.setdefault(name, dim) != dim:
             raise StylesDisagree(first=first, second=pattern, name=name, where=where)
 
 
 def torch_cuts(model: nn.Module, plan: Mapping[str, ParallelStyle], where: str) -> StyleCuts:
-    """The cuts of the very mapping that ``parallelize_module`` takes; ``where``: the line that gives it.
+    """Return the shardings of a mapping for ``parallelize_module``. ``where``: the user's line with it.
 
     Raises UnknownStyle, StyleNotForModule, LayoutRefused, PatternMatchesNoModule, StylesDisagree.
     """
@@ -104,13 +104,13 @@ CUTS: dict[type[ParallelStyle], Callable[[nn.Module], Dims | None]] = {
     PrepareModuleOutput: _nothing,
     PrepareModuleInputOutput: _nothing,
 }
-"""Style -> the dims of a module's parameters, as its ``_apply`` distributes them; None for a module that it
-refuses.
+"""Style -> the sharded dims of a module's parameters, as in the style's ``_apply``. None for a module that
+the style refuses.
 """
 
 
 def _cuts_sequence(pattern: str, style: ParallelStyle, where: str) -> bool:
-    """Whether a style lays activations along the sequence. Raises UnknownStyle, LayoutRefused."""
+    """Return True if a style shards activations along the sequence. Raises UnknownStyle, LayoutRefused."""
     if type(style) not in CUTS:
         known = ", ".join(kind.__name__ for kind in CUTS)
         raise UnknownStyle(pattern=pattern, style=type(style).__name__, nearest="", known=known, where=where)
@@ -130,7 +130,7 @@ def _layouts(style: ParallelStyle) -> Layouts:
         yield from _layouts(style.prepare_module_input)
         yield from _layouts(style.prepare_module_output)
     for which in ("input_layouts", "desired_input_layouts", "output_layouts", "desired_output_layouts"):
-        # The desired layouts of Colwise- and RowwiseParallel follow from what they cut.
+        # The desired layouts of Colwise- and RowwiseParallel follow from the parameters' shardings.
         if not (which.startswith("desired") and isinstance(style, ColwiseParallel | RowwiseParallel)):
             yield from _placements(which, getattr(style, which, None) or ())
     for which in ("input_kwarg_layouts", "desired_input_kwarg_layouts"):
@@ -142,7 +142,7 @@ def _placements(which: str, given: Iterable[object]) -> Layouts:
 
 
 def _layout_problem(layout: Placement) -> str:
-    """Why a plan cannot ask for a layout; empty if it can."""
+    """Return why a plan cannot ask for a layout; empty if it can."""
     if layout == Replicate() or (isinstance(layout, Shard) and layout.dim in (-1, SEQUENCE_DIM)):
         return ""
     if isinstance(layout, Shard) and layout.dim == 0:

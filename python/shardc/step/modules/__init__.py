@@ -1,1 +1,1 @@
-"""Which modules of a model options mean."""
+"""Resolution of options that name modules of a model."""

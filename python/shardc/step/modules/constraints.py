@@ -1,4 +1,4 @@
-"""Which modules of a model ``constraints=`` means."""
+"""Modules of a model that the patterns of ``constraints=`` match."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from shardc.step.foreign.names import modules_named, nearest
 
 
 def layouts_of(model: nn.Module, constraints: Mapping[str, object] | None) -> Layouts:
-    """The layout of each module that a pattern names; the first pattern that matches counts. Each part of a
-    pattern is a part of a name, as in ``parallelize_module``.
+    """Return the layout of each module that a pattern matches. The first matching pattern counts.
+
+    Each dotted part of a pattern matches one part of a name, as in ``parallelize_module``.
 
     Raises ConstrainsNothing, BadShardingEntry.
     """

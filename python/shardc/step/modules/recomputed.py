@@ -1,4 +1,4 @@
-"""Which modules of a model ``recompute=`` means."""
+"""Modules of a model that ``recompute=`` names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ LISTS = (nn.ModuleList, nn.ModuleDict)
 
 
 def recomputed(model: nn.Module, options: Parallelism) -> tuple[str, ...]:
-    """The modules whose backward computes their forward again; none where stages of a pipeline do. With a
-    memory budget all repeated layers, of which equal ones are decided together.
+    """Return the modules whose backward recomputes their forward.
+
+    With a memory budget these are all repeated layers; equal layers get one choice. If a
+    pipeline recomputes whole stages, there are none.
 
     Raises UnknownRecomputed, NoRepeatedLayers.
     """
@@ -39,9 +41,10 @@ def recomputed(model: nn.Module, options: Parallelism) -> tuple[str, ...]:
 
 
 def repeated_layers(model: nn.Module, path: str = "") -> Iterator[str]:
-    """Names of the outermost modules that contain others and stand in a list with one of their class.
+    """Yield names of repeated layers: outermost modules with submodules, in a list with others of their
+    class.
 
-    Stages of a network, which differ in shapes and have layers of their own, are no layers.
+    Stages of a network, which differ in shapes and contain layers themselves, do not count.
     """
     is_list = isinstance(model, (*LISTS, nn.Sequential))
     children = dict(model.named_children())
@@ -61,7 +64,7 @@ def _shapes(module: nn.Module) -> list[tuple[int, ...]]:
 
 
 def _outermost(model: nn.Module, patterns: Sequence[str]) -> Iterator[str]:
-    """Names of modules that match, without those inside of others; members stand for a list of them."""
+    """Yield names of the outermost modules that match. A list of modules yields its members."""
     names = {name: module for name, module in model.named_modules() if name}
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):

@@ -1,1 +1,1 @@
-"""``schedule="auto"``: what stages cost on the step's cluster, and the schedule that is chosen by it."""
+"""Choice of a pipeline schedule for ``schedule="auto"``, by the stages' costs on the step's cluster."""

@@ -1,4 +1,4 @@
-"""The schedule that ``schedule="auto"`` stands for: the fastest on the step's cluster, within its memory."""
+"""Search for ``schedule="auto"``: the fastest schedule on the step's cluster that fits its memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shardc.passes.pipeline.schedules.synthesis import Choice, best_schedule
 from shardc.step.schedule.stage_costs import Cutting, stage_costs
 
 STAGES_PER_RANK = (1, 2)
-"""What is tried where the user says no number of stages."""
+"""Numbers of stages per rank to try if the user gives no number of stages."""
 
 
 def with_schedule(
@@ -36,7 +36,7 @@ def with_schedule(
     recompute: str | Sequence[str],
     cluster: Cluster | None,
 ) -> Pipeline:
-    """``options`` with the schedule that ``auto`` stands for; others as they are."""
+    """Return ``options`` with ``schedule="auto"`` replaced by the best schedule; others unchanged."""
     if options.schedule != AUTO:
         return options
     if cluster is None:
@@ -47,11 +47,12 @@ def with_schedule(
 def choose_schedule(
     module: ir.Module, axis: str, options: Pipeline, recompute: str | Sequence[str], cluster: Cluster
 ) -> Choice:
-    """The schedule of the shortest simulated step of ``module``, of level 3, on ``cluster``.
+    """Return the schedule with the shortest simulated step on ``cluster``. ``module`` is at level 3.
 
-    A rank holds at most ``memory_limit_bytes`` of parameters, gradients, optimizer state and activations;
-    without it what a device of the cluster has. One and two stages a rank are tried, or those that are asked
-    for. Raises NoScheduleFits with the schedule that needs the least, and what cutting the step raises.
+    A rank's parameters, gradients, optimizer state and activations must fit in ``memory_limit_bytes``, by
+    default the memory of a device of the cluster. Without a given number of stages, one and two stages per
+    rank are tried. Raises NoScheduleFits, with the schedule that needs the least memory, and what cutting the
+    step raises.
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     mesh = read_mesh(module)

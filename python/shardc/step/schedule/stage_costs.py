@@ -1,4 +1,4 @@
-"""What the stages of a pipeline cost on a cluster, before a schedule is known."""
+"""Costs of a pipeline's stages on a cluster, before a schedule is known."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from shardc.report.step.read_step import read_stages
 
 @dataclass(frozen=True)
 class Cutting:
-    """How a step is to be cut: options of :class:`~shardc.options.pipeline.Pipeline`, and ``policies`` of
-    recomputation, one for each stage.
+    """Options of cutting a step into stages.
+
+    ``policies``: a recomputation policy for each stage. The others are fields of
+    :class:`~shardc.options.pipeline.Pipeline`.
     """
 
     policies: Sequence[str]
@@ -37,9 +39,9 @@ class Cutting:
 
 
 def stage_costs(module: ir.Module, cutting: Cutting, costs: Costs) -> list[StageCost]:
-    """What each stage of a step of level 3 costs: seconds as ``shardc plan`` has them, bytes on a device.
+    """Return the cost of each stage of a level 3 step: seconds as in ``shardc plan``, and bytes per device.
 
-    Stages are those of ``pipe-cut``. Raises what finding them does, such as TooManyStages.
+    The pass ``pipe-cut`` makes the same stages. Raises what finding them raises, such as TooManyStages.
     """
     module = copy_module(module)
     program = read_step(module)
@@ -65,7 +67,7 @@ def stage_costs(module: ir.Module, cutting: Cutting, costs: Costs) -> list[Stage
 
 
 def _seconds(module: ir.Module, program: StepProgram, bodies: Stages, costs: Costs) -> list[StageCost]:
-    """Costs of stages without what they hold."""
+    """Return the stages' costs without the bytes that they hold."""
     write_bodies(program, bodies, ir.InsertionPoint(program.function))
     sent = [sum(map(size_bytes, values)) for values in bodies.down[1:]]
     stages = read_stages(module, dict(enumerate(map(float, sent))))
@@ -73,7 +75,7 @@ def _seconds(module: ir.Module, program: StepProgram, bodies: Stages, costs: Cos
 
 
 def _as_fast(cost: StageCost, cutting: Cutting, number: int) -> StageCost:
-    """The cost on a rank that is faster than the slowest, which costs are of."""
+    """Return the cost on the stage's own rank. ``cost`` is that of the slowest rank."""
     if not cutting.speeds:
         return cost
     return cost.faster(cutting.speeds[number] / min(cutting.speeds))

@@ -1,1 +1,1 @@
-"""Ranks points of kernels by what trials have shown: features, and gradient-boosted trees over them."""
+"""Cost model that ranks points of kernels: features, and gradient-boosted trees trained on trials."""

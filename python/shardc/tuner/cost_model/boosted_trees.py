@@ -1,4 +1,4 @@
-"""``BoostedTrees``: gradient-boosted trees (LightGBM) over features, trained as trials come in."""
+"""``BoostedTrees``: gradient-boosted trees (LightGBM) over features, trained as trials arrive."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import lightgbm
 
 WORST = 2.0
-"""The logarithm of the ratio of what failed, and of whatever is slower than that."""
+"""Log ratio of failed trials. Slower trials count as this, too."""
 PRETRAINED = Path(__file__).with_name("pretrained_cpu.txt")
-"""Trees trained on the project's own trials: ``python test/bench/tune_pretrain.py``."""
+"""File of trees trained on the project's own trials, by ``python test/bench/tune_pretrain.py``."""
 SETTINGS = {
     "objective": "regression",
     "learning_rate": 0.1,
@@ -43,18 +43,18 @@ SETTINGS = {
     "verbosity": -1,
 }
 LEAST = 12
-"""Trials before trees are grown on them."""
+"""Number of trials from which on trees are trained on them."""
 GROWN = 1.25
-"""Trees are grown anew when there are so many times the trials of the last time."""
+"""Growth of the number of trials, as a factor, after which the trees are trained again."""
 NEIGHBOURS = 4
-"""Trials of a task before they say something of points around them."""
+"""Number of a task's trials from which on they predict neighbouring points."""
 ROUNDS = 60
-"""Trees for a session's own trials."""
+"""Number of trees for a session's own trials."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A tried ``point``: its features, log ratio, and prediction ``before`` it was tried."""
+    """Point that was tried: its features, its log ratio (``target``), and its prediction ``before`` that."""
 
     task: str
     point: Point
@@ -64,15 +64,17 @@ class Example:
 
 
 def target_of(trial: Trial) -> float | None:
-    """Return the log of a trial's ratio, WORST where it failed, None where it was not run."""
+    """Return the log of a trial's ratio: WORST if it failed, None if it was not run."""
     if trial.ok and trial.ratio:
         return max(-WORST, min(WORST, math.log(trial.ratio)))
     return None if trial.outcome is Outcome.BUILT else WORST
 
 
 class BoostedTrees:
-    """Ranks by pretrained trees (``pretrained``: LightGBM's text, or None), corrected by trees of the
-    session's own trials, corrected by neighbours among the task's trials (``kriging.py``).
+    """Ranking by pretrained trees, with two corrections.
+
+    Trees trained on the session's own trials correct the pretrained ones, and the task's neighbouring trials
+    (``kriging.py``) correct both. ``pretrained``: a file in LightGBM's text format, or None.
     """
 
     def __init__(self, pretrained: Path | None = PRETRAINED) -> None:
@@ -86,7 +88,7 @@ class BoostedTrees:
         self._said: dict[tuple[str, Point], float] = {}
 
     def learn(self, task: Task, space: Space, trials: Sequence[Trial]) -> None:
-        """Takes in what became of points; those that failed count as the worst."""
+        """Add trials to the training data. Failed trials count as the worst."""
         for trial in trials:
             if trial.figures:
                 self._figures[task.key, trial.point] = trial.figures
@@ -100,7 +102,10 @@ class BoostedTrees:
                 self._examples.append(Example(task.key, point, row, target, float(said)))
 
     def scores(self, task: Task, space: Space, points: Sequence[Point]) -> list[float]:
-        """Return ranks, smallest fastest; comparable within a task only, and not times."""
+        """Return scores; the smallest is fastest.
+
+        They are comparable only within a task, and are no times.
+        """
         if not points:
             return []
         rows = [self.features(task, space, p) for p in points]
@@ -112,7 +117,7 @@ class BoostedTrees:
         return [float(v) for v in found + self._nearby(task, space, points)]
 
     def _nearby(self, task: Task, space: Space, points: Sequence[Point]) -> np.ndarray | float:
-        """What the task's own trials say of the points around them, beside what the trees say of all."""
+        """Return corrections to the trees' predictions, from the task's own trials at neighbouring points."""
         tried = [e for e in self._examples if e.task == task.key]
         if len(tried) < NEIGHBOURS:
             return 0.0
@@ -122,7 +127,7 @@ class BoostedTrees:
         return interpolated(places(space, [e.point for e in tried]), left, places(space, points))
 
     def features(self, task: Task, space: Space, point: Point) -> Mapping[str, float]:
-        """Features by name: of the kernel, the point, the model's counts, and the binary if any."""
+        """Return features by name: of the kernel, the point, the model's counts, and the binary if any."""
         if (task.key, point) not in self._rows:
             self._rows[task.key, point] = self._features(task, space, point)
         return self._rows[task.key, point]
@@ -142,7 +147,7 @@ class BoostedTrees:
         return Trees.load(self._pretrained) if self._pretrained is not None else None
 
     def _before(self, task: Task, space: Space, points: Sequence[Point]) -> np.ndarray:
-        """Predictions before the session's trials: the pretrained trees', else the estimate's."""
+        """Return predictions without the session's trials: the pretrained trees', or the estimates."""
         new = [p for p in dict.fromkeys(points) if (task.key, p) not in self._said]
         rows = [self.features(task, space, p) for p in new]
         if new and self._older is not None and tuning_of(task.target).is_pretrained:
@@ -159,7 +164,7 @@ class BoostedTrees:
 
 
 class Trees:
-    """A booster and its feature names; missing features are NaN."""
+    """Booster with its feature names. Missing features are NaN."""
 
     def __init__(self, booster: lightgbm.Booster) -> None:
         self.booster = booster

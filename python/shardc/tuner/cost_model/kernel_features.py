@@ -16,16 +16,18 @@ from shardc.dialects.kern.attention_maps import read_attention
 from shardc.dialects.kern.generic import GENERIC, GenericLoops
 
 UNKNOWN_SIZE = 512
-"""What a size counts as that is known only at run time."""
+"""Assumed size of a dim that is known only at run time."""
 SLOW = ("math.", "arith.divf", "arith.remf")
-"""Prefixes of ops that take many instructions."""
+"""Prefixes of names of ops that take many instructions."""
 
 
 @dataclass(frozen=True)
 class KernelFeatures:
-    """``values`` by name, log2 of what grows with sizes. ``sizes``: loops ``m``, ``n`` and ``k`` (of sums) of
-    the op with the most work. ``element_bytes``: of inputs. ``family``: a hash of the ops without their
-    sizes.
+    """Features of a kernel.
+
+    ``values``: features by name; log2 of those that grow with sizes. ``sizes``: sizes of the loops ``m``,
+    ``n`` and ``k`` (the reduced one) of the op with the most work. ``element_bytes``: bytes of an input's
+    element. ``family``: hash of the ops without their sizes.
     """
 
     values: Mapping[str, float]
@@ -47,7 +49,7 @@ class _Counts:
 
 @lru_cache(maxsize=1024)
 def kernel_features(text: str) -> KernelFeatures:
-    """Of the text of a :class:`~shardc.backends.tuning.task.Task`."""
+    """Return the features of a kernel from the text of its :class:`~shardc.backends.tuning.task.Task`."""
     module = ir.Module.parse(text, new_context())
     function = module.body.operations[0].operation
     counts = _Counts()
@@ -107,7 +109,10 @@ def _generic(op: ir.Operation, counts: _Counts) -> None:
 
 
 def _letters(loops: GenericLoops, sizes: list[int]) -> dict[str, int]:
-    """Sizes by letter: ``m`` and ``n`` of a product's factors; else ``n`` is the last parallel loop."""
+    """Return the sizes ``m``, ``n``, ``k``.
+
+    Without two factors of a product, ``n`` is the last parallel loop.
+    """
     k = prod(s for s, r in zip(sizes, loops.reduces, strict=True) if r)
     parallel = [d for d, r in enumerate(loops.reduces) if not r and sizes[d] != 1]
     if any(loops.reduces) and len(loops.maps) > 2:
@@ -146,6 +151,6 @@ def _bytes(type_: ir.Type) -> int:
 
 
 def _kind(type_: ir.Type) -> str:
-    """A type without its sizes."""
+    """Return the text of a type without its sizes."""
     is_tensor = isinstance(type_, ir.RankedTensorType)
     return f"{type_.rank}x{type_.element_type}" if is_tensor else str(type_)

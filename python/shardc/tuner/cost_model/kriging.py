@@ -1,6 +1,6 @@
-"""A Gaussian process over the values of parameters: what trials say about the points around them.
+"""Gaussian process over the values of parameters: predictions from trials at neighbouring points.
 
-Trees need dozens of trials before they say anything of a task; neighbours help from the first trial on.
+Trees need dozens of trials to predict a task; neighbours help from the first trials on.
 """
 
 from __future__ import annotations
@@ -14,13 +14,19 @@ from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
 
 LENGTHS = (0.25, 0.5, 1.0, 2.0)
-"""Length scales to choose from by likelihood; a parameter's whole range is 1."""
+"""Length scales, of which the likelihood selects one. A parameter's whole range is 1."""
 NOISE = (0.02, 0.1, 0.5, 2.0)
-"""Of measurements and of what no parameter explains, as shares of the variance; the same."""
+"""Shares of noise in the variance, of which the likelihood selects one.
+
+Noise is that of measurements, and effects that no parameter explains.
+"""
 
 
 def places(space: Space, points: Sequence[Point]) -> np.ndarray:
-    """[points, parameters of all sketches]: each value's place, 0 to 1; other sketches are far away."""
+    """Return coordinates, [points, parameters of all sketches]: each value's position in its range, 0 to 1.
+
+    Points of different sketches are far apart.
+    """
     found = np.zeros((len(points), sum(1 + len(s.parameters) for s in space.sketches)))
     first = 0
     for sketch in space.sketches:
@@ -36,14 +42,14 @@ def places(space: Space, points: Sequence[Point]) -> np.ndarray:
 
 
 def _place(values: Sequence[int], value: int) -> float:
-    """Between the values that it lies between, by its logarithm where it is none of them."""
+    """Return a value's position among ``values``, interpolated by logarithm if it is none of them."""
     if value in values:
         return values.index(value) / max(1, len(values) - 1)
     return float(np.interp(math.log(value), [math.log(v) for v in values], np.linspace(0, 1, len(values))))
 
 
 def interpolated(known: np.ndarray, values: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """The expected value at the places ``asked``, from ``values`` at ``known``; far away, their mean."""
+    """Return the expected value at ``asked``, from ``values`` at ``known``. Far away it is their mean."""
     apart, across = _squares(known, known), _squares(known, asked)
     centred = values - values.mean()
     most, taken, weights = -math.inf, LENGTHS[0], centred
@@ -60,6 +66,6 @@ def interpolated(known: np.ndarray, values: np.ndarray, asked: np.ndarray) -> np
 
 
 def _squares(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Squared distances of each place to each."""
+    """Return the squared distances between all pairs of rows."""
     squares = (one**2).sum(1)[:, None] + (other**2).sum(1)[None, :] - 2.0 * one @ other.T
     return np.maximum(squares, 0.0)

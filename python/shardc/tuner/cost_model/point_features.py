@@ -1,4 +1,4 @@
-"""Features of a point for the cost model: values, cuts of loops, sizes of tiles, the estimate."""
+"""Features of a point for the cost model: values, tiling of loops, sizes of tiles, the estimate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardc.backends.tuning.point import Point
 from shardc.tuner.cost_model.kernel_features import KernelFeatures
 
 CUTS = {"rows": "m", "columns": "n", "queries": "m", "keys": "n", "piece": "n"}
-"""The loop that a parameter cuts, where its name does not end with it."""
+"""Parameter -> the loop that it tiles, if its name does not end with the loop's letter."""
 TILES = (
     ("block_m", "block_k"),
     ("block_k", "block_n"),
@@ -19,13 +19,16 @@ TILES = (
     ("rows", "columns"),
     ("queries", "keys"),
 )
-"""Parameters whose product is the elements of something that is held at once."""
+"""Groups of parameters whose product is the number of elements of a tile."""
 
 
 def point_features(
     kernel: KernelFeatures, point: Point, default: Point, estimate: float, figures: Mapping[str, float]
 ) -> dict[str, float]:
-    """Features by name. ``estimate``: log of the time over the default's; ``figures``: the binary's."""
+    """Return features by name.
+
+    ``estimate``: log of the estimated time relative to the default's. ``figures``: figures of the binary.
+    """
     config, usual = point.config, default.config
     found = {**kernel.values, "estimate": estimate, f"sketch {point.sketch}": 1.0}
     for name, value in config.items():
@@ -40,7 +43,7 @@ def point_features(
 
 
 def count_features(counts: Mapping[str, float], usual: Mapping[str, float]) -> dict[str, float]:
-    """Of what a space's model counts of a point (cycles, bytes), and of the default (``usual``)."""
+    """Return features from the space's model: counts of a point, and of the default (``usual``)."""
     found: dict[str, float] = {}
     for name, count in counts.items():
         found[f"{name} counted"] = math.log2(1.0 + count)
@@ -49,7 +52,7 @@ def count_features(counts: Mapping[str, float], usual: Mapping[str, float]) -> d
 
 
 def _cut(name: str, value: int, kernel: KernelFeatures) -> Iterator[tuple[str, float]]:
-    """How often the loop runs over pieces of it, and the share that the last piece's edge adds."""
+    """Yield the number of tiles of a parameter's loop, and the overhead of the last, partial tile."""
     letter = CUTS.get(name, name[-1] if name[-2:] in ("_m", "_n", "_k") else None)
     if letter is not None:
         size = max(1, kernel.sizes[letter])

@@ -1,1 +1,1 @@
-"""Every trial that was ever made, on disk."""
+"""Tuning database: all trials, on disk."""

@@ -1,4 +1,4 @@
-"""A few configurations for many shapes, and what is lost by not having each shape's own."""
+"""Selection of a few configurations for many shapes, with the loss against each shape's own best."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ Key = TypeVar("Key", bound=Hashable)
 Choice = TypeVar("Choice", bound=Hashable)
 
 EXHAUSTIVE = 200_000
-"""Sets of points that are tried one by one; where there are more, points are added greedily."""
+"""Maximum number of sets for an exhaustive search. Beyond it, points are added greedily."""
 
 
 @dataclass(frozen=True)
 class Cover(Generic[Key, Choice]):
-    """The ``choice`` of each task among ``points``, at most ``worst`` times its own best's time."""
+    """Selected ``points``, and each task's ``choice`` among them.
+
+    ``worst``: the largest ratio of a task's time to that of its own best point; ``worst_task`` has it.
+    """
 
     points: tuple[Choice, ...]
     choice: Mapping[Key, Choice]
@@ -28,11 +31,11 @@ class Cover(Generic[Key, Choice]):
 def cover(
     ratios: Mapping[Key, Mapping[Choice, float]], bound: float = 1.05, most: int | None = None
 ) -> Cover[Key, Choice]:
-    """Return the fewest points with which every task is within ``bound`` of its best, at most ``most`` of
-    them.
+    """Return the fewest points with which every task is within ``bound`` of its best.
 
-    ``ratios``: for each task the measured ratio of each point; others cannot be its choice. The smallest set
-    is exact up to EXHAUSTIVE sets of a size, and greedy above.
+    ``ratios``: for each task, the ratio of each point measured for it; other points cannot be its choice.
+    ``most``: maximum number of points. The result is optimal up to EXHAUSTIVE sets of a size, and greedy
+    beyond.
     """
     if not ratios or not all(ratios.values()):
         raise ValueError("each task needs a point that was measured")
@@ -56,6 +59,6 @@ def cover(
 
 
 def _loss(losses: Mapping[Key, Mapping[Choice, float]], chosen: tuple[Choice, ...]) -> tuple[float, float]:
-    """The largest of a task, and, to tell apart those that leave some task out, the sum of the others."""
+    """Return the largest loss of any task, and the sum of losses to break ties."""
     each = [min((of[p] for p in chosen if p in of), default=inf) for of in losses.values()]
     return max(each), sum(min(loss, 1e3) for loss in each)

@@ -25,18 +25,22 @@ from shardc.tuner.signature import distance, signature
 from shardc.tuner.task_tuning import generator
 
 WAIT_S = 30.0
-"""How long one process waits for another's writing."""
+"""Time that a process waits for another process's write."""
 NEAR = 0.6
-"""Log2 distance of sizes that may share a configuration; beyond it takes lose as often (decision 53)."""
+"""Maximum log2 distance of sizes that share a configuration. Beyond it, sharing loses as often as it gains
+(decision 53).
+"""
 WORTH = 0.97
-"""The ratio that a configuration must be under to be taken over from other sizes."""
+"""Maximum ratio of a configuration that is used for other sizes."""
 COLUMNS = "sketch, point, outcome, ratio, seconds, spread, said, figures"
 
 
 @dataclass(frozen=True)
 class Found:
-    """The best point known for a task. ``ratio``: of its time to the default's, of ``trials`` that were made;
-    ``near``: the label of a task of other sizes that it is of, or None; ``shipped``: it came with shardc.
+    """Best known point for a task.
+
+    ``ratio``: its time relative to the default's. ``trials``: number of trials made. ``near``: label of the
+    task of other sizes that it was measured for, or None. ``shipped``: True if it came with shardc.
     """
 
     point: Point
@@ -47,16 +51,16 @@ class Found:
 
     @property
     def origin(self) -> str:
-        """In words: where it was measured, and how often."""
+        """Text on where the point was measured, and with how many trials."""
         where = "shipped with shardc" if self.shipped else "measured here"
         of = f" of {self.near}" if self.near else ""
         return f"{where}, {self.trials} trial{'s' * (self.trials != 1)}{of}"
 
 
 def open_database(path: Path | None = None) -> Database:
-    """The database at ``path``, or at :func:`database_path`, made if there is none.
+    """Open the database at ``path``, by default :func:`database_path`; create it if needed.
 
-    A damaged one is moved aside with a TuningDatabaseWarning. Raises TuningDatabaseNewer,
+    A damaged file is renamed, with a TuningDatabaseWarning. Raises TuningDatabaseNewer,
     TuningDatabaseNotWritable.
     """
     path = path or database_path()
@@ -64,7 +68,7 @@ def open_database(path: Path | None = None) -> Database:
         found = Database(path)
         found.check()
         return found
-    except (OSError, sqlite3.OperationalError) as error:  # which comes first: it is a DatabaseError, too
+    except (OSError, sqlite3.OperationalError) as error:  # before DatabaseError, its base class
         raise TuningDatabaseNotWritable(reason=error, where=str(path)) from None
     except sqlite3.DatabaseError as error:
         set_aside(path, error)
@@ -72,7 +76,7 @@ def open_database(path: Path | None = None) -> Database:
 
 
 def set_aside(path: Path, error: Exception) -> None:
-    """Renames a damaged database, and says so."""
+    """Rename a damaged database, with a warning."""
     aside = path.with_name(f"{path.name}.damaged-{os.getpid()}")
     for suffix in ("", "-wal", "-shm"):
         part = path.with_name(path.name + suffix)
@@ -83,11 +87,11 @@ def set_aside(path: Path, error: Exception) -> None:
 
 
 class Database:
-    """An open database, a context manager. A call's writes are atomic and durable; one thread at a time
-    writes.
+    """Open database, a context manager.
 
-    Only trials of today's code generator are chosen from and given back; those of others are kept. What asks
-    ``connection`` may only read, outside of :meth:`writing`.
+    The writes of a call are atomic and durable. One thread at a time may write. Trials of older code
+    generators stay in the file, but are neither chosen nor returned. Outside of :meth:`writing`, use
+    ``connection`` only for reading.
     """
 
     def __init__(self, path: Path) -> None:
@@ -117,14 +121,14 @@ class Database:
         self.connection.close()
 
     def check(self) -> None:
-        """Reads all of it. Raises sqlite3.DatabaseError if it is damaged."""
+        """Read the whole file. Raises sqlite3.DatabaseError if it is damaged."""
         (said,) = self.connection.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":
             raise sqlite3.DatabaseError(said)
         check_rows(self.connection)
 
     def record(self, task: Task, trials: Sequence[Trial]) -> None:
-        """Adds trials of a task. A later trial of a point stands for the earlier ones."""
+        """Add trials of a task. A later trial of a point replaces earlier ones."""
         of, now = generator(task.target), time.time()
         rows = [(of, *_written(trial), now) for trial in trials]
         with self.writing():
@@ -134,7 +138,7 @@ class Database:
                 self.choices_changed()
 
     def trials(self, task: Task) -> list[Trial]:
-        """Of a task, in the order in which they were recorded."""
+        """Return the trials of a task, in the order in which they were recorded."""
         rows = self.connection.execute(
             f"SELECT {COLUMNS} FROM trials WHERE task = ({_TASK}) AND generator = ? ORDER BY id",
             (*_key(task), generator(task.target)),
@@ -142,25 +146,29 @@ class Database:
         return [_read(row) for row in rows]
 
     def tasks(self, target: str) -> list[Task]:
-        """Those of a target, in the order in which they came."""
+        """Return the tasks of a target, in the order in which they were added."""
         rows = self.connection.execute(
             "SELECT text, target, threads, label FROM tasks WHERE target = ? ORDER BY id", (target,)
         )
         return [Task(*row) for row in rows]
 
     def best(self, task: Task) -> Found | None:
-        """The best point measured for a task; else that of the same kernel with the nearest sizes (NEAR), if
-        it is worth it (WORTH), which need not be legal at these sizes.
+        """Return the best point measured for a task, or else for the same kernel with the nearest sizes.
+
+        NEAR and WORTH limit the latter. It need not be legal at these sizes.
         """
         return self._best(task) or self._near(task)
 
     def choices_changed(self) -> None:
-        """What :meth:`best` says may have changed (``place.tuning_choices``); inside of :meth:`writing`."""
+        """Record that :meth:`best` may have changed (``place.tuning_choices``).
+
+        Call within :meth:`writing`.
+        """
         self.connection.execute("INSERT OR REPLACE INTO facts VALUES ('choices', ?)", (uuid.uuid4().hex,))
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """What is done inside is done whole or not at all. Raises TuningDatabaseNotWritable."""
+        """Context of a transaction: all its writes happen, or none. Raises TuningDatabaseNotWritable."""
         try:
             self.connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
@@ -176,7 +184,7 @@ class Database:
             raise
 
     def task_number(self, task: Task) -> int:
-        """The row of a task, made if there is none; inside of :meth:`writing`."""
+        """Return the number of a task's row, and add the row if needed. Call within :meth:`writing`."""
         found = self.connection.execute(_TASK, _key(task)).fetchone()
         if found:
             return found[0]
@@ -189,7 +197,7 @@ class Database:
         return made.lastrowid
 
     def add(self, number: int, rows: Sequence[tuple[object, ...]]) -> None:
-        """Rows of trials, generator first and time last; inside of :meth:`writing`."""
+        """Add rows of trials, with the generator first and the time last. Call within :meth:`writing`."""
         insert = f"INSERT INTO trials (task, generator, {COLUMNS}, made_at) VALUES ({', '.join('?' * 11)})"
         self.connection.executemany(insert, [(number, *row) for row in rows])
 
@@ -234,14 +242,14 @@ def _key(task: Task) -> tuple[str, str, int]:
 
 
 def _written(trial: Trial) -> tuple[object, ...]:
-    """The columns of a trial."""
+    """Return the columns of a trial."""
     sketch, point = trial.point.sketch, json.dumps(trial.point.values)
     times, figures = (trial.ratio, trial.seconds, trial.spread), json.dumps(dict(trial.figures))
     return (sketch, point, str(trial.outcome), *times, trial.said, figures)
 
 
 def _read(row: tuple[Any, ...]) -> Trial:
-    """Raises sqlite3.DatabaseError for a row that is not data of its kind."""
+    """Read a trial. Raises sqlite3.DatabaseError for a row with columns of a wrong kind."""
     sketch, point, outcome, ratio, seconds, spread, said, figures = checked(TRIAL_FIELDS, row)
     point = read_point(sketch, point)
     return Trial(point, Outcome(outcome), ratio, seconds, spread, said, json.loads(figures))

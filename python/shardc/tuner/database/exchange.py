@@ -1,4 +1,4 @@
-"""Trials from one database to another, as JSON lines, and fewer of them."""
+"""Export, import, merging and pruning of trials. Exports are JSON lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardc.tuner.task_tuning import generator
 TASK = ("text", "target", "threads", "label")
 TRIAL = ("generator", *COLUMNS.split(", "), "made_at")
 Line = dict[str, Any]
-"""A ``task``, and its ``trials``."""
+"""Line of an export: a ``task``, and its ``trials``."""
 
 
 def export_trials(database: Database, path: Path, best_only: bool = False) -> int:
@@ -36,7 +36,7 @@ def import_trials(database: Database, path: Path) -> int:
 
 
 def merge(database: Database, other: Database) -> int:
-    """Adds the trials of another database that are not there yet; gives their number."""
+    """Add the trials of another database that are new here; return their number."""
     return _add(database, _lines(other, "trials"))
 
 

@@ -1,4 +1,4 @@
-"""Where the tuning database lies, and a hash of its choices, for compiles that load no tuner."""
+"""Path of the tuning database, and a hash of its choices, for compiles that do not load the tuner."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from shardc.cache.place import cache_folder
 from shardc.environment import SHIPPED_TUNING, TUNING_DB
 
 SHIPPED = Path(__file__).with_name("shipped.jsonl")
-"""The points that come with shardc (``shipped.py``)."""
+"""File of the points that come with shardc (``shipped.py``)."""
 
 
 def database_path() -> Path:
-    """``$SHARDC_TUNING_DB``, else beside the folder of compiled kernels."""
+    """Return ``$SHARDC_TUNING_DB``, or by default a file beside the folder of compiled kernels."""
     return TUNING_DB.get() or cache_folder().with_name(f"{cache_folder().name}-tuning.db")
 
 
 def shipped_file() -> Path | None:
-    """The file of shipped points, or what ``$SHARDC_SHIPPED_TUNING`` names; None where that is empty."""
+    """Return the file of shipped points, or ``$SHARDC_SHIPPED_TUNING``; None if that is set and empty."""
     return SHIPPED if SHIPPED_TUNING.text() is None else SHIPPED_TUNING.get()
 
 
 def tuning_choices() -> str:
-    """A key that changes whenever a kernel's configuration may; empty where nothing is tuned."""
+    """Return a key that changes whenever a kernel's configuration may change; empty if nothing is tuned."""
     shipped = shipped_file()
     return " ".join(filter(None, [_choices(database_path()), shipped_choices(shipped) if shipped else ""]))
 
 
 @cache
 def shipped_choices(file: Path) -> str:
-    """What is shipped."""
+    """Return a hash of the shipped points; empty without such a file."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:32] if file.is_file() else ""
 
 
 def _choices(path: Path) -> str:
-    """What a database says of its choices, without loading the tuner; empty where it cannot be read."""
+    """Return a database's key of its choices, without loading the tuner; empty if it is unreadable."""
     if not path.is_file():
         return ""
-    # not at the top: most processes have no database
+    # Imported here because most processes have no database.
     import sqlite3
 
     from shardc.tuner.database.schema import check_schema, distrust

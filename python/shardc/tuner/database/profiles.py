@@ -1,4 +1,4 @@
-"""Measured seconds of programs' calls, and what they add up to, beside the tuner's trials."""
+"""Measured seconds of calls, and predictions of programs from them, stored in the tuning database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OF = "machine = ? AND processes = ? AND threads = ?"
 
 
 def read_profile(conditions: Conditions) -> Profile:
-    """What was measured under these conditions. Raises what opening the database does."""
+    """Return the measurements under these conditions. Raises what opening the database raises."""
     with open_database() as database:
         rows = database.connection.execute(
             f"SELECT call, seconds FROM profiles WHERE {_OF}", _key(conditions)
@@ -25,14 +25,17 @@ def read_profile(conditions: Conditions) -> Profile:
 
 
 def record_profile(conditions: Conditions, seconds: Mapping[str, float]) -> None:
-    """Keep what was measured; a later figure of a call stands for the earlier one."""
+    """Store measurements. A later figure of a call replaces an earlier one."""
     rows = [(*_key(conditions), call, figure, time.time()) for call, figure in seconds.items()]
     with open_database() as database, database.writing() as connection:
         connection.executemany("INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
 def read_program(conditions: Conditions, program: str) -> PredictedStep | None:
-    """What was predicted of a program, by the hash of its text. Raises what opening the database does."""
+    """Return the prediction for a program, by the hash of its text.
+
+    Raises what opening the database raises.
+    """
     with open_database() as database:
         row = database.connection.execute(
             f"SELECT seconds, peak_bytes FROM programs WHERE {_OF} AND program = ?",
@@ -42,7 +45,7 @@ def read_program(conditions: Conditions, program: str) -> PredictedStep | None:
 
 
 def record_program(conditions: Conditions, program: str, step: PredictedStep) -> None:
-    """Keep what was predicted of a program."""
+    """Store the prediction for a program."""
     row = (*_key(conditions), program, step.seconds, step.peak_bytes, time.time())
     with open_database() as database, database.writing() as connection:
         connection.execute("INSERT OR REPLACE INTO programs VALUES (?, ?, ?, ?, ?, ?, ?)", row)

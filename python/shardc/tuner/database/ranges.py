@@ -1,4 +1,4 @@
-"""What a database's trials say of a kernel at several sizes: the fewest configurations for all of them."""
+"""Fewest configurations that serve all measured sizes of a kernel."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from shardc.tuner.signature import signature
 
 @dataclass(frozen=True)
 class Range:
-    """Kernels that differ in sizes alone, and a few points that serve all of them."""
+    """Kernels that differ only in sizes, and a few points that serve all of them."""
 
     tasks: Sequence[Task]
     cover: Cover[Task, Point]
 
 
 def ranges(database: Database, target: str, bound: float = 1.05, most: int | None = None) -> list[Range]:
-    """Return, for each kernel measured on ``target`` at several sizes, the fewest points (at most ``most``)
-    with which each size is within ``bound`` of its best. Kernels in the order in which they came.
+    """Return, for each kernel measured on ``target`` at several sizes, the fewest points for all sizes.
+
+    With them each size is within ``bound`` of its best. ``most``: maximum number of points of a kernel.
+    Kernels are in the order in which they were added.
     """
     found: dict[tuple[str, int], dict[Task, dict[Point, float]]] = {}
     for task in database.tasks(target):

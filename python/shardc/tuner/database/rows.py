@@ -1,4 +1,4 @@
-"""What a row of a database, or of an export, may hold: whatever wrote it, only data of its kind is read."""
+"""Checks of rows of a database or an export, so that wrong data is never used, whoever wrote it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ANY_TEXT = s.text("(?s).*")
 
 
 def _json(part: s.Check) -> s.Check:
-    """A text of JSON that fits ``part``."""
+    """Return a check for JSON text whose value passes ``part``."""
 
     def check(where: str, value: Any) -> Iterator[str]:
         try:
@@ -52,12 +52,12 @@ EXPORTED = s.record(
         "trials": s.items(s.record({"generator": _ANY_TEXT, **TRIAL_FIELDS, "made_at": s.number})),
     }
 )
-"""A line of an export."""
+"""Check of a line of an export."""
 _SIZES = _json(s.items(s.integer(-s.INT64)))
 
 
 def checked(fields: dict[str, s.Check], row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``row``, whose columns are ``fields``. Raises sqlite3.DatabaseError where one is not of its kind."""
+    """Return ``row`` if its columns pass the checks of ``fields``. Raises sqlite3.DatabaseError otherwise."""
     problem = s.first_problem(s.record(fields), dict(zip(fields, row, strict=True)), "a row")
     if problem is not None:
         raise sqlite3.DatabaseError(problem)
@@ -65,19 +65,19 @@ def checked(fields: dict[str, s.Check], row: tuple[Any, ...]) -> tuple[Any, ...]
 
 
 def read_point(sketch: Any, values: Any) -> Point:
-    """A point, as a row has it. Raises sqlite3.DatabaseError."""
+    """Read a point from columns of a row. Raises sqlite3.DatabaseError."""
     checked({name: TRIAL_FIELDS[name] for name in ("sketch", "point")}, (sketch, values))
     return Point(sketch, tuple((name, value) for name, value in json.loads(values)))
 
 
 def read_sizes(text: Any) -> list[int]:
-    """The sizes of a kernel. Raises sqlite3.DatabaseError."""
+    """Read the sizes of a kernel. Raises sqlite3.DatabaseError."""
     checked({"sizes": _SIZES}, (text,))
     return json.loads(text)
 
 
 def check_rows(connection: sqlite3.Connection) -> None:
-    """Reads every row. Raises sqlite3.DatabaseError for the first that is not data of its kind."""
+    """Check every row. Raises sqlite3.DatabaseError for the first with a column of a wrong kind."""
     for fields, table in ((TASK_FIELDS, "tasks"), ({"sizes": _SIZES}, "tasks"), (TRIAL_FIELDS, "trials")):
         for row in connection.execute(f"SELECT {', '.join(fields)} FROM {table}"):
             checked(fields, row)

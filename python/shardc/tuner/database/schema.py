@@ -1,4 +1,4 @@
-"""The tables, and how those of an earlier schema become today's."""
+"""Tables of the database, and migrations from earlier schemas."""
 
 from __future__ import annotations
 
@@ -45,13 +45,18 @@ MIGRATIONS = (
     );
     """,
 )
-"""Number n turns schema n into n + 1; schema 0 is an empty file. ``latest``: each point's last trial;
-``best``: that of the smallest ratio (SQLite takes the columns beside a ``min`` from its row).
+"""Migrations: number n turns schema n into n + 1; schema 0 is an empty file.
+
+View ``latest`` has the last trial of each point. View ``best`` has the latest trial with the smallest ratio:
+SQLite takes the other columns from the row with the ``min``.
 """
 
 
 def migrate(connection: sqlite3.Connection) -> int:
-    """Bring a database to today's schema, atomically; return the schema that it had. A later one is left."""
+    """Migrate a database to the present schema, atomically; return the schema that it had.
+
+    A database of a later schema is left unchanged.
+    """
     found = version(connection)
     if found >= len(MIGRATIONS):
         return found
@@ -70,9 +75,9 @@ def migrate(connection: sqlite3.Connection) -> int:
 
 
 def check_schema(connection: sqlite3.Connection) -> None:
-    """Raises sqlite3.DatabaseError for a file with other tables, views or triggers than ours.
+    """Raise sqlite3.DatabaseError for a file with other tables, views or triggers than shardc's.
 
-    A trigger runs when somebody writes, a view when somebody reads: they are not data.
+    A trigger runs when data is written, and a view when data is read. So a foreign one is code, not data.
     """
     if version(connection) == len(MIGRATIONS) and _objects(connection) != _ours(MIGRATIONS):
         raise sqlite3.DatabaseError("it has tables, views or triggers that shardc did not make")
@@ -80,7 +85,7 @@ def check_schema(connection: sqlite3.Connection) -> None:
 
 @cache
 def _ours(_: tuple[str, ...]) -> frozenset[tuple[str, str, str]]:
-    """Of the schema that these migrations make, which are today's."""
+    """Return the objects of the schema that the present migrations make."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
         migrate(connection)
@@ -90,18 +95,18 @@ def _ours(_: tuple[str, ...]) -> frozenset[tuple[str, str, str]]:
 
 
 def _objects(connection: sqlite3.Connection) -> frozenset[tuple[str, str, str]]:
-    """Kind, name and text of what a file has, but for what SQLite makes for itself."""
+    """Return kind, name and text of all objects in a file, except for SQLite's own."""
     found = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL")
     own = ("sqlite_sequence", "sqlite_stat1", "sqlite_stat4")
     return frozenset((kind, name, " ".join(sql.split())) for kind, name, sql in found if name not in own)
 
 
 def distrust(connection: sqlite3.Connection) -> None:
-    """Lets nothing in the file call a function, or lead SQLite beyond a page, on the way to its data."""
+    """Harden SQLite against a malicious file: no function calls from its schema, and checked cell sizes."""
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
 
 
 def version(connection: sqlite3.Connection) -> int:
-    """The schema that a file has."""
+    """Return the number of a file's schema."""
     return connection.execute("PRAGMA user_version").fetchone()[0]

@@ -1,7 +1,7 @@
-"""The best points that come with shardc, for kernels of which this machine's own database knows nothing.
+"""Tuned points that come with shardc, for kernels that this machine's own database lacks.
 
-They lie in a file of JSON lines, sorted by key, found by the hash of a kernel's text. A start from the caches
-reads the file's hash alone. ``test/bench/tune_ship.py`` writes the file.
+They are in a file of JSON lines, sorted by key: the hash of a kernel's text. A start from the caches computes
+only the file's hash. ``test/bench/tune_ship.py`` writes the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shardc.tuner.task_tuning import generator
 
 
 class Entry(TypedDict):
-    """The best point of a kernel on a target."""
+    """Best point of a kernel on a target."""
 
     structure: str
     target: str
@@ -37,9 +37,10 @@ class Entry(TypedDict):
 
 
 def best_shipped(task: Task) -> Found | None:
-    """The point for a task, else of the nearest sizes, as
-    :meth:`~shardc.tuner.database.database.Database.best` says it: measured on the very target, with as many
-    threads and by today's generator.
+    """Return the shipped point for a task, or else for the nearest sizes.
+
+    The rules are those of :meth:`~shardc.tuner.database.database.Database.best`: the point was measured on
+    the same target, with the same number of threads and the present code generator.
     """
     known = entries(shipped_file()).get((task.target, task.threads, generator(task.target)))
     if not known:
@@ -55,7 +56,7 @@ def best_shipped(task: Task) -> Found | None:
 
 
 def ships_for(target: str) -> bool:
-    """Whether anything is shipped for a target."""
+    """Return True if any points are shipped for a target."""
     return any(of == target for of, _, _ in entries(shipped_file()))
 
 
@@ -66,7 +67,7 @@ def _found(entry: Entry) -> Found:
 
 @cache
 def entries(file: Path | None) -> dict[tuple[str, int, str], dict[str, Entry]]:
-    """What a file ships, by target, threads and generator, then by structure."""
+    """Return the entries of a file by target, threads and generator, then by structure."""
     found: dict[tuple[str, int, str], dict[str, Entry]] = {}
     for line in file.read_text().splitlines() if file and file.is_file() else ():
         entry = json.loads(line)

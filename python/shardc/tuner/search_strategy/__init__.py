@@ -1,1 +1,1 @@
-"""Which points of a space to try next: a file for each strategy, ``registry.py`` has their names."""
+"""Search strategies, which select the points to try next. ``registry.py`` has their names."""

@@ -13,14 +13,16 @@ from shardc.tuner.mutator import crossed, mutated
 from shardc.tuner.search_strategy.base import Score, SearchStrategy
 
 HINTS = 2
-"""Points of similar tasks that are tried before all others of a batch."""
+"""Number of points from similar tasks that come first in a batch."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """``population`` points live for ``generations``; ``crossover`` of the children have two parents;
-    ``epsilon`` of a batch is drawn at random, ``first`` of the first; a space of at most ``listed`` points is
-    ranked whole.
+    """Settings of the evolution.
+
+    ``population``: number of points in each of ``generations``. ``crossover``: share of children with two
+    parents. ``epsilon``: share of a batch that is random; ``first``: the same for the first batch.
+    ``listed``: size up to which a space is ranked whole, without evolution.
     """
 
     population: int = 256
@@ -32,7 +34,7 @@ class Settings:
 
 
 class Evolutionary(SearchStrategy):
-    """Starts from the best estimates, hints and draws; goes on from the fastest measured points."""
+    """Evolution from the best estimates, hints and random points, and later from the fastest points."""
 
     def __init__(
         self, space: Space, draw: random.Random, score: Score, settings: Settings = Settings()
@@ -56,13 +58,13 @@ class Evolutionary(SearchStrategy):
             yield point
 
     def _ranked(self) -> list[Point]:
-        """Untried points, the most promising first."""
+        """Return untried points, the most promising first."""
         if self._listed is not None:
             return self.untried(self._listed)
         return [p for p in self._evolved() if p not in self.proposed]
 
     def _evolved(self) -> list[Point]:
-        """Everything that lived, the most promising first."""
+        """Return the points of all generations, the most promising first."""
         settings = self._settings
         alive = list(dict.fromkeys([*self._best(settings.population // 8), *self.hints, *self._start]))
         while len(alive) < settings.population:
@@ -75,7 +77,7 @@ class Evolutionary(SearchStrategy):
         return self.by_score(list(seen))
 
     def _children(self, parents: Sequence[Point], count: int) -> list[Point]:
-        """Of parents that stand in their order: each is as likely as its place is early."""
+        """Make children of ranked parents. A better rank makes a parent more likely."""
         weights = [1.0 / (place + 4) for place in range(len(parents))]
         made = []
         for one, other in zip(*(self.draw.choices(parents, weights, k=count) for _ in range(2)), strict=True):

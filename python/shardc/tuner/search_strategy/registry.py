@@ -1,4 +1,4 @@
-"""The search strategies by name, and those that are no more than an order of points."""
+"""Search strategies by name, and the simple ones, which only order the points."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from shardc.tuner.search_strategy.base import Score, SearchStrategy
 from shardc.tuner.search_strategy.evolutionary import Evolutionary
 
 FIRST = 256
-"""Points that Analytic ranks at first; all of them once these are used up."""
+"""Number of points that Analytic ranks at first. When they are used up, it ranks all."""
 DRAWS = 200
-"""Draws that give Random nothing new, one after the other, before what is left is listed."""
+"""Number of draws without a new point after which Random lists the remaining points."""
 
 
 class Analytic(SearchStrategy):
-    """By the space's own estimates, best first: the first that it proposes is the default configuration."""
+    """Order by the space's estimates, best first. The first proposal is the default configuration."""
 
     _ranked: list[Point] | None = None
 
@@ -33,7 +33,7 @@ class Analytic(SearchStrategy):
 
 
 class Random(SearchStrategy):
-    """Points drawn from the space: the peer that every other strategy has to beat."""
+    """Random points: the baseline that every other strategy has to beat."""
 
     def _candidates(self) -> Iterator[Point]:
         stale = 0
@@ -47,7 +47,7 @@ class Random(SearchStrategy):
 
 
 class Exhaustive(SearchStrategy):
-    """Every point of a small space, by a score that is asked again for each batch."""
+    """All points of a small space, ordered by scores that are computed again for each batch."""
 
     @cached_property
     def _points(self) -> list[Point]:
@@ -67,7 +67,10 @@ STRATEGIES: dict[str, MakeStrategy] = {
 
 
 def find_strategy(name: str) -> MakeStrategy:
-    """What makes the strategy of this name. Raises UnknownStrategy, which lists those that there are."""
+    """Return the constructor of the strategy with this name.
+
+    Raises UnknownStrategy, which lists the names.
+    """
     if name not in STRATEGIES:
         raise UnknownStrategy(strategy=name, known=", ".join(STRATEGIES))
     return STRATEGIES[name]

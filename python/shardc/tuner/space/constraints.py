@@ -2,8 +2,8 @@
 
 ``{"pin": {"tile_m": 6}, "forbid": [{"sketch": "matmul", "tile_n": 32}], "add": [{"sketch": "matmul", ...}]}``
 
-``pin`` holds for each kernel that has such a parameter. An entry of ``forbid`` stands for every point that
-has its values; one of ``add`` names all parameters of its sketch, of any values.
+``pin`` applies to each kernel with such a parameter. An entry of ``forbid`` excludes every point with its
+values. An entry of ``add`` names all parameters of its sketch, with any values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ Entry = Mapping[str, int | str]
 
 @dataclass(frozen=True)
 class Constraints:
-    """Values of parameters that hold everywhere, and entries of points; ``where`` they were said."""
+    """Constraints of a user: pinned values of parameters, points to forbid and points to add.
+
+    ``where``: the file or option that they come from.
+    """
 
     pin: Mapping[str, int] = field(default_factory=dict)
     forbid: Sequence[Entry] = ()
@@ -32,7 +35,7 @@ class Constraints:
 
 
 def read_constraints(text: str, where: str | None = None) -> Constraints:
-    """Of JSON from the file or option ``where``. Raises MalformedConstraints, UnknownConstraint."""
+    """Parse JSON from the file or option ``where``. Raises MalformedConstraints, UnknownConstraint."""
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
@@ -66,7 +69,7 @@ def _check_entry(kind: str, entry: object, where: str | None) -> None:
 
 
 def check_names(constraints: Constraints, spaces: Sequence[Space]) -> None:
-    """Raises UnknownConstraint for a sketch or parameter that is in none of the ``spaces`` of all tasks."""
+    """Raise UnknownConstraint for a sketch or parameter that is in none of the ``spaces`` of all tasks."""
     sketches = [sketch for space in spaces for sketch in space.sketches]
     named = {s.name for s in sketches}
     for entry in (constraints.pin, *constraints.forbid, *constraints.add):
@@ -82,7 +85,8 @@ def check_names(constraints: Constraints, spaces: Sequence[Space]) -> None:
 
 
 def constrain(space: Space, constraints: Constraints) -> Space:
-    """``space`` as the user wants it; what names sketches and parameters of other kernels is not for it.
+    """Return ``space`` with the user's constraints applied. Sketches and parameters of other kernels are
+    ignored.
 
     Raises MalformedConstraints for a point to add that lacks a parameter of its sketch, or that is illegal.
     """
@@ -112,7 +116,7 @@ def _point(entry: Entry, sketch: Sketch, constraints: Constraints) -> Point:
 
 
 def _without(sketch: Sketch, forbidden: Sequence[Entry]) -> Sketch:
-    """``sketch`` that refuses what the entries say."""
+    """Return ``sketch`` with a refusal of the forbidden points."""
     mine = [
         {n: v for n, v in e.items() if n != "sketch"}
         for e in forbidden
@@ -129,6 +133,6 @@ def _without(sketch: Sketch, forbidden: Sequence[Entry]) -> Sketch:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    """The names that are most like it, or all of them."""
+    """Return the names most like ``name``, or all names if none is similar."""
     names = sorted(known)
     return ", ".join(get_close_matches(name, names, n=3, cutoff=0.5) or names)

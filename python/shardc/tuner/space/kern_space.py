@@ -1,4 +1,4 @@
-"""``kern-space``: what a tuner may choose for each kernel."""
+"""``kern-space``: the legal configurations of each kernel."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shardc.tuner.space.of_task import space_of_module
 
 @dataclass(frozen=True)
 class KernSpace(Pass):
-    """Says of each ``kern.kernel`` what the tuner may choose: ``kern.space`` has its sketches, each with the
-    values of its parameters, ``kern.points`` how many of their combinations are legal, ``kern.best`` the one
-    that the model of costs takes for the best. ``target``: ``cpu``, or a GPU's name such as ``sm_90``;
-    ``threads`` those of a CPU.
+    """Annotates each ``kern.kernel`` with its tuning space. ``kern.space`` has the sketches, each with the
+    values of its parameters; ``kern.points`` the number of legal combinations; ``kern.best`` the combination
+    that the cost model ranks first. ``target``: ``cpu``, or a GPU's name such as ``sm_90``. ``threads``:
+    number of CPU threads.
 
         kern.space = {columns = {rows = array<i64: 16, 32, 64>}}, kern.points = 3 : i64, kern.best =
         "columns(rows=64)"

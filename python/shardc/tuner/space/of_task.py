@@ -11,11 +11,11 @@ from shardc.tuner.task_tuning import tuning_of
 
 
 def space_of(task: Task) -> Space:
-    """The space of ``task``. Raises KernelNotSupported, TritonKernelNotSupported, UnknownTarget."""
+    """Return the space of ``task``. Raises KernelNotSupported, TritonKernelNotSupported, UnknownTarget."""
     with new_context(), ir.Location.unknown():
         return space_of_module(ir.Module.parse(task.text), task.target, task.threads)
 
 
 def space_of_module(functions: ir.Module, target: str, threads: int = 1) -> Space:
-    """The space of a module with one function of ``extract``, in whose context it is called."""
+    """Return the space of a module with one function of ``extract``. Call it in the module's context."""
     return Space(tuning_of(target).sketches(functions, threads))
