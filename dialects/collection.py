@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept out of the way while a program is traced, rewritten or written out."""
+"""Pause of Python's garbage collector while a program is traced, rewritten or written out."""
 
 import gc
 from collections.abc import Iterator
@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """No garbage collection inside; afterwards, also after an error, as it was before. May be nested.
+    """Context manager that disables garbage collection and restores its previous state on exit. May be
+    nested.
 
-    Tracing and passes make millions of small objects that stay alive and hardly a cycle: every collection
-    reads all of them to free nothing.
+    Tracing and passes make millions of small objects that stay alive, and hardly any cycles, so each
+    collection would scan all of them and free nothing.
     """
     was_on = gc.isenabled()
     gc.disable()

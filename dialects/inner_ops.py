@@ -1,4 +1,4 @@
-"""The ops inside of an op."""
+"""Walk over the ops nested in an op's regions."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from torch_mlir import ir
 
 
 def inner_ops(op: ir.Operation) -> Iterator[ir.Operation]:
-    """All ops in an op's regions, each before those in its own."""
+    """Yield all ops nested in an op's regions, in pre-order."""
     for region in op.regions:
         for block in region.blocks:
             for inner in block.operations:

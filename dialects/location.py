@@ -1,4 +1,4 @@
-"""Locations of ops as places that a user can look at."""
+"""Source positions behind the locations of MLIR ops."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,7 @@ class Place:
 
 def place_of(location: ir.Location) -> Place | None:
     """The innermost file position of a location, or None if it has none."""
-    # An op's or a diagnostic's location comes as the base class; its attribute gives the class that it really
-    # is.
+    # The bindings return a location as the base class; its attribute gives the derived class.
     match ir.Location.from_attr(location.attr, location.context):
         case ir.FileLineColLoc() as found:
             return Place(found.filename, found.start_line, found.start_col)

@@ -11,7 +11,7 @@ from shardc.dialects.aten.types import TensorType
 
 
 class CallBuilder:
-    """Builds calls in one function; constants stand once each, at the head of its body, shared by all."""
+    """Builder of calls in one function. Each constant is built once, at the head of the body, and shared."""
 
     def __init__(self, body: ir.Block) -> None:
         self._body = body
@@ -36,7 +36,7 @@ class CallBuilder:
         ip: ir.InsertionPoint,
         attributes: Mapping[str, ir.Attribute] | None = None,
     ) -> ir.Operation:
-        """Build one call; ``args`` in schema order with SSA values where tensors (or runtime integers) go."""
+        """Build one call. ``args`` are in schema order, with SSA values for tensors and run-time integers."""
         kinds = (kind for _, kind, _ in parameters(target))
         operands = [self.argument(arg, kind, ip) for arg, kind in zip(args, kinds, strict=True)]
         types = [self.type("!torch.none" if r is None else r) for r in results]
@@ -48,7 +48,7 @@ class CallBuilder:
         return ir.Operation.create(name, types, operands, attributes, loc=loc, ip=ip)
 
     def argument(self, arg: object, kind: str, ip: ir.InsertionPoint) -> ir.Value:
-        """The SSA value of one argument; ``kind`` is the schema's type for it."""
+        """Return the SSA value of one argument; ``kind`` is its type in the schema."""
         if isinstance(arg, ir.Value):
             return arg
         if isinstance(arg, tuple | list):
@@ -104,14 +104,14 @@ class CallBuilder:
         raise TypeError(f"no torch constant for {value!r}")
 
     def _head(self) -> ir.InsertionPoint:
-        """Constants go in order at the head of the body, whatever stands there."""
+        """Return the insertion point of the next constant: the head of the body, behind earlier constants."""
         if self._last_constant is not None:
             return ir.InsertionPoint.after(self._last_constant)
         return ir.InsertionPoint.at_block_begin(self._body)
 
 
 def _element(kind: str) -> str:
-    """``List[int]`` and ``Optional[List[int]]`` -> ``int``."""
+    """Return the element type of a list type: ``List[int]`` and ``Optional[List[int]]`` give ``int``."""
     inner = kind.removeprefix("Optional[").removesuffix("]") if kind.startswith("Optional[") else kind
     return inner.removeprefix("List[").removesuffix("]")
 

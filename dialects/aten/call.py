@@ -1,8 +1,8 @@
 """Reading torch-dialect ops as ATen calls.
 
-A :class:`Call` is one MLIR op seen from Python: which operator, which arguments (constants as Python values,
-tensors as their types) and which SSA values stand behind the tensors. Rules, the oracle and the emitter work
-on it; none of them touches MLIR syntax.
+A :class:`Call` is one MLIR op seen from Python: its operator, its arguments (constants as Python values,
+tensors as their types) and the SSA values of the tensors. Rules, the oracle and the emitter read calls
+instead of MLIR syntax.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ INT_VALUE = IntValue()
 
 @dataclass(frozen=True)
 class Device:
-    """A device argument. Tensors live where their rank's program runs, whatever device was traced."""
+    """A device argument. The traced device is ignored: tensors live on the device of their rank's program."""
 
 
 DEVICE = Device()
@@ -34,23 +34,23 @@ DEVICE = Device()
 
 @dataclass(frozen=True)
 class OpCall:
-    """An operator with its arguments, tensors given by type: all that a sharding rule may look at.
+    """An operator and its arguments, with tensors replaced by their types. Sharding rules see only this.
 
-    ``args`` follows the schema's order, keyword-only ones included, lists as tuples. Hashable.
+    ``args`` are in schema order, keyword-only ones included, with lists as tuples. Hashable.
     """
 
     target: str
     args: tuple[Any, ...]
     results: tuple[TensorType | None, ...]
-    """None for an integer, and for a gradient outside of the call's ``output_mask``."""
+    """Types of the results: None for an integer, and for a gradient that ``output_mask`` leaves out."""
 
     def __getitem__(self, name: str) -> Any:
-        """The argument called ``name`` in the operator's schema."""
+        """Return the argument that the operator's schema calls ``name``."""
         return self.args[position(self.target, name)]
 
     @property
     def result(self) -> TensorType:
-        """The type of the first result, for operators that always make it."""
+        """The type of the first result, which must be a tensor."""
         made = self.results[0]
         assert made is not None, f"{self.target} makes no tensor first"
         return made
@@ -70,10 +70,10 @@ class OpCall:
 
 @dataclass(slots=True)
 class Call:
-    """One torch op of a function: what it calls and the SSA values it reads and makes.
+    """One torch op of a function: the call, its SSA operands and its SSA results.
 
-    ``operands`` are the values behind the :class:`TensorType` and :class:`IntValue` leaves of ``spec.args``,
-    in order.
+    ``operands`` are the values of the :class:`TensorType` and :class:`IntValue` leaves of ``spec.args``, in
+    order.
     """
 
     op: ir.Operation
@@ -95,7 +95,7 @@ def leaves(args: Any) -> Iterator[Any]:
 
 
 def replace_leaves(args: tuple[Any, ...], new: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """``args`` with ``new(leaf)`` for every leaf."""
+    """Return ``args`` with each leaf replaced by ``new(leaf)``."""
     return tuple(
         replace_leaves(a, new) if isinstance(a, tuple) and not isinstance(a, TensorType) else new(a)
         for a in args
@@ -103,7 +103,7 @@ def replace_leaves(args: tuple[Any, ...], new: Callable[[Any], Any]) -> tuple[An
 
 
 def fill(args: tuple[Any, ...], values: list[Any]) -> tuple[Any, ...]:
-    """``args`` with its tensor and runtime-integer leaves replaced by ``values``, in order."""
+    """Return ``args`` with the tensor and run-time integer leaves replaced by ``values``, in order."""
     rest = iter(values)
     return replace_leaves(args, lambda leaf: next(rest) if isinstance(leaf, TensorType | IntValue) else leaf)
 
@@ -112,16 +112,18 @@ _KINDS = ("int", "float", "bool", "none", "str", "device", "number")
 _CONSTANTS = frozenset(f"torch.constant.{kind}" for kind in _KINDS)
 _LISTS = frozenset(("torch.prim.ListConstruct",))
 _CASTS = {"torch.aten.Int.bool": int, "torch.aten.Float.Scalar": float, "torch.aten.Int.Scalar": int}
-"""Casts of constants, which the importer makes where a schema wants a number of another kind."""
+"""Casts of constants, which the importer inserts where a schema expects another kind of number."""
 
 
 def is_constant(op: ir.Operation) -> bool:
-    """Whether the op only makes a Python-level argument (a number, a list) for other ops."""
+    """Return whether the op only builds a Python-level argument (a number or a list) for other ops."""
     return op.name in _CONSTANTS or op.name in _LISTS or op.name in _CASTS
 
 
 def target_name(op: ir.Operation) -> str:
-    """``aten.mm`` for ``torch.aten.mm``; the quoted name for ``torch.operator``."""
+    """Return the operator's name: ``aten.mm`` for ``torch.aten.mm``, the quoted one for
+    ``torch.operator``.
+    """
     name = op.name
     if name == "torch.operator":
         return ir.StringAttr(op.attributes["name"]).value.removeprefix("torch.")
@@ -143,14 +145,14 @@ def draws(op: ir.Operation) -> bool:
 
 
 class CallReader:
-    """Reads the ops of one function. Types and constants are remembered, so each is decoded once."""
+    """Reader of the ops of one function. It caches types and constants, so each is decoded once."""
 
     def __init__(self) -> None:
         self._types: dict[ir.Type, TensorType | None] = {}
         self._constants: dict[ir.Value, tuple[Any, list[ir.Value]]] = {}
 
     def read(self, op: ir.Operation) -> Call:
-        """The call behind a ``torch.*`` op that is not a constant."""
+        """Return the call of a ``torch.*`` op that is not a constant."""
         target = target_name(op)
         args: list[Any] = []
         operands: list[ir.Value] = []
@@ -164,7 +166,7 @@ class CallReader:
         return Call(op, OpCall(target, tuple(args), results), operands)
 
     def tensor_type(self, type_: ir.Type) -> TensorType | None:
-        """What :func:`read_type` says, without printing a type that was seen before."""
+        """Return :func:`read_type` of a type; each distinct type is printed and parsed once."""
         try:
             return self._types[type_]
         except KeyError:

@@ -28,14 +28,14 @@ _FUNCTIONS = {
     math.ceil: (None, aten.ceil.float, "-int(-{} // 1)"),
     aten.sym_size.int: (aten.size.int, None, "{}.size({})"),
 }
-"""For each function what it is of integers and of floats, and how it is written."""
+"""Function -> its ATen operator on integers, its ATen operator on floats, and a template of Python text."""
 _TEXTS = {str(op): text for *ops, text in _FUNCTIONS.values() for op in ops if op is not None}
 
 
 def overload_of(node: Node) -> Any:
-    """The ATen operator that stands in the torch dialect for a call on numbers; None if there is none.
+    """Return the ATen operator that the torch dialect uses for a call on numbers, or None.
 
-    Of floats and integers it is the one of floats.
+    If any argument is a float, it is the operator on floats.
     """
     if node.target not in _FUNCTIONS:
         return None
@@ -45,10 +45,10 @@ def overload_of(node: Node) -> Any:
 
 
 def is_python_number(target: str) -> bool:
-    """Whether the ATen operator called ``target`` makes one of these numbers."""
+    """Return whether the ATen operator ``target`` computes a run-time number of this module."""
     return target in _TEXTS
 
 
 def text_of(target: str, args: list[str]) -> str:
-    """The call as Python: ``a * 2``, ``x.size(0)``."""
+    """Return the call as Python text: ``a * 2``, ``x.size(0)``."""
     return _TEXTS[target].format(*args)

@@ -44,7 +44,7 @@ _COUNTED = frozenset(f"shardc.{name}" for name in ("uniform", "poisson", "binomi
 
 @cache
 def may_draw(target: str) -> bool:
-    """Whether the operator draws random numbers, if only with a ``dropout_p`` above 0."""
+    """Return whether the operator can draw random numbers, for example if ``dropout_p`` is above 0."""
     try:
         return target in _COUNTED or torch.Tag.nondeterministic_seeded in overload(target).tags
     except UnknownOperator:
@@ -52,19 +52,19 @@ def may_draw(target: str) -> bool:
 
 
 def target_of(op: object) -> str:
-    """The inverse of :func:`overload`."""
+    """Return the name of an overload: the inverse of :func:`overload`."""
     return str(op).removesuffix(".default")
 
 
 @cache
 def parameters(target: str) -> tuple[tuple[str, str, bool], ...]:
-    """(name, type, keyword-only) of each parameter in the operator's schema."""
+    """Return (name, type, keyword-only) of each parameter in the operator's schema."""
     return tuple((a.name, str(a.real_type), a.kwarg_only) for a in schema_of(overload(target)).arguments)
 
 
 @cache
 def position(target: str, name: str) -> int:
-    """Where ``name`` stands among the operator's parameters."""
+    """Return the index of the parameter ``name`` in the operator's schema."""
     return [n for n, _, _ in parameters(target)].index(name)
 
 

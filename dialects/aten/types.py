@@ -1,4 +1,4 @@
-"""Tensor types: ``!torch.vtensor<[2,3],f32>`` as a shape and a ``torch.dtype``, and back."""
+"""Tensor types: conversion between ``!torch.vtensor<[2,3],f32>`` and a shape with a ``torch.dtype``."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _TENSOR = re.compile(r"!torch\.vtensor<\[([\d,?]*)\],(.+)>")
 
 
 def is_known(dtype: torch.dtype) -> bool:
-    """Whether tensors of ``dtype`` have a type here; those of 8-bit floats have none, for example."""
+    """Return whether shardc has a tensor type for ``dtype``. Float8 dtypes, for example, have none."""
     return dtype in _NAMES
 
 
 class TensorType(NamedTuple):
     """The type of one tensor value: its shape in elements and its dtype.
 
-    A size that is known only at run time (``?``, in graphs of ``torch.compile`` alone) is None; fusion knows
-    it as a :class:`shardc.dialects.kern.size.Size`.
+    A size that is known only at run time is ``?`` in IR and None here; only graphs of ``torch.compile`` have
+    such sizes. Fusion represents them as :class:`shardc.dialects.kern.size.Size`.
     """
 
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class TensorType(NamedTuple):
 
     @property
     def is_static(self) -> bool:
-        """Whether all sizes are known, as numbers or in symbols."""
+        """Whether every size is a number or a symbolic size, that is, none is None."""
         return None not in self.shape
 
     @property
@@ -59,15 +59,15 @@ class TensorType(NamedTuple):
 
     @staticmethod
     def of(sizes: Iterable[object], dtype: torch.dtype) -> TensorType:
-        """The type of tensors of which some sizes may be None or symbolic."""
+        """Return the type for ``sizes``, of which some may be None or symbolic."""
         return TensorType(cast("tuple[int, ...]", tuple(sizes)), dtype)
 
     def with_shape(self, sizes: Iterable[object]) -> TensorType:
-        """The type of other ``sizes``, given as to :meth:`of`."""
+        """Return the type with other ``sizes``, given as to :meth:`of`."""
         return TensorType.of(sizes, self.dtype)
 
     def scaled(self, dim: int, times: int, ways: int = 1) -> TensorType:
-        """The type with dim ``dim`` ``times`` as long, over ``ways``."""
+        """Return the type with the size of dim ``dim`` multiplied by ``times`` and divided by ``ways``."""
         shape = self.shape
         return self.with_shape((*shape[:dim], shape[dim] * times // ways, *shape[dim + 1 :]))
 
@@ -77,7 +77,7 @@ class TensorType(NamedTuple):
 
 
 class Order(NamedTuple):
-    """A dense layout of a tensor of symbolic sizes: its ``dims`` from the most major to that of stride 1."""
+    """A dense layout of a tensor with symbolic sizes: its ``dims``, from the most major to the most minor."""
 
     dims: tuple[int, ...]
 
@@ -92,9 +92,9 @@ def _parse(text: str) -> TensorType | None:
 
 
 def read_type(type_: ir.Type) -> TensorType | None:
-    """The tensor type behind an MLIR type, None if it is not a ranked value tensor.
+    """Return the tensor type of an MLIR type, or None if it is not a ranked value tensor.
 
-    Torch-MLIR's bindings have no accessors for ``vtensor``, hence the text; it is parsed once per distinct
+    Torch-MLIR's bindings have no accessors for ``vtensor``, so the printed type is parsed, once per distinct
     type.
     """
     return _parse(str(type_))

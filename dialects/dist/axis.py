@@ -9,11 +9,11 @@ from shardc.dialects.dist.dialect import Dist
 
 @dataclass(frozen=True, slots=True, order=True)
 class Axis:
-    """``size`` ways of mesh axis ``name``, after ``pre`` ways of it that are more major.
+    """A sub-axis: ``size`` ways of mesh axis ``name``, below ``pre`` ways that are more major.
 
     The whole of an axis of size 4 is ``Axis("tensor", 1, 4)``; its major half ``Axis("tensor", 1, 2)``, its
-    minor half ``Axis("tensor", 2, 2)``. As in Shardy, a device's coordinate on the part is
-    ``coordinate // (total / (pre * size)) % size``.
+    minor half ``Axis("tensor", 2, 2)``. As in Shardy, a device's coordinate on the part is ``coordinate //
+    (total / (pre * size)) % size``.
     """
 
     name: str
@@ -21,10 +21,11 @@ class Axis:
     size: int
 
     def overlaps(self, other: "Axis") -> bool:
-        """Whether they can't stand in one sharding: with ways in common, or no whole part between them.
+        """Return whether the two sub-axes cannot be used in one sharding.
 
-        Of 6 ways the major 2 and the minor 2 overlap: between them there would be a part of 1.5. Unequal
-        shares of an axis and equal blocks along it are of the same devices, and overlap.
+        They overlap if they share ways, or if the ways between them are not a whole number. On an axis of 6,
+        the major 2 and the minor 2 overlap: 1.5 ways would lie between them. An axis and the time axis of its
+        unequal shares overlap, because they use the same devices.
         """
         if self.size == 1 or other.size == 1:
             return False
@@ -34,7 +35,7 @@ class Axis:
         return high.pre % (low.pre * low.size) != 0
 
     def split(self, major: int) -> "tuple[Axis, Axis]":
-        """The first ``major`` ways and the rest of this part."""
+        """Return the sub-axis of the first ``major`` ways and the sub-axis of the rest."""
         return Axis(self.name, self.pre, major), Axis(self.name, self.pre * major, self.size // major)
 
     def __str__(self) -> str:
@@ -45,17 +46,19 @@ _SHARE = "/share"
 
 
 def share_name(axis: str) -> str:
-    """The time axis whose iterations the ranks along the space axis ``axis`` share out."""
+    """Return the name of the time axis whose iterations are divided among the ranks along ``axis``."""
     return axis + _SHARE
 
 
 def shared_axis(name: str) -> str:
-    """The space axis of a :func:`share_name`; ``name`` itself if it is none."""
+    """Return the space axis behind a :func:`share_name`, or ``name`` itself if it is a space axis."""
     return name.removesuffix(_SHARE)
 
 
 def merge(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """The same list with neighbours that continue one another joined, and parts of one way left out."""
+    """Return the list with adjacent sub-axes joined where one continues the other, without those of size
+    1.
+    """
     merged: list[Axis] = []
     for axis in axes:
         if axis.size == 1:
@@ -69,7 +72,7 @@ def merge(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 
 def refine(axes: tuple[Axis, ...], others: frozenset[Axis] | set[Axis]) -> tuple[Axis, ...]:
-    """``axes`` cut at every boundary that one of ``others`` has inside them."""
+    """Return ``axes`` split at every boundary of ``others`` that lies inside them."""
     parts: list[Axis] = []
     for axis in axes:
         bounds = {b for o in others if o.name == axis.name for b in (o.pre, o.pre * o.size)}

@@ -1,4 +1,4 @@
-"""What the builders of ``dist`` ops share."""
+"""Attributes and bodies that the builders of ``dist`` ops share."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
@@ -7,7 +7,7 @@ from torch_mlir import ir
 
 
 class At(TypedDict):
-    """Where a builder puts its ops: what all builders take."""
+    """Location and insertion point, which all builders take as keyword arguments."""
 
     loc: ir.Location
     ip: ir.InsertionPoint
@@ -22,7 +22,7 @@ def string(text: str, context: ir.Context) -> ir.StringAttr:
 
 
 def attribute(value: object, context: ir.Context) -> ir.Attribute:
-    """A number, a text, a mapping with texts as keys, or a list of such values, as MLIR has it."""
+    """Convert an integer, a string, a mapping with string keys, or a list of those to an MLIR attribute."""
     if isinstance(value, int):
         return i64(value, context)
     if isinstance(value, str):
@@ -36,15 +36,15 @@ def attribute(value: object, context: ir.Context) -> ir.Attribute:
 
 
 def attributes(context: ir.Context, **values: object) -> dict[str, ir.Attribute]:
-    """``values`` as attributes of an op; None is left out."""
+    """Return ``values`` as attributes of an op; values that are None are left out."""
     return {name: attribute(value, context) for name, value in values.items() if value is not None}
 
 
 def segments(context: ir.Context, *groups: Sequence[object]) -> ir.DenseI32ArrayAttr:
-    """How many operands or results each group has."""
+    """Return the segment sizes of an op: the number of operands or results in each group."""
     return ir.DenseI32ArrayAttr.get([len(group) for group in groups], context)
 
 
 def empty_body(op: ir.Operation, arguments: Sequence[ir.Type]) -> ir.Block:
-    """The block of an op's one region, made with arguments of these types."""
+    """Append a block with arguments of these types to an op's only region, and return it."""
     return op.regions[0].blocks.append(*arguments, arg_locs=[op.location] * len(arguments))

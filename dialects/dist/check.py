@@ -1,4 +1,4 @@
-"""What makes a list of axes or a sharding legal on a mesh, as texts that name what is wrong. No MLIR here."""
+"""Checks that axes and shardings are legal on a mesh. Each returns a text about the problem. No MLIR here."""
 
 from shardc.diagnostics.text import did_you_mean
 from shardc.dialects.dist.axis import Axis
@@ -7,13 +7,13 @@ from shardc.dialects.dist.sharding import REDUCTIONS, Axes, Sharding
 
 
 def unknown_axis(name: str, mesh: Mesh) -> str:
-    """The text for an axis that ``mesh`` lacks, with the nearest of those that it has."""
+    """Return the message for an axis that ``mesh`` lacks; it suggests the most similar name."""
     known = [a.name for a in mesh.axes]
     return f"unknown axis {name!r}; the mesh has {', '.join(map(repr, known))}{did_you_mean(name, known)}"
 
 
 def check_axis(axis: Axis, mesh: Mesh) -> str | None:
-    """What is wrong with one axis: unknown, or not a part of the mesh's axis. None if nothing is."""
+    """Return the problem of one axis, or None: the mesh lacks it, or it is no sub-axis of the mesh's axis."""
     if all(a.name != axis.name for a in mesh.axes):
         return unknown_axis(axis.name, mesh)
     total = mesh.size(axis.name)
@@ -24,16 +24,16 @@ def check_axis(axis: Axis, mesh: Mesh) -> str | None:
 
 
 def check_axes(axes: Axes, mesh: Mesh) -> str | None:
-    """What is wrong with a list of axes that one op works over. None if nothing is."""
+    """Return the problem of the list of axes of one op, or None."""
     if not axes:
         return "no axes are given; at least one is needed"
     return _first_problem([(axis, "") for axis in axes], mesh)
 
 
 def check_sharding(sharding: Sharding, shape: tuple[int, ...] | int, mesh: Mesh) -> str | None:
-    """What is wrong with ``sharding`` for a tensor of this global shape (or rank). None if nothing is.
+    """Return the problem of ``sharding`` for a tensor of this global shape (or rank), or None.
 
-    Dims need not divide: partition pads them.
+    Sizes need not be divisible by the number of ways: ``dist-pad`` pads them.
     """
     rank = shape if isinstance(shape, int) else len(shape)
     given = len(sharding.dims)

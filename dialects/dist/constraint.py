@@ -1,4 +1,4 @@
-"""``dist.constraint``: what the user or a plan says about a value's layout. Level 2."""
+"""``dist.constraint``: the layout that the user or a plan asks of a value. Level 2."""
 
 from typing import Unpack
 
@@ -12,7 +12,7 @@ from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site
 
 
 class ConstraintOp(Op, dialect=Dist, name="constraint", traits=[ext.Pure]):
-    """The operand, whose layout is to be ``sharding``; propagation may add axes to its open dims alone.
+    """Requires the layout ``sharding`` of the operand. Propagation may add axes only to its open dims.
 
     ``%1 = "dist.constraint"(%0) {sharding = #dist.sharding<@mesh, [["data"], ["?"]], []>}
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>``

@@ -3,8 +3,8 @@
 from torch_mlir.dialects import ext
 from torch_mlir.dialects._ods_common import _cext
 
-# Whenever Python meets an op of a dialect whose module was never imported, the bindings look for that module
-# again: 0.1 ms an op. They find it here.
+# Without this prefix the bindings would search again, 0.1 ms an op, for the module of each dialect that was
+# never imported.
 _cext.globals.append_dialect_search_prefix("shardc.dialects")
 
 

@@ -1,7 +1,7 @@
-"""Shardings as discardable attributes: ``dist.shardings`` on any op, ``dist.sharding`` on a function's edge.
+"""Shardings as discardable attributes: ``dist.shardings`` on ops, ``dist.sharding`` on arguments and results.
 
-MLIR verifies what its ops declare and lets everything else pass, so text that a person wrote is checked here
-once. An unpacked result of a kernel whose layout nobody says has ``unit`` in the place of a sharding.
+MLIR verifies only attributes that ops declare, so IR that a person wrote is checked here once. An unpacked
+result of a kernel whose layout is unknown has ``unit`` instead of a sharding.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 from shardc.dialects.inner_ops import inner_ops
 
 TEXTS = ("dist.phase", "dist.name", "dist.module", "dist.reduce", "dist.attention")
-"""Attributes of any op that are texts."""
+"""Attributes that must be strings on any op."""
 
 
 def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
-    """The first sharding that does not fit its value or the mesh: the problem and its place, or None."""
+    """Return the problem and the location of the first sharding that does not fit its value or the mesh."""
     for op in module.body.operations:
         # A declaration has no body.
         if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
@@ -44,7 +44,7 @@ def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
 
 
 def _refined(function: ir.Operation) -> Iterator[tuple[ir.Attribute, ir.Value, ir.Location]]:
-    """Each ``dist.refine``, and a value that it is of."""
+    """Yield each ``dist.refine`` attribute with its value and its location."""
     if "arg_attrs" in function.attributes:
         rows = map(ir.DictAttr, function.attributes["arg_attrs"])
         for row, value in zip(rows, function.regions[0].blocks[0].arguments, strict=True):
@@ -56,7 +56,7 @@ def _refined(function: ir.Operation) -> Iterator[tuple[ir.Attribute, ir.Value, i
 
 
 def _refinement_problem(attribute: ir.Attribute, value: ir.Value) -> str:
-    """What is wrong with a ``dist.refine``; empty if nothing is."""
+    """Return the problem of a ``dist.refine``, or an empty string."""
     type_ = read_type(value.type)
     rank = 0 if type_ is None else len(type_.shape)
     for row in attribute if isinstance(attribute, ir.ArrayAttr) else [attribute]:
@@ -69,7 +69,7 @@ def _refinement_problem(attribute: ir.Attribute, value: ir.Value) -> str:
 
 
 def _no_texts(function: ir.Operation) -> Iterator[str]:
-    """Roles and names of a function's edge that are no texts."""
+    """Yield a problem for each role or name of an argument or result that is not a string."""
     for which in ("arg_attrs", "res_attrs"):
         if which in function.attributes:
             for row in map(ir.DictAttr, function.attributes[which]):
@@ -79,7 +79,7 @@ def _no_texts(function: ir.Operation) -> Iterator[str]:
 
 
 Annotated = tuple[ir.Operation, list[ir.Value], list[ir.Attribute | None], str]
-"""An op, the values that shardings stand for, these shardings, and what to call them."""
+"""An op, its annotated values, their shardings, and the attribute's name for messages."""
 
 
 def _annotated(function: ir.Operation) -> Iterator[Annotated]:

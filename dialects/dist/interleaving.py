@@ -1,4 +1,4 @@
-"""``dist.interleaved``: how a tensor of several parts beside one another is stored, so that each is cut."""
+"""``dist.interleaved``: storage order of a tensor of several parts, such that blocks split each part."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ ATTRIBUTE = "dist.interleaved"
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of ``sizes``, one behind the other, each in ``ways`` equal blocks: stored are the first blocks of
-    all parts, then all second blocks, and so on. Queries, keys and values of [3 x 768] in 2 ways: heads 0 to
-    5 of all three come first.
+    """Parts of a dim, with their ``sizes`` in elements, each split into ``ways`` equal blocks.
 
-    ``folded``: of equal parts in 2 ``ways`` blocks each, of which the first and the last come first, then the
-    second and the last but one: under a causal mask each pair has as much work as any other.
+    The first blocks of all parts are stored first, then all second blocks, and so on. For queries, keys and
+    values [3 x 768] split 2 ways, heads 0 to 5 of all three come first.
+
+    ``folded``: each part is split into 2 * ``ways`` blocks and stored in pairs: the first block with the
+    last, the second with the last but one, and so on. Under a causal mask all pairs have equal work.
     """
 
     ways: int
@@ -30,18 +31,18 @@ class Parts:
 
     @property
     def in_order(self) -> bool:
-        """Whether elements are stored as they should be: one part is."""
+        """Whether storage order is the logical order, as for a single part that is not folded."""
         return len(self.sizes) == 1 and not self.folded
 
     def between(self, start: int, end: int) -> Parts | None:
-        """The parts from element ``start`` to ``end`` of the dim; None where these are no parts' ends."""
+        """Return the parts between elements ``start`` and ``end``; None if these are no part boundaries."""
         ends = (0, *itertools.accumulate(self.sizes))
         if start not in ends or end not in ends or start >= end:
             return None
         return Parts(self.ways, self.sizes[ends.index(start) : ends.index(end)])
 
     def runs(self) -> list[range]:
-        """The elements of the dim in the order in which they are stored."""
+        """Return ranges of the dim's elements in storage order."""
         starts = [0, *itertools.accumulate(self.sizes)]
         count = self.ways * (2 if self.folded else 1)
         blocks = [(start, size // count) for start, size in zip(starts, self.sizes, strict=False)]

@@ -1,4 +1,4 @@
-"""Layouts that a user asks for, and the text that an operator of a trace holds of one."""
+"""Layouts that a user asks for, and their text form, which an operator of a trace carries."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from shardc.diagnostics.passes.plan import BadShardingEntry
 
 WHOLE = "whole"
-"""In the place of a layout: no dim is cut."""
+"""Stands for a layout in which no dim is split."""
 
 
 def layout_text(name: str, layout: object) -> str:
-    """``["data", None, "?"]``, of a value ``name``, as ``[["data"], [], ["?"]]``. Raises BadShardingEntry."""
+    """Return a layout ``["data", None, "?"]`` as text ``[["data"], [], ["?"]]``. ``name`` names the value in
+    errors. Raises BadShardingEntry.
+    """
     entries = () if layout == WHOLE else layout
     if isinstance(entries, str) or not isinstance(entries, Sequence):
         raise BadShardingEntry(name=name, entry=entries)
@@ -20,7 +22,7 @@ def layout_text(name: str, layout: object) -> str:
 
 
 def axes_of(name: str, entry: object) -> list[str]:
-    """The axes of one dim as the user wrote them. Raises BadShardingEntry."""
+    """Return the axes of one dim of a user's layout. Raises BadShardingEntry."""
     names = [entry] if isinstance(entry, str) else [] if entry is None else entry
     axes = [a for a in names if isinstance(a, str)] if isinstance(names, list | tuple) else []
     if not isinstance(names, list | tuple) or len(axes) != len(names):

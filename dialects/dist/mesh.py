@@ -19,8 +19,8 @@ MESH_SYMBOL = "mesh"
 class MeshAxis:
     """An axis of ``size`` ways: over devices (``kind`` "space") or over iterations of a loop ("time").
 
-    ``trips``, of the time axis :func:`share_name` of a space axis alone: how many iterations the rank at each
-    place of that axis runs, those of the first place first. All of ``size`` are run once between them.
+    ``trips`` is set only on the time axis :func:`share_name` of a space axis: the number of iterations that
+    the rank at each coordinate of that space axis runs, in order of coordinates. Together they are ``size``.
     """
 
     name: str
@@ -30,11 +30,11 @@ class MeshAxis:
 
     @property
     def row(self) -> list[str | int | list[int]]:
-        """The axis as plain data, as ``dist.mesh`` and saved plans have it."""
+        """The axis as plain data, the form in ``dist.mesh`` and saved plans."""
         return [self.name, self.size, self.kind, *([list(self.trips)] if self.trips else [])]
 
     def runner(self, iteration: int) -> int:
-        """The place along the space axis whose rank runs an iteration."""
+        """Return the coordinate, along the space axis, of the rank that runs an iteration."""
         return next(place for place, end in enumerate(accumulate(self.trips)) if iteration < end)
 
     @staticmethod
@@ -57,7 +57,7 @@ class Mesh:
         return prod(a.size for a in self.space)
 
     def size(self, name: str) -> int:
-        """The ways of an axis. Raises KeyError."""
+        """Return the number of ways of an axis. Raises KeyError."""
         return {axis.name: axis.size for axis in self.axes}[name]
 
     def is_time(self, axis: Axis) -> bool:
@@ -68,20 +68,22 @@ class Mesh:
 
     @cached_property
     def shares(self) -> dict[str, MeshAxis]:
-        """The time axes whose iterations the ranks along a space axis share out, by name."""
+        """Time axes whose iterations are divided among the ranks along a space axis, by name."""
         return {a.name: a for a in self.axes if a.trips}
 
     def sharers(self, axis: Axis) -> Axis | None:
-        """The space axis whose ranks share out the iterations of ``axis``; None if each runs all of them."""
+        """Return the space axis whose ranks divide the iterations of ``axis``; None if each rank runs all."""
         return self.whole(shared_axis(axis.name)) if axis.name in self.shares else None
 
     def turns(self, axis: Axis) -> int:
-        """How many iterations of a loop over ``axis`` a rank runs: of unequal shares the largest."""
+        """Return how many iterations of ``axis`` a rank runs: the largest share if shares are unequal."""
         return max(self.shares[axis.name].trips) if axis.name in self.shares else axis.size
 
     def by_place(self) -> "list[Mesh]":
-        """The mesh once for each place along an axis of unequal shares, with the ``turns`` of its ranks; the
-        mesh itself without one.
+        """Return, for each coordinate along an axis of unequal shares, the mesh with the ``turns`` of that
+        rank.
+
+        Without such an axis the list holds the mesh itself.
         """
         share = next(iter(self.shares.values()), None)
         if share is None:
@@ -91,7 +93,7 @@ class Mesh:
         ]
 
     def coordinate(self, rank: int, axis: Axis) -> int:
-        """Where ``rank`` stands on a (sub-)axis of space."""
+        """Return the coordinate of ``rank`` on a space axis or sub-axis. Raises KeyError."""
         stride = 1
         for a in reversed(self.space):
             if a.name == axis.name:
@@ -100,7 +102,7 @@ class Mesh:
         raise KeyError(axis.name)
 
     def index(self, rank: int, axes: tuple[Axis, ...]) -> int:
-        """The rank's place in the product of ``axes``, the first the most major."""
+        """Return the rank's index in the product of ``axes``, the first axis the most major."""
         return reduce(lambda place, axis: place * axis.size + self.coordinate(rank, axis), axes, 0)
 
     def group(self, rank: int, axes: tuple[Axis, ...]) -> tuple[int, ...]:
@@ -135,7 +137,7 @@ class MeshOp(Dist.Operation, name="mesh"):
 
 
 def mesh_problem(op: ir.Operation) -> str | None:
-    """What is wrong with a mesh's name or axes, None if nothing is (or MLIR itself says so)."""
+    """Return the problem of a mesh's name or axes, or None (also where MLIR itself reports the problem)."""
     name = op.attributes.get("sym_name", None)
     if isinstance(name, ir.StringAttr) and name.value != MESH_SYMBOL:
         return f"the mesh of a module is named {MESH_SYMBOL!r}, not {name.value!r}"
@@ -160,7 +162,7 @@ def mesh_problem(op: ir.Operation) -> str | None:
 
 
 def _shares_problem(parts: list[ir.Attribute], seen: Mapping[str, int]) -> str | None:
-    """What is wrong with the trips of an axis, which come behind its name, size and kind."""
+    """Return the problem of an axis's trips, the entry after its name, size and kind, or None."""
     name, size, kind = (p.value for p in parts[:3])
     if len(parts) > 4 or not isinstance(parts[3], ir.ArrayAttr):
         return f"mesh axis {name!r} has more than a name, a size, a kind and the trips of each rank"
@@ -174,7 +176,7 @@ def _shares_problem(parts: list[ir.Attribute], seen: Mapping[str, int]) -> str |
 
 
 def read_mesh(module: ir.Module) -> Mesh | None:
-    """The mesh of a module, None if it has none."""
+    """Return the mesh of a module, or None."""
     op = find_mesh(module.operation)
     return None if op is None else read_mesh_op(op)
 
@@ -186,14 +188,14 @@ def read_mesh_op(op: ir.Operation) -> Mesh:
 
 
 def find_mesh(op: ir.Operation) -> ir.Operation | None:
-    """The ``dist.mesh`` of the module that ``op`` stands in or is, None if there is none."""
+    """Return the ``dist.mesh`` op of the module that contains ``op``, or is ``op``; None if it has none."""
     return next((found for found in beside(op) if found.name == "dist.mesh"), None)
 
 
 def beside(op: ir.Operation) -> Iterator[ir.Operation]:
-    """The ops of the module that ``op`` stands in or is.
+    """Yield the top-level ops of the module that contains ``op``, or is ``op``, and of enclosing modules.
 
-    Also of those around that: one parsed from text stands for a moment in another, and is verified there.
+    While text is parsed, its module is for a moment nested in another one, and is verified there.
     """
     scope: ir.Operation | None = op
     while scope is not None:
@@ -203,7 +205,7 @@ def beside(op: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def write_mesh(module: ir.Module, mesh: Mesh) -> None:
-    """Put ``mesh`` at the head of a module that has none."""
+    """Insert ``mesh`` at the head of a module that has no mesh."""
     with module.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(module.body):
         context = module.context
         axes = [a.row for a in mesh.axes]

@@ -1,4 +1,4 @@
-"""``dist.offset``: where this device's (or iteration's) block begins. Level 3, no communication."""
+"""``dist.offset``: the start of this device's (or iteration's) block. Level 3, no communication."""
 
 from typing import Unpack
 
@@ -12,10 +12,10 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Resu
 
 
 class OffsetOp(Op, dialect=Dist, name="offset", traits=[ext.Pure]):
-    """``start + base + scale * extent * (index over axes)``, an integer; ``start`` is 0 where there is no
-    operand.
+    """Computes the integer ``start + base + scale * extent * (index over axes)``.
 
-    ``extent`` is the size of a block in elements. Time axes stand for the loops around it.
+    ``start`` is the optional operand, default 0. ``extent`` is the size of a block in elements. A time axis
+    refers to the enclosing loop over it.
 
     ``%1 = "dist.offset"() {axes = ["data"], base = 0 : i64, extent = 128 : i64, scale = 1 : i64} : () ->
     !torch.int``
@@ -43,7 +43,7 @@ class OffsetOp(Op, dialect=Dist, name="offset", traits=[ext.Pure]):
 def offset(
     axes: Axes, extent: int, codec: ShardingCodec, scale: int = 1, base: int | ir.Value = 0, **at: Unpack[At]
 ) -> ir.Value:
-    """``base`` is a number or a value of type ``!torch.int``."""
+    """Build the op. ``base`` is a number or a value of type ``!torch.int``."""
     context = at["loc"].context
     start, number = ([base], 0) if isinstance(base, ir.Value) else ([], base)
     said = attributes(context, axes=codec.axes(axes), extent=extent, scale=scale, base=number)

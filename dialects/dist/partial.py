@@ -1,4 +1,4 @@
-"""``dist.partial``: makes a partial sum of a whole value. Level 3, no communication."""
+"""``dist.partial``: turns a whole value into a partial sum. Level 3, no communication."""
 
 from typing import Unpack
 
@@ -12,9 +12,9 @@ from shardc.dialects.dist.verifier import Op, Operand, Result, Site
 
 
 class PartialOp(Op, dialect=Dist, name="partial", traits=[ext.Pure]):
-    """The operand where this device's index over ``axes`` is 0, zeros elsewhere.
+    """Returns the operand on devices with index 0 over ``axes``, and zeros on the others.
 
-    The sum over ``axes`` of the results is the operand. Time axes stand for the loops around it.
+    So the sum of the results over ``axes`` is the operand. A time axis refers to the enclosing loop over it.
 
     ``%1 = "dist.partial"(%0) {axes = ["data"]}
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>``

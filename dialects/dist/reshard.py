@@ -1,4 +1,4 @@
-"""``dist.reshard``: a value in another layout. Level 2; partition lowers it to collectives."""
+"""``dist.reshard``: changes a value's layout. Level 2; ``dist-partition`` lowers it to collectives."""
 
 from typing import Unpack
 
@@ -12,7 +12,7 @@ from shardc.dialects.dist.verifier import Op, Operand, Result, Site
 
 
 class ReshardOp(Op, dialect=Dist, name="reshard", traits=[ext.Pure]):
-    """The operand laid out as ``sharding``. Types are global, so they do not change.
+    """Gives the operand the layout ``sharding``. Types are global, so they do not change.
 
     ``%1 = "dist.reshard"(%0) {sharding = #dist.sharding<@mesh, [[], ["tensor"]], []>}
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>``

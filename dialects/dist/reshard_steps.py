@@ -1,4 +1,4 @@
-"""The steps of a reshard, and what each does to a layout; ``cost/collective.py`` has what they send."""
+"""The steps of a reshard and their effect on a layout. ``cost/collective.py`` has the bytes they send."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class AllReduce:
 
 @dataclass(frozen=True)
 class AllGather:
-    """Makes dim ``dim`` whole over ``axes``, its innermost."""
+    """Makes dim ``dim`` whole over ``axes``, which are its innermost."""
 
     dim: int
     axes: Axes
@@ -30,7 +30,7 @@ class AllGather:
 
 @dataclass(frozen=True)
 class ReduceScatter:
-    """Combines the terms over ``axes`` and cuts dim ``dim`` further by them."""
+    """Combines the terms over ``axes`` and splits dim ``dim`` over them."""
 
     dim: int
     axes: Axes
@@ -56,14 +56,14 @@ class AllToAll:
 
 @dataclass(frozen=True)
 class Permute:
-    """Every device hands its block to the device that ``target`` gives it to."""
+    """Sends each block to the device to which ``target`` assigns it."""
 
     source: Sharding
     target: Sharding
 
     @property
     def axes(self) -> Axes:
-        """The axes that stand elsewhere in one layout than in the other."""
+        """The axes whose position differs between the two layouts."""
         before, after = self.source.normal(), self.target.normal()
         places = [(*s.dims, tuple(a for _, a in s.partial)) for s in (before, after)]
         moved = {a for old, new in zip(*places, strict=True) if old != new for a in (*old, *new)}
@@ -77,7 +77,7 @@ class Permute:
 
 @dataclass(frozen=True)
 class Slice:
-    """Each device keeps its block of dim ``dim`` over ``axes``."""
+    """Keeps, on each device, its block of dim ``dim`` over ``axes``."""
 
     dim: int
     axes: Axes
@@ -88,9 +88,10 @@ class Slice:
 
 @dataclass(frozen=True)
 class ToPartial:
-    """A whole value becomes partial over ``axes``: for "sum", zeros but where the index over ``axes`` is 0.
+    """Makes a whole value partial over ``axes``.
 
-    For "max" and "min" the value stands as it is: any number of equal terms is the value.
+    For "sum", only devices with index 0 over ``axes`` keep the value; the others hold zeros. For "max" and
+    "min" all devices keep it, since the extremum of equal terms is the value.
     """
 
     axes: Axes
@@ -109,7 +110,7 @@ def _with_dim(sharding: Sharding, dim: int, axes: Axes) -> Sharding:
 
 
 def _without_inner(axes: Axes, inner: Axes) -> Axes:
-    """``axes`` less ``inner``, which they must end with."""
+    """Return ``axes`` without ``inner``, which must be their end. Raises ValueError."""
     fine, tail = refine(axes, set(inner)), refine(inner, set(axes))
     if fine[len(fine) - len(tail) :] != tail:
         raise ValueError(f"{_text(inner)} are not the innermost of {_text(axes)}")

@@ -1,4 +1,4 @@
-"""``#dist.sharding``: how one value lies on the mesh."""
+"""``#dist.sharding``: the layout of one value on the mesh."""
 
 from dataclasses import dataclass
 from math import prod
@@ -21,9 +21,9 @@ Axes = tuple[Axis, ...]
 class Sharding:
     """A value's layout over the mesh.
 
-    ``dims[d]`` are the axes that cut dim ``d`` into equal blocks, the most major first. ``partial`` are the
-    axes over which the devices hold terms still to be combined, each with its reduction; kept sorted.
-    ``open[d]`` says that propagation may add axes to dim ``d``. An axis (or a part of one) stands at most
+    ``dims[d]`` are the axes that split dim ``d`` into equal blocks, the most major first. ``partial`` are the
+    axes over which the devices hold terms that are still to be combined, each with its reduction; the tuple
+    is sorted. ``open[d]`` says that propagation may add axes to dim ``d``. An axis or sub-axis occurs at most
     once in a sharding.
     """
 
@@ -52,14 +52,14 @@ class Sharding:
         return prod(a.size for a in self.dims[dim])
 
     def local_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of one device's block of a tensor of global ``shape``; quotients are rounded up."""
+        """Return the shape of one device's block of a tensor of global ``shape``. Quotients round up."""
         return tuple(-(-size // self.ways(d)) for d, size in enumerate(shape))
 
     def divides(self, shape: tuple[int, ...]) -> bool:
         return all(size % self.ways(d) == 0 for d, size in enumerate(shape))
 
     def closed(self) -> "Sharding":
-        """The same layout, nothing left to propagation."""
+        """Return the same layout without open dims."""
         return Sharding(self.dims, self.partial)
 
     def without_partial(self) -> "Sharding":
@@ -69,7 +69,9 @@ class Sharding:
         return Sharding(self.dims, normal_partial(partial), self.open)
 
     def normal(self) -> "Sharding":
-        """Closed, with neighbouring parts of an axis joined: equal layouts compare equal."""
+        """Return the canonical form: closed, with adjacent sub-axes joined, so that equal layouts compare
+        equal.
+        """
         is_short = all(len(dim) < 2 and (not dim or dim[0].size > 1) for dim in self.dims)
         if is_short and not self.partial and not any(self.open):
             return self
@@ -83,7 +85,10 @@ class Sharding:
 
 
 def normal_partial(partial: tuple[tuple[str, Axis], ...]) -> tuple[tuple[str, Axis], ...]:
-    """Sorted by reduction and axis, neighbouring parts joined. Raises ValueError for an unknown reduction."""
+    """Return partial terms sorted by reduction and axis, with adjacent sub-axes joined.
+
+    Raises ValueError for an unknown reduction.
+    """
     if not partial:
         return ()
     unknown = {r for r, _ in partial} - set(REDUCTIONS)
@@ -108,7 +113,7 @@ class ShardingAttr(Dist.Attribute, name="sharding"):
 
 
 class ShardingCodec:
-    """Reads and writes sharding attributes of one module; each distinct one is converted once."""
+    """Conversion between shardings and attributes in one module; each distinct one is converted once."""
 
     def __init__(self, context: ir.Context, mesh: Mesh) -> None:
         self._context = context
@@ -132,7 +137,7 @@ class ShardingCodec:
         return ir.ArrayAttr.get([self.write(s) for s in shardings], self._context)
 
     def axes(self, axes: Axes) -> ir.ArrayAttr:
-        """A list of axes as an attribute."""
+        """Return a list of axes as an attribute."""
         return ir.ArrayAttr.get(list(map(self._axis, axes)), self._context)
 
     def read_axes(self, attribute: ir.Attribute) -> Axes:

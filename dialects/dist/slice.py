@@ -14,7 +14,9 @@ from shardc.dialects.dist.verifier import Op, Operand, Result, Site, divided, te
 
 
 class SliceOp(Op, dialect=Dist, name="slice", traits=[ext.Pure]):
-    """Block number *index over* ``axes`` of dim ``dim``. Time axes stand for the loops around it.
+    """Returns this device's block of dim ``dim``: its number is the device's index over ``axes``.
+
+    A time axis refers to the enclosing loop over it.
 
     ``%1 = "dist.slice"(%0) {axes = ["tensor"], dim = 1 : i64}
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,4],f32>``

@@ -1,8 +1,8 @@
-"""Packing many values into one ``!torch.tuple``, and back.
+"""Packing values into one ``!torch.tuple``, and unpacking.
 
-A group of operands of a Python-defined op has one type for all (IRDL binds a constraint once), so ops that
-take values of several types, as loops do, take a tuple. An empty group is no operand: an empty tuple does not
-parse back.
+All operands in a group of a Python-defined op have one type, because IRDL binds a constraint once. So ops
+that take values of several types, such as loops, take a tuple. An empty group is represented by no operand,
+because the parser rejects an empty tuple.
 """
 
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ _PREFIX = "!torch.tuple<"
 
 
 def tuple_type(types: Sequence[ir.Type], context: ir.Context) -> ir.Type:
-    """The tuple of ``types``, which are all of the torch dialect."""
+    """Return the tuple type of ``types``, which must all be types of the torch dialect."""
     inner = ", ".join(str(t).removeprefix("!torch.") for t in types)
     return ir.Type.parse(f"{_PREFIX}{inner}>", context)
 
 
 def element_types(type_: ir.Type) -> list[ir.Type] | None:
-    """What a tuple is made of, None if ``type_`` is no tuple."""
+    """Return the element types of a tuple type, or None if ``type_`` is not a tuple."""
     texts = _elements(str(type_))
     return None if texts is None else [ir.Type.parse(text, type_.context) for text in texts]
 
 
 def pack(values: Sequence[ir.Value], **at: Unpack[At]) -> list[ir.Value]:
-    """One tuple of ``values``, as a list of one; no value at all if there are none."""
+    """Pack ``values`` into one tuple. Return it as a list of one, or an empty list if there are no values."""
     if not values:
         return []
     type_ = tuple_type([v.type for v in values], at["loc"].context)
@@ -37,7 +37,7 @@ def pack(values: Sequence[ir.Value], **at: Unpack[At]) -> list[ir.Value]:
 
 
 def unpack(value: ir.Value | None, **at: Unpack[At]) -> list[ir.Value]:
-    """The elements of a tuple; none of no tuple."""
+    """Unpack a tuple. Return its elements, or an empty list if ``value`` is None."""
     if value is None:
         return []
     types = element_types(value.type)
@@ -47,12 +47,12 @@ def unpack(value: ir.Value | None, **at: Unpack[At]) -> list[ir.Value]:
 
 
 def packed(values: Sequence[ir.Value]) -> list[ir.Value]:
-    """What a group of operands, one tuple or none, is made of."""
+    """Return the values that were packed into a group of operands, which is one tuple or empty."""
     return [v for value in values for v in value.owner.operation.operands]
 
 
 def unpacked(values: Sequence[ir.Value]) -> list[ir.Value]:
-    """What a group of results, one tuple or none, is taken apart to; nothing if it never is."""
+    """Return the values that a group of results, one tuple or none, is unpacked to; empty if it never is."""
     users = (use.owner.operation for v in values for use in v.uses)
     found = next((user for user in users if user.name == "torch.prim.TupleUnpack"), None)
     return [] if found is None else list(found.results)
@@ -60,7 +60,7 @@ def unpacked(values: Sequence[ir.Value]) -> list[ir.Value]:
 
 @lru_cache(maxsize=4096)
 def _elements(text: str) -> tuple[str, ...] | None:
-    """The bindings have no accessors for tuples, hence the text: split at the commas outside brackets."""
+    """Split a printed tuple type at the commas outside brackets, as the bindings have no accessors."""
     if not text.startswith(_PREFIX):
         return None
     inner, depth, start = text[len(_PREFIX) : -1], 0, 0

@@ -1,8 +1,8 @@
-"""What verifiers of ``dist`` ops share: reading an op's parts, turning what is wrong into the op's error.
+"""Shared parts of the verifiers of ``dist`` ops: reading an op's parts, and reporting problems as errors.
 
 A verifier is a function of a :class:`Site` that raises :class:`Illegal`. It runs before MLIR checks that
-declared attributes are there and of their kind, so reading one that is not raises :class:`LeftToMlir`: MLIR's
-error follows.
+declared attributes exist and have their type. So reading a missing or wrong attribute raises
+:class:`LeftToMlir`, and MLIR reports its own error.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,16 +20,16 @@ from shardc.dialects.dist.sharding import OPEN, REDUCTIONS, Axes, Sharding, Shar
 from shardc.dialects.dist.tuples import element_types
 
 A = TypeVar("A", bound=ir.Attribute)
-# What the fields of an op are annotated with: the bindings read it when the class is made.
+# Annotations of an op's fields, which the bindings read when the class is created.
 Operand: TypeAlias = ir.Value[Any]
 Result: TypeAlias = ir.OpResult[Any]
 
 _meshes: dict[str, Mesh] = {}
-"""Meshes by their axes as printed."""
+"""Meshes by the printed form of their axes."""
 
 
 class Illegal(Exception):
-    """What is wrong with an op, in words; ``at`` is where, if not at the op itself."""
+    """Problem of an op, in words. ``at`` is its location if that is not the op's."""
 
     def __init__(self, problem: str, at: ir.Location | None = None) -> None:
         super().__init__(problem)
@@ -37,11 +37,11 @@ class Illegal(Exception):
 
 
 class LeftToMlir(Exception):
-    """MLIR's own verifier reports what is wrong."""
+    """Raised where MLIR's own verifier will report the problem."""
 
 
 def verify(view: ir.OpView, check: Callable[["Site"], None]) -> bool:
-    """Run ``check`` on an op; what it finds becomes an error at the op's location."""
+    """Run ``check`` on an op, and emit its problem as an error at the op's location."""
     op = view.operation
     try:
         check(Site(op))
@@ -54,7 +54,7 @@ def verify(view: ir.OpView, check: Callable[["Site"], None]) -> bool:
 
 
 class Site:
-    """One op under verification, and the mesh of the module that it stands in."""
+    """An op under verification, and the mesh of its module."""
 
     def __init__(self, op: ir.Operation) -> None:
         self.op = op
@@ -66,7 +66,7 @@ class Site:
             raise Illegal("needs a dist.mesh in the module around it")
         if "axes" not in op.attributes:
             raise LeftToMlir
-        # Every op's verifier asks for the mesh, and almost all ask for the same.
+        # The mesh is cached: the verifier of every op asks for it.
         key = str(op.attributes["axes"])
         if key not in _meshes:
             if mesh_problem(op):
@@ -82,20 +82,20 @@ class Site:
         return name in self.op.attributes
 
     def attribute(self, name: str, kind: type[A]) -> A:
-        """A declared attribute of the op."""
+        """Return a declared attribute of the op. Raises LeftToMlir if it is missing or of another type."""
         if name not in self.op.attributes or not isinstance(self.op.attributes[name], kind):
             raise LeftToMlir
         return self.op.attributes[name]
 
     def body(self) -> ir.Block:
-        """The op's body. Raises Illegal unless it is one block."""
+        """Return the block of the op's body. Raises Illegal unless there is exactly one."""
         blocks = list(self.op.regions[0].blocks)
         if len(blocks) != 1:
             raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
         return blocks[0]
 
     def expect_parent(self, *names: str) -> None:
-        """Raises Illegal unless the op stands in one of these."""
+        """Check that the op's parent is one of ``names``. Raises Illegal."""
         if self.op.parent is None or self.op.parent.name not in names:
             raise Illegal(f"must end the body of a {' or a '.join(names)}")
 
@@ -107,7 +107,7 @@ class Site:
         return value
 
     def dim(self, rank: int, name: str = "dim") -> int:
-        """A dim number: 0 to rank - 1, never counted from the end."""
+        """Return the op's dim attribute: 0 to rank - 1, never negative. Raises Illegal."""
         if rank == 0:
             raise Illegal("needs a tensor with a dim; this one is a scalar")
         return self.integer(name, 0, rank - 1)
@@ -134,7 +134,9 @@ class Site:
             raise Illegal(f"must give {expected}, not {found}: {because}")
 
     def axes(self, *, space: bool = True) -> Axes:
-        """The op's ``axes``: over devices, or (``space`` false) also over loops, formed or to be formed."""
+        """Return the op's ``axes``. Time axes are allowed unless ``space`` is true, with or without a
+        loop.
+        """
         axes = tuple(map(self.axis, self.attribute("axes", ir.ArrayAttr)))
         if problem := check_axes(axes, self.mesh):
             raise Illegal(problem)
@@ -144,7 +146,7 @@ class Site:
         return axes
 
     def sharding(self, name: str, rank: int, allow_open: bool = False, allow_time: bool = True) -> Sharding:
-        """A sharding attribute of the op, for a tensor of this rank."""
+        """Return a sharding attribute of the op, checked for a tensor of this rank."""
         return self.sharding_of(self.attribute(name, ShardingAttr), name, rank, allow_open, allow_time)
 
     def sharding_of(
@@ -165,7 +167,7 @@ class Site:
         return sharding
 
     def loops(self) -> Iterator[Axis]:
-        """The axes of the loops around the op, innermost first."""
+        """Yield the axes of the loops that enclose the op, innermost first."""
         parent = self.op.parent
         while parent is not None:
             if parent.name == "dist.loop" and "axis" in parent.attributes:
@@ -182,7 +184,7 @@ class Site:
         return self._codec.read_axes(ir.ArrayAttr.get([attribute], self.op.context))[0]
 
     def _check_form(self, attribute: ShardingAttr, name: str) -> None:
-        """MLIR checks that a sharding has a symbol and two arrays; what is in them is checked here."""
+        """Check the contents of a sharding's symbol and arrays; MLIR checks only that they exist."""
         mesh, dims, partial = attribute.params
         if str(mesh) != f"@{MESH_SYMBOL}":
             raise Illegal(f"{name}: there is no mesh {mesh}; the module's is @{MESH_SYMBOL}")
@@ -214,7 +216,7 @@ class Op(ext.Operation):
     """An op of one of our dialects; ``check`` is its verifier."""
 
     def check(self, site: Site) -> None:
-        """Raises Illegal, or LeftToMlir."""
+        """Verify the op. Raises Illegal, or LeftToMlir."""
         raise NotImplementedError
 
     def verify_invariants(self) -> bool:
@@ -222,10 +224,10 @@ class Op(ext.Operation):
 
 
 class RegionOp(Op):
-    """An op with a body, which ``check_body`` verifies once its ops are."""
+    """An op with a body. ``check_body`` runs after the body's ops are verified."""
 
     def check_body(self, site: Site) -> None:
-        """Raises as ``check``."""
+        """Verify the body. Raises Illegal, or LeftToMlir."""
         raise NotImplementedError
 
     def verify_region_invariants(self) -> bool:
@@ -233,7 +235,7 @@ class RegionOp(Op):
 
 
 def tensor_type(type_: ir.Type, what: str) -> TensorType:
-    """The shape and dtype of a value tensor. Raises Illegal for any other type."""
+    """Return the shape and dtype of a value tensor. Raises Illegal for any other type."""
     try:
         found = read_type(type_)
     except KeyError as dtype:
@@ -245,7 +247,7 @@ def tensor_type(type_: ir.Type, what: str) -> TensorType:
 
 
 def tuple_elements(type_: ir.Type) -> list[ir.Type]:
-    """What a tuple is made of. Raises Illegal for any other type."""
+    """Return the element types of a tuple type. Raises Illegal for any other type."""
     types = element_types(type_)
     if types is None:
         raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {type_}")
@@ -253,7 +255,7 @@ def tuple_elements(type_: ir.Type) -> list[ir.Type]:
 
 
 def divided(type_: TensorType, dim: int, ways: int) -> TensorType:
-    """``type_`` with dim ``dim`` cut into ``ways``. Raises Illegal if it does not divide."""
+    """Return ``type_`` with the size of ``dim`` divided by ``ways``. Raises Illegal if it does not divide."""
     size = type_.shape[dim]
     if size % ways:
         raise Illegal(f"dim {dim} of size {size} does not divide into {ways} equal blocks")

@@ -1,4 +1,4 @@
-"""``kern.attention``: scaled dot product attention in a kernel's body. Level 4."""
+"""``kern.attention``: scaled dot-product attention in a kernel's body. Level 4."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,13 @@ from shardc.dialects.kern.dialect import Kern
 
 
 class AttentionOp(Op, dialect=Kern, name="attention", traits=[ext.Pure]):
-    """``out = softmax(q k^T * scale + mask) v`` and ``lse``, the logarithm of each row's sum of exponentials,
-    in f32.
+    """Computes ``out = softmax(q k^T * scale + mask) v`` and ``lse``, each row's log-sum-exp, in f32.
 
     The indexing maps take ``(b, h, m, n, d, e)`` to the dims of q, k, v, mask (if there is one), out and lse:
-    see ``attention_maps.py``. A mask is added where it is floating; where it is bool (i8), 0 hides a score.
-    ``causal`` hides n > m + ``q_offset``, to which an ``index`` behind all tensors is added: the place of a
-    rank's rows, which is known as it runs. A row that sees nothing gives out 0 and lse ``unseen_lse``. Sums
-    are in f32.
+    see ``attention_maps.py``. A floating mask is added to the scores; in a bool mask (i8), 0 hides a score.
+    ``causal`` hides keys n > m + ``q_offset``. An ``index`` operand behind all tensors is added to
+    ``q_offset``: the position of a rank's rows, known at run time. A row whose keys are all hidden has out 0
+    and lse ``unseen_lse``. Sums are in f32.
 
     ``%out, %lse = "kern.attention"(%q, %k, %v) {indexing_maps = [
         affine_map<(b, h, m, n, d, e) -> (b, m, h, d)>, affine_map<(b, h, m, n, d, e) -> (b, n, h floordiv 4,

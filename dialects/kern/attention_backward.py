@@ -11,11 +11,11 @@ from shardc.dialects.kern.dialect import Kern
 
 
 class AttentionBackwardOp(Op, dialect=Kern, name="attention_backward", traits=[ext.Pure]):
-    """dq, dk and dv of ``kern.attention``, which gave ``out`` and ``lse``, from the gradient of out.
+    """Computes dq, dk and dv of ``kern.attention`` from its ``out`` and ``lse`` and the gradient of out.
 
-    The probabilities are computed again as exp(score - lse). Maps are those of grad_out, q, k, v, out, lse,
-    mask (if there is one), dq, dk and dv; attributes are those of ``kern.attention``, as is an ``index``
-    behind all tensors. dk and dv are sums over the query heads of a group.
+    Probabilities are recomputed as exp(score - lse). The indexing maps are those of grad_out, q, k, v, out,
+    lse, mask (if there is one), dq, dk and dv. Attributes, and an optional ``index`` behind all tensors, are
+    as in ``kern.attention``. dk and dv are sums over the query heads of a group.
 
     ``%dq, %dk, %dv = "kern.attention_backward"(%grad_out, %q, %k, %v, %out, %lse) {indexing_maps = [...],
         causal = true, q_offset = 0 : i64, scale = 0.125 : f64, unseen_lse = 0.0 : f64} : (...) -> (...)``

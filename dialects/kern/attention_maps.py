@@ -1,10 +1,9 @@
-"""What ``kern.attention`` and ``kern.attention_backward`` share: index maps of their tensors, read into
-layouts.
+"""Indexing maps of ``kern.attention`` and ``kern.attention_backward``, read as layouts of their tensors.
 
 The maps' dims are ``(b, h, m, n, d, e)``: batch, query head, query, key, size of a query and key, size of a
-value. Each result of a map is a dim, ``h floordiv g`` where g query heads read one key head, or 0 for a dim
-of size 1 that is the same everywhere. So a tensor may lie in any order of its dims, and a mask may be spread
-over any of them.
+value. Each result of a map is a dim, ``h floordiv g`` where g query heads share one key head, or 0 for a
+broadcast dim of size 1. So a tensor may have its dims in any order, and a mask may be broadcast over any of
+them.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ ROLES = {
     **{"q": "bhmd", "k": "bhnd", "v": "bhne", "mask": "bhmn", "out": "bhme", "lse": "bhm"},
     **{"grad_out": "bhme", "dq": "bhmd", "dk": "bhnd", "dv": "bhne"},
 }
-"""The dims of each tensor; only a mask may lack some of them."""
+"""Dims of each tensor; only a mask may lack some."""
 PARTS = {
     "kern.attention": (("q", "k", "v"), ("out", "lse")),
     "kern.attention_backward": (("grad_out", "q", "k", "v", "out", "lse"), ("dq", "dk", "dv")),
 }
-"""The operands of each op, which a mask may follow, and its results."""
+"""Operands of each op, which an optional mask follows, and its results."""
 KEYS = ("k", "v", "dk", "dv")
-"""The tensors whose heads are shared by groups of query heads."""
+"""Tensors whose heads are shared by groups of query heads."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A tensor's type, and the position ``order[dim]`` in its shape of each dim that it has."""
+    """A tensor's type; ``order[dim]`` is the position of a dim in its shape."""
 
     type: TensorType
     order: Mapping[str, int]
 
     def stride(self, dim: str) -> AnySize:
-        """In elements; 0 for a dim over which the tensor is the same."""
+        """Return the stride of a dim in elements; 0 if the tensor is broadcast over it."""
         return prod(self.type.shape[self.order[dim] + 1 :]) if dim in self.order else 0
 
 
@@ -56,8 +55,8 @@ class Layout:
 class Attention:
     """One attention, forward or backward: its tensors by role, its sizes by dim, and its settings.
 
-    Heads and their sizes are numbers; of the other dims those that the op's types do not say are missing in
-    ``sizes``. ``has_place``: the op's last operand, an index, is added to ``q_offset``.
+    Sizes of heads are integers. Other dims are missing in ``sizes`` if the op's types have ``?`` for them.
+    ``has_place``: the op's last operand is an index that is added to ``q_offset``.
     """
 
     tensors: Mapping[str, Layout]
@@ -71,7 +70,7 @@ class Attention:
 
     @property
     def likely_offset(self) -> int:
-        """For estimates: ``q_offset``, with a place as if rows lay in the middle of what they may see."""
+        """Return ``q_offset`` for estimates; a run-time position is assumed to be :func:`likely_place`."""
         rows, columns = (hint(self.sizes[dim]) for dim in "mn")
         return self.q_offset + likely_place(rows, columns) * self.has_place
 
@@ -81,7 +80,7 @@ class Attention:
 
 
 def likely_place(rows: int, columns: int) -> int:
-    """Of the first of ``rows`` that lie somewhere among ``columns``: what estimates take."""
+    """Return the position that estimates assume for the first of ``rows`` among ``columns``: centred."""
     return max(0, columns - rows) // 2
 
 
@@ -120,7 +119,9 @@ class _Reader:
 
 
 def _dim(role: str, expression: ir.AffineExpr) -> tuple[str | None, int]:
-    """The dim that an expression reads (None: none) and how many of its steps share an element."""
+    """Return the dim that an expression reads (None if it reads none), and how many of its steps share an
+    element.
+    """
     if isinstance(expression, ir.AffineConstantExpr) and expression.value == 0:
         return None, 1
     if isinstance(expression, ir.AffineDimExpr):
@@ -138,18 +139,18 @@ def _dim(role: str, expression: ir.AffineExpr) -> tuple[str | None, int]:
 
 
 Shapes = Sequence[tuple[AnySize, ...]]
-"""Shapes of an op's operands and results, where its types do not say them."""
+"""Shapes of an op's operands and results, for types with ``?``."""
 
 
 def check_attention(site: Site) -> None:
-    """Verifies either op. Raises LeftToMlir, Illegal."""
+    """Verify either op. Raises LeftToMlir, Illegal."""
     if any(not site.has(name) for name in ("indexing_maps", "causal", "q_offset", "scale", "unseen_lse")):
         raise LeftToMlir
     read_attention(site.op)
 
 
 def read_attention(op: ir.Operation, shapes: Shapes | None = None) -> Attention:
-    """What either op says. Raises Illegal."""
+    """Read either op as an :class:`Attention`. Raises Illegal."""
     attributes, (operands, results) = op.attributes, PARTS[op.name]
     has_place = isinstance(op.operands[-1].type, ir.IndexType)
     tensors = list(op.operands)[: len(op.operands) - has_place]
@@ -198,7 +199,7 @@ def write_attention(
     unseen_lse: float,
     **at: Unpack[At],
 ) -> list[ir.Value]:
-    """The results of the op ``name``, one of :data:`PARTS`."""
+    """Build the op ``name``, one of :data:`PARTS`, and return its results."""
     loc, context = at["loc"], at["loc"].context
     f64 = ir.F64Type.get(context)
     attributes = {
@@ -212,7 +213,10 @@ def write_attention(
 
 
 def map_of(dims: Sequence[str | None], group: int, context: ir.Context) -> ir.AffineMap:
-    """The map of a tensor with ``dims`` in memory (None: read at 0), each of its heads for ``group``."""
+    """Return the map of a tensor with ``dims`` in memory; None is a dim of size 1, read at 0.
+
+    ``group`` query heads share each of its heads.
+    """
     with context:
         read: dict[str | None, ir.AffineExpr] = {d: ir.AffineExpr.get_dim(i) for i, d in enumerate(DIMS)}
         read[None] = ir.AffineExpr.get_constant(0)

@@ -1,4 +1,4 @@
-"""What may stand in a kernel's body, and in the region of one of its ``linalg`` ops."""
+"""Ops that are allowed in a kernel's body, and in the region of one of its ``linalg`` ops."""
 
 from torch_mlir import ir
 
@@ -17,7 +17,7 @@ SCALAR_DIALECTS = ("arith.", "math.")
 
 
 def check_body_op(op: ir.Operation) -> None:
-    """Raises Illegal for an op that a body may not hold, or that makes a tensor kernels do not take."""
+    """Check an op of a body. Raises Illegal if the op or the type of its result is not allowed."""
     name = op.name
     if name == PACK:
         if any(use.owner.name != "kern.yield" for use in op.results[0].uses):

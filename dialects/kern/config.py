@@ -1,4 +1,4 @@
-"""``#kern.config``: how a kernel is tiled."""
+"""``#kern.config``: tile sizes and other parameters of a kernel."""
 
 from collections.abc import Mapping
 
@@ -10,8 +10,7 @@ from shardc.dialects.kern.dialect import Kern
 
 
 class ConfigAttr(Kern.Attribute, name="config"):
-    """Named integers, at least 1, that a backend reads; those that it does not find it takes from its default
-    table.
+    """Named integers, at least 1, that a backend reads. Missing ones have the backend's defaults.
 
     ``#kern.config<{rows = 4 : i64, vector = 16 : i64}>``
     """
@@ -20,14 +19,14 @@ class ConfigAttr(Kern.Attribute, name="config"):
 
 
 def config(values: Mapping[str, int], context: ir.Context) -> ir.Attribute:
-    """The attribute that holds ``values``."""
+    """Return the attribute that holds ``values``."""
     entries = {name: i64(value, context) for name, value in sorted(values.items())}
     with context:
         return ConfigAttr.get(ir.DictAttr.get(entries, context))
 
 
 def read_config(attribute: ir.Attribute) -> dict[str, int]:
-    """The named integers of a ``#kern.config``. Raises Illegal for any other attribute or entry."""
+    """Return the named integers of a ``#kern.config``. Raises Illegal for any other attribute or entry."""
     if not isinstance(attribute, ConfigAttr):
         raise Illegal(f"config must be a #kern.config, not {attribute}")
     entries = ir.DictAttr(attribute.params[0])

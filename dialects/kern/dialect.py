@@ -1,4 +1,4 @@
-"""The ``kern`` dialect: groups of ops as kernels, and how they are tiled."""
+"""The ``kern`` dialect: kernels, which stand for groups of ops, and their tile sizes."""
 
 from torch_mlir.dialects import ext
 
@@ -6,4 +6,4 @@ import shardc.dialects.dist.dialect  # noqa: F401  (tells the bindings where our
 
 
 class Kern(ext.Dialect, name="kern"):
-    """Level 4: what runs as one generated kernel."""
+    """Level 4: groups of ops that run as generated kernels, and calls of libraries."""

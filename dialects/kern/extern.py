@@ -1,4 +1,4 @@
-"""``kern.extern``: one call of ATen or of a library behind a PyTorch operator. Level 4."""
+"""``kern.extern``: a call of a PyTorch operator, such as a library's matmul. Level 4."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
@@ -19,12 +19,13 @@ from shardc.runtime.torch_private import schema_of
 
 
 class ExternOp(Op, dialect=Kern, name="extern", traits=[ext.Pure]):
-    """Calls the PyTorch operator ``target``, which neither writes to its operands nor draws random numbers.
+    """Calls the PyTorch operator ``target``, which must neither write to its operands nor draw random
+    numbers.
 
-    Operands and results are tuples of value tensors (left out where there are no operands). ``reads`` names
-    the operator's parameter that each operand is given to, in the order of its schema; ``arguments`` holds
-    the other arguments by name: integers (dtypes by PyTorch's numbers), floats, truth values, strings and
-    lists of those. What stands in neither has its default, or is None.
+    Operands and results are tuples of value tensors; an empty operand tuple is left out. ``reads`` names the
+    operator's parameter for each operand, in schema order. ``arguments`` holds other arguments by name:
+    integers, booleans, floats, strings and lists of those; a dtype is PyTorch's number. A parameter in
+    neither has its default, or is None.
 
     ``%1 = "kern.extern"(%0) {target = "mkldnn._linear_pointwise", reads = ["X", "W"],
     arguments = {algorithm = "tanh", attr = "gelu", scalars = []}}
@@ -62,7 +63,7 @@ def _schema(target: str) -> Any:
 
 
 def _bind(op: ir.Operation, target: str, types: Sequence[TensorType]) -> tuple[object, ...]:
-    """The arguments of the call in the schema's order, tensors by type. Raises Illegal."""
+    """Return the arguments of the call in schema order, tensors as types. Raises Illegal."""
     reads = [_text(name) for name in op.attributes["reads"]]
     given = {entry.name: entry.attr for entry in ir.DictAttr(op.attributes["arguments"])}
     if len(reads) != len(types):
@@ -116,7 +117,7 @@ def _text(attribute: ir.Attribute) -> str:
 
 
 def extern_call(op: ir.Operation) -> Call:
-    """A ``kern.extern`` as a call; its operands and results are the tuples' elements."""
+    """Return a ``kern.extern`` as a call whose operands and results are the tuples' elements."""
     target = ir.StringAttr(op.attributes["target"]).value
     spec = OpCall(target, _bind(op, target, operand_types(op)), tuple(result_types(op)))
     return Call(op, spec, kernel_operands(op))
@@ -129,7 +130,7 @@ def extern(
     results: Sequence[TensorType],
     **at: Unpack[At],
 ) -> tuple[list[ir.Value], ir.Operation]:
-    """The results, and the op. ``reads``: tensors by parameter, in schema order."""
+    """Build the op. Return its results and the op. ``reads``: tensors by parameter, in schema order."""
     context = at["loc"].context
     with context, at["loc"]:
         attributes = {

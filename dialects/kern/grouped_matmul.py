@@ -1,4 +1,4 @@
-"""``kern.grouped_matmul``: a matrix product for each of several groups, whose sizes are computed. Level 4."""
+"""``kern.grouped_matmul``: matrix products of groups whose sizes are known at run time. Level 4."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,27 +17,27 @@ from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.types import agree, check_dtype, read_builtin
 
 TURNED = {"left": "left_turned", "right": "right_turned"}
-"""The attribute that says of an operand that its last two dims lie the other way round."""
+"""Attribute that says that an operand's last two dims are transposed in memory."""
 
 SHAPES = {
     (2, 3): ("mk", "gkn", "mn", "m"),
     (3, 2): ("gmk", "kn", "mn", "n"),
     (2, 2): ("mk", "kn", "gmn", "k"),
 }
-"""By the ranks of left and right: the dims of left, right and out, and which one the groups share."""
+"""Ranks of left and right -> the dims of left, right and out, and the dim that the groups share."""
 
 
 class GroupedMatmulOp(Op, dialect=Kern, name="grouped_matmul", traits=[ext.Pure]):
-    """A matrix product for each group; the groups share one dim, on which group g has
-    ``ends[g-1] .. ends[g]``.
+    """Computes a matrix product for each group. The groups share one dim: group g has ``ends[g-1] ..
+    ends[g]``.
 
-    With ``left`` [m, k] and ``right`` [g, k, n] they share m: each row is multiplied by the matrix of its
-    group. With ``left`` [g, m, k] and ``right`` [k, n] they share n. Of m or n, what is behind the last end
-    is 0 in ``out`` [m, n]. With ``left`` [m, k] and ``right`` [k, n] they share k: ``out`` [g, m, n] has a
-    product for each group, 0 for one of no terms. ``ends`` [g] is of i32, in ascending order. All else is of
-    one of f16, bf16 and f32, summed in f32.
+    With ``left`` [m, k] and ``right`` [g, k, n] the groups share m: each row is multiplied by the matrix of
+    its group. With ``left`` [g, m, k] and ``right`` [k, n] they share n. In both cases ``out`` [m, n] is 0
+    behind the last end. With ``left`` [m, k] and ``right`` [k, n] they share k: ``out`` [g, m, n] has a
+    product for each group, which is 0 for an empty group. ``ends`` [g] is i32, in ascending order. The other
+    tensors have one dtype of f16, bf16 and f32; sums are in f32.
 
-    ``left_turned``, ``right_turned`` (optional): the last two dims of the operand lie the other way round.
+    ``left_turned``, ``right_turned`` (optional): the last two dims of the operand are transposed in memory.
 
     ``%out = "kern.grouped_matmul"(%rows, %matrices, %ends) {right_turned}
     : (tensor<64x32xbf16>, tensor<8x48x32xbf16>, tensor<8xi32>) -> tensor<64x48xbf16>``
@@ -56,7 +56,7 @@ class GroupedMatmulOp(Op, dialect=Kern, name="grouped_matmul", traits=[ext.Pure]
 
 @dataclass(frozen=True)
 class GroupedMatmul:
-    """What an op says: ``sizes`` by dim (m, n, k, g), the ``shared`` one, and tensors' dims in memory."""
+    """An op as read: ``sizes`` by dim (m, n, k, g), the ``shared`` dim, and each tensor's dims in memory."""
 
     sizes: dict[str, int]
     shared: str
@@ -70,7 +70,7 @@ class GroupedMatmul:
 
 
 def grouped_matmul_of(op: ir.Operation) -> GroupedMatmul:
-    """What a ``kern.grouped_matmul`` says. Raises Illegal."""
+    """Read and check a ``kern.grouped_matmul``. Raises Illegal."""
     values = dict(zip(("left", "right", "ends", "out"), (*op.operands, op.results[0]), strict=True))
     types: dict[str, TensorType] = {}
     for role, value in values.items():
@@ -98,7 +98,7 @@ def grouped_matmul_of(op: ir.Operation) -> GroupedMatmul:
 
 
 def group_sizes(left: Sequence[int], right: Sequence[int], groups: int) -> tuple[int, int, int, int]:
-    """How many products of which m, n and k operands of these shapes stand for, if groups are of one size."""
+    """Return the number of products, and m, n and k of each, assuming that all groups have one size."""
     *dims, _, shared = SHAPES[len(left), len(right)]
     sizes = dict(zip("".join(dims), (*left, *right), strict=True))
     sizes[shared] = -(-sizes[shared] // groups)
@@ -106,14 +106,16 @@ def group_sizes(left: Sequence[int], right: Sequence[int], groups: int) -> tuple
 
 
 def turned(dims: str) -> str:
-    """The last two the other way round."""
+    """Return ``dims`` with the last two swapped."""
     return dims[:-2] + dims[:-3:-1]
 
 
 def grouped_matmul(
     operands: Sequence[ir.Value], out: ir.Type, turned: Sequence[str] = (), **at: Unpack[At]
 ) -> ir.Value:
-    """out of left, right and ends; ``turned``: which of left and right lie the other way round."""
+    """Build the op and return out. ``operands`` are left, right and ends; ``turned`` names transposed
+    ones.
+    """
     attributes = {TURNED[role]: ir.UnitAttr.get(at["loc"].context) for role in turned}
     name = GroupedMatmulOp.OPERATION_NAME
     return ir.Operation.create(name, [out], list(operands), attributes, **at).results[0]

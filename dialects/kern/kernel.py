@@ -38,21 +38,26 @@ INTEGER = "!torch.int"
 
 
 class KernelOp(RegionOp, dialect=Kern, name="kernel", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
-    """Computes its results from its operands as its body says: ``linalg`` on tensors.
+    """Computes its results from its operands with a body of ``linalg`` ops on tensors.
 
-    Operands and results are tuples of value tensors (left out where there are no operands). The body's
-    arguments are the builtin tensors of the operands' shapes and dtypes, one for one; what it yields are
-    those of the results. Where shapes have ``?``, integers follow the tensors among the operands, and as
-    ``index`` among the body's arguments: ``kern.shapes`` says for each tensor operand and each result what
-    its shape is in them, and ``kern.hints`` what they were when the kernel was made. Such an integer may also
-    be any number (of a random draw) in which kernels differ that are else one. It holds ``linalg.generic``
-    and ``linalg.fill``, ``tensor.empty``, expand_shape, collapse_shape and extract_slice, and ``arith`` and
-    ``math``. Each dim of a generic's operand follows a loop of its own; slices keep all dims, and their
-    offsets and strides are numbers. ``kern.name`` names the kernel, ``config`` (optional) tiles it.
-    ``in_place`` (optional) holds pairs of numbers, result and operand: the result is written into the
-    operand's memory. ``kern.checks`` (optional) holds pairs of the number of a result and a message: the
-    result, an si64, is the smallest there is, or the call raises an IndexError with the message, in which the
-    result stands for ``{}``. ``kern.tuned`` (optional) says in words how the ``config`` was found.
+    Operands and results are tuples of value tensors; an empty operand tuple is left out. The body's arguments
+    are builtin tensors with the operands' shapes and dtypes, in the same order; it yields builtin tensors for
+    the results.
+
+    If shapes have ``?``, integers follow the tensors among the operands, and are ``index`` arguments of the
+    body. ``kern.shapes`` gives the shape of each tensor operand and result in terms of these integers, and
+    ``kern.hints`` their values when the kernel was made. An integer may also be another number, such as the
+    number of a random draw, so that kernels which differ only in it are compiled once.
+
+    The body holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``, expand_shape, collapse_shape and
+    extract_slice, and ``arith`` and ``math``. Each dim of a generic's operand is indexed by its own loop.
+    Slices keep all dims, and their offsets and strides are constants.
+
+    ``kern.name`` names the kernel, ``config`` (optional) tiles it. ``in_place`` (optional) holds pairs of a
+    result's and an operand's number: the result is written into the operand's memory. ``kern.checks``
+    (optional) holds pairs of a result's number and a message. That result, an si64, is the smallest si64 if
+    all indices are valid; else the call raises an IndexError with the message, in which ``{}`` is replaced by
+    the result. ``kern.tuned`` (optional) describes how the ``config`` was found.
 
     ``%1 = "kern.kernel"(%0) ({
     ^bb0(%x: tensor<4x8xf32>, %w: tensor<8xf32>):
@@ -160,24 +165,26 @@ def _expect(what: str, types: Sequence[TensorType], values: Sequence[ir.Value]) 
 
 
 def operand_types(op: ir.Operation) -> list[TensorType]:
-    """The types of the tensors that a kernel reads. Raises Illegal if its operand is no tuple of tensors."""
+    """Return the types of the tensors that a kernel reads. Raises Illegal if its operand is no tuple of
+    tensors.
+    """
     return _element_types(op.operands[0].type, "operand") if len(op.operands) else []
 
 
 def integer_count(op: ir.Operation) -> int:
-    """How many integers follow the tensors among a kernel's operands."""
+    """Return how many integers follow the tensors among a kernel's operands."""
     types = element_types(op.operands[0].type) if len(op.operands) else None
     return sum(str(t) == INTEGER for t in types or ())
 
 
 def kernel_symbols(op: ir.Operation) -> list[Symbol]:
-    """The integers that a kernel takes, as the symbols of its sizes."""
+    """Return the integers that a kernel takes, as symbols of its sizes."""
     hints = ir.DenseI64ArrayAttr(op.attributes[HINTS]) if HINTS in op.attributes else ()
     return [Symbol(number, hint) for number, hint in enumerate(hints)]
 
 
 def kernel_shapes(op: ir.Operation) -> tuple[list[tuple[AnySize, ...]], list[tuple[AnySize, ...]]]:
-    """The shapes of the tensors that a kernel reads and of those that it makes, in its symbols."""
+    """Return the shapes of the operand tensors and of the result tensors of a kernel, in its symbols."""
     reads, makes = operand_types(op), result_types(op)
     if SHAPES not in op.attributes:
         return [t.shape for t in reads], [t.shape for t in makes]
@@ -186,7 +193,7 @@ def kernel_shapes(op: ir.Operation) -> tuple[list[tuple[AnySize, ...]], list[tup
 
 
 def result_types(op: ir.Operation) -> list[TensorType]:
-    """The types of the tensors that it makes, likewise."""
+    """Return the types of the tensors that a kernel makes. Raises Illegal as :func:`operand_types`."""
     return _element_types(op.results[0].type, "result")
 
 
@@ -202,7 +209,7 @@ def kernel_name(op: ir.Operation) -> str:
 
 
 def in_place(op: ir.Operation, attribute: str = IN_PLACE) -> dict[int, int]:
-    """Number of each result that is written into an operand's memory -> that operand's number."""
+    """Map the number of each result that is written into an operand's memory to that operand's number."""
     if attribute not in op.attributes:
         return {}
     numbers = list(ir.DenseI64ArrayAttr(op.attributes[attribute]))
@@ -210,24 +217,28 @@ def in_place(op: ir.Operation, attribute: str = IN_PLACE) -> dict[int, int]:
 
 
 def checks(op: ir.Operation) -> dict[int, str]:
-    """Number of each result that says whether an index is wrong -> the message of the error."""
+    """Map the number of each result that reports invalid indices to the error's message."""
     pairs = map(ir.ArrayAttr, op.attributes[CHECKS] if CHECKS in op.attributes else ())
     return {ir.IntegerAttr(pair[0]).value: ir.StringAttr(pair[1]).value for pair in pairs}
 
 
 def write_checks(found: Mapping[int, str], context: ir.Context) -> ir.ArrayAttr:
-    """The attribute that :func:`checks` reads."""
+    """Return the attribute that :func:`checks` reads."""
     pairs = [ir.ArrayAttr.get([i64(n, context), string(text, context)], context) for n, text in found.items()]
     return ir.ArrayAttr.get(pairs, context)
 
 
 def kernel_operands(op: ir.Operation) -> list[ir.Value]:
-    """The value tensors that a kernel or extern reads, then a kernel's integers: what was packed for it."""
+    """Return the value tensors that a kernel or extern reads, then a kernel's integers, all before
+    packing.
+    """
     return list(op.operands[0].owner.operands) if len(op.operands) else []
 
 
 def kernel_results(op: ir.Operation) -> list[ir.Value]:
-    """The value tensors that it makes: what its tuple is unpacked to."""
+    """Return the value tensors to which the result tuple of a kernel or extern is unpacked. Raises
+    ValueError.
+    """
     uses = [use.owner for use in op.results[0].uses]
     if len(uses) != 1 or uses[0].name != "torch.prim.TupleUnpack":
         raise ValueError(f"the results of a {op.name} must be unpacked once")
@@ -235,7 +246,7 @@ def kernel_results(op: ir.Operation) -> list[ir.Value]:
 
 
 def kernel_body(op: ir.Operation) -> tuple[list[ir.Value], list[ir.Operation], list[ir.Value]]:
-    """A kernel's body: its arguments, its ops without those that end it, and the tensors that it yields."""
+    """Return a kernel body's arguments, its ops without the terminator, and the tensors that it yields."""
     block = op.regions[0].blocks[0]
     *ops, _, last = [o.operation for o in block.operations]
     return list(block.arguments), ops, yielded_values(last)
@@ -252,10 +263,11 @@ def kernel(
     shapes: Sequence[Sequence[AnySize]] = (),
     **at: Unpack[At],
 ) -> tuple[ir.Block, list[ir.Value], ir.Operation]:
-    """The body, an empty block that the caller fills and ends with ``yield_values``; the results; the op.
+    """Build a kernel. Return its body, its results and the op.
 
-    ``arguments`` are the builtin types of ``ins``; ``values`` go into a ``#kern.config``. With ``symbols``,
-    ``ins`` ends with an integer for each of them, and ``shapes`` are those of the tensors before.
+    The body is an empty block, which the caller fills and ends with ``yield_values``. ``arguments`` are the
+    builtin types of ``ins``; ``values`` go into a ``#kern.config``. With ``symbols``, ``ins`` ends with an
+    integer for each symbol, and ``shapes`` are the shapes of the tensors before them.
     """
     context = at["loc"].context
     attributes: dict[str, ir.Attribute] = {NAME: string(name, context)}
@@ -275,7 +287,7 @@ def kernel(
 def kernel_like(
     first: ir.Operation, name: str, ins: Sequence[ir.Value], **at: Unpack[At]
 ) -> tuple[list[ir.Value], ir.Operation]:
-    """A kernel with the body and attributes of ``first``, on other values: its results, and the op."""
+    """Clone the kernel ``first`` for other operands and another name. Return its results and the op."""
     operands = pack(ins, **at)
     op = first.clone(ip=at["ip"])
     for number, operand in enumerate(operands):
@@ -286,7 +298,7 @@ def kernel_like(
 
 
 def _set_location(op: ir.Operation, loc: ir.Location) -> None:
-    """Set the location of an op and of all that is inside."""
+    """Set the location of an op and of all ops inside it."""
     op.location = loc
     for region in op.regions:
         for block in region.blocks:

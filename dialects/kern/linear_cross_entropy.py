@@ -1,4 +1,4 @@
-"""``kern.linear_cross_entropy``: a linear layer and the log-softmax at one class a row. Level 4."""
+"""``kern.linear_cross_entropy``: a linear layer, and the log-softmax at one class for each row. Level 4."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,20 +22,21 @@ SHAPES = {
     **dict.fromkeys(("bias", "dbias"), "n"),
     "wrong": "",
 }
-"""The dims of each tensor: m rows, of k elements each, and n classes."""
+"""Dims of each tensor: m rows of k elements, and n classes."""
 MADE = ("logp", "lse", "wrong", "total", "top")
-"""The results."""
+"""Names of the results."""
 
 
 class LinearCrossEntropyOp(Op, dialect=Kern, name="linear_cross_entropy", traits=[ext.Pure]):
-    """``logp[m] = log_softmax(rows weight^T + bias)[m, index[m]]``: the cross entropy of each row is its
-    negative.
+    """Computes ``logp[m] = log_softmax(rows weight^T + bias)[m, index[m]]``, the negative cross entropy of
+    each row.
 
-    ``rows`` [m, k], ``weight`` [n, k] and ``bias`` [n] (optional) are of one of f16, bf16 and f32, ``index``
-    [m] of i64 or i32. Logits, ``logp``, ``lse``, the logarithm of each row's sum of exponentials, ``total``,
-    the sum of a row's log_softmax over all classes (label smoothing reads it), and ``top``, a row's largest
-    logit (devices that have a part of the classes each combine it), are f32; the logits are in no memory.
-    ``wrong`` is the largest index that names no class, or the smallest si64: its row's logp is -lse.
+    ``rows`` [m, k], ``weight`` [n, k] and ``bias`` [n] (optional) have one dtype of f16, bf16 and f32;
+    ``index`` [m] is i64 or i32. The f32 results are ``logp`` and, for each row: ``lse``, the log-sum-exp;
+    ``total``, the sum of log_softmax over all classes, which label smoothing reads; ``top``, the largest
+    logit, which devices combine if each has a part of the classes. Logits are f32 and never stored. ``wrong``
+    is the largest index that names no class, or the smallest si64 if there is none. The logp of a row with
+    such an index is -lse.
 
     ``%logp, %lse, %wrong, %total, %top = "kern.linear_cross_entropy"(%rows, %weight, %index)
     : (tensor<64x32xbf16>, tensor<1000x32xbf16>, tensor<64xi64>)
@@ -60,7 +61,7 @@ class LinearCrossEntropyOp(Op, dialect=Kern, name="linear_cross_entropy", traits
 
 @dataclass(frozen=True)
 class LinearCrossEntropy:
-    """Either op: ``rows`` of ``size`` elements, ``classes``, and its tensors by role."""
+    """Forward or backward op as read: ``rows`` of ``size`` elements, ``classes``, and tensors by role."""
 
     rows: int
     classes: int
@@ -74,13 +75,13 @@ class LinearCrossEntropy:
 
 
 def linear_cross_entropy_of(op: ir.Operation) -> LinearCrossEntropy:
-    """What a ``kern.linear_cross_entropy`` says. Raises Illegal."""
+    """Read and check a ``kern.linear_cross_entropy``. Raises Illegal."""
     given = ("rows", "weight", "index", "bias")[: len(op.operands)]
     return read_linear_cross_entropy(op, (*given, *MADE))
 
 
 def read_linear_cross_entropy(op: ir.Operation, roles: Sequence[str]) -> LinearCrossEntropy:
-    """What an op says whose operands and then results play ``roles``. Raises Illegal."""
+    """Read an op; ``roles`` names its operands, then its results. Raises Illegal."""
     tensors: dict[str, TensorType] = {}
     sizes: dict[str, int] = {}
     for role, value in zip(roles, [*op.operands, *op.results], strict=True):
@@ -107,7 +108,7 @@ def _dtypes(role: str, factor: torch.dtype) -> tuple[torch.dtype, ...]:
 
 
 def linear_cross_entropy(operands: Sequence[ir.Value], **at: Unpack[At]) -> list[ir.Value]:
-    """What MADE names of rows, weight, index and maybe bias."""
+    """Build the op on rows, weight, index and optionally bias. Return the results, in order of MADE."""
     context = at["loc"].context
     rows = ir.RankedTensorType(operands[0].type).shape[0]
     row = ir.RankedTensorType.get([rows], ir.F32Type.get(context), loc=at["loc"])

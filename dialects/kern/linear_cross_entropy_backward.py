@@ -13,16 +13,17 @@ from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropy, read_l
 
 
 class LinearCrossEntropyBackwardOp(Op, dialect=Kern, name="linear_cross_entropy_backward", traits=[ext.Pure]):
-    """drows, dweight and dbias of ``kern.linear_cross_entropy``, from ``scale * grad``, the gradient of its
-    logp, and ``spread`` (optional), that of its total.
+    """Computes drows, dweight and dbias of ``kern.linear_cross_entropy``.
+
+    ``scale * grad`` is the gradient of its logp, and ``spread`` (optional) that of its total.
 
     With ``p[m, n] = exp(logits[m, n] - lse[m])`` and ``dlogits[m, n] = scale * grad[m] * (n == index[m]) +
-    spread[m] - sums[m] * p[m, n]``, rounded to the dtype of rows, they are ``dlogits weight``,
-    ``dlogits^T rows`` and the sum of dlogits over the rows. ``sums`` are those of a row's gradients over all
-    classes: ``scale * grad + classes * spread``, unless the weight has a part of the classes alone; then they
-    are an operand, and ``lse`` is that of all classes. Logits are computed again from rows, weight and
-    ``bias``; only a part of them, and of dlogits, is in memory at a time. An index that names no class is
-    equal to no n. Where the weight was gathered again for its gradient, drows is made with ``weight_again``.
+    spread[m] - sums[m] * p[m, n]``, rounded to the dtype of rows, they are ``dlogits weight``, ``dlogits^T
+    rows`` and the sum of dlogits over the rows. ``sums`` are the sums of each row's gradients over all
+    classes: ``scale * grad + classes * spread``. If the weight has only a part of the classes, ``sums`` is an
+    operand, and ``lse`` is that of all classes. Logits are recomputed from rows, weight and ``bias``; only a
+    part of them, and of dlogits, is in memory at a time. An index that names no class equals no n. If the
+    weight was gathered again for its gradient, drows is computed with ``weight_again``.
 
     ``%drows, %dweight, %dbias = "kern.linear_cross_entropy_backward"(%grad, %rows, %weight, %index, %lse)
     {operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 0>, scale = -1.0 : f64}
@@ -57,12 +58,12 @@ _SEGMENTS = "operandSegmentSizes"
 
 
 def linear_cross_entropy_backward_of(op: ir.Operation) -> LinearCrossEntropy:
-    """What a ``kern.linear_cross_entropy_backward`` says, but its scale. Raises Illegal."""
+    """Read and check a ``kern.linear_cross_entropy_backward``, except for its scale. Raises Illegal."""
     return read_linear_cross_entropy(op, (*given_roles(op), "drows", "dweight", "dbias"))
 
 
 def given_roles(op: ir.Operation) -> tuple[str, ...]:
-    """What the operands of a ``kern.linear_cross_entropy_backward`` are."""
+    """Return the roles of the operands of a ``kern.linear_cross_entropy_backward``."""
     sizes = ir.DenseI32ArrayAttr(op.attributes[_SEGMENTS])
     return tuple(role for role, size in zip(_ROLES, sizes, strict=True) if size)
 
@@ -70,7 +71,7 @@ def given_roles(op: ir.Operation) -> tuple[str, ...]:
 def linear_cross_entropy_backward(
     operands: Mapping[str, ir.Value], scale: float, **at: Unpack[At]
 ) -> list[ir.Value]:
-    """drows, dweight and dbias of the operands by their names."""
+    """Build the op on operands by role. Return drows, dweight and dbias."""
     rows, weight = operands["rows"].type, ir.RankedTensorType(operands["weight"].type)
     bias = ir.RankedTensorType.get([weight.shape[0]], weight.element_type, loc=at["loc"])
     attributes = {

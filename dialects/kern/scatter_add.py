@@ -1,4 +1,4 @@
-"""``kern.scatter_add``: rows added up at computed indices, in a kernel's body. Level 4."""
+"""``kern.scatter_add``: adds rows at computed indices, in a kernel's body. Level 4."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ WRAPS = "wraps"
 class ScatterAddOp(Op, dialect=Kern, name="scatter_add", traits=[ext.Pure]):
     """``out[.., r, ..] = init[.., r, ..] + sum of updates[.., p.., ..] over all p with index[p..] == r``.
 
-    r counts along the dim ``dim`` of out. ``index`` is i64 or i32, of any shape, which stands in the shape of
-    ``updates`` where out has the dim. Sums start from ``init``, or 0, and are taken in the order of the
-    positions p (on GPUs those of neighbours first), those of f16 and bf16 in f32: the numbers do not depend
-    on threads.
+    r counts along dim ``dim`` of out. ``index`` is i64 or i32, of any shape; the shape of ``updates`` is that
+    of out with dim ``dim`` replaced by the shape of ``index``. Sums start from ``init``, or 0. They are in
+    the order of the positions p (on GPUs adjacent positions are added first), in f32 for f16 and bf16, so
+    results do not depend on the number of threads.
 
     ``ignored`` (optional): the index that adds nothing. ``wraps`` (optional): indices below 0 count from the
-    end. ``wrong`` is the largest index that is not in range and not ``ignored``, or the smallest si64: such
-    an index adds nothing.
+    end. ``wrong`` is the largest index that is neither in range nor ``ignored``, or the smallest si64 if
+    there is none. Such an index adds nothing.
 
     ``%out, %wrong = "kern.scatter_add"(%index, %updates, %init) {dim = 0 : i64, ignored = 1 : i64}
     : (tensor<2x8xi64>, tensor<2x8x16xf32>, tensor<50x16xf32>) -> (tensor<50x16xf32>, tensor<i64>)``
@@ -51,9 +51,10 @@ class ScatterAddOp(Op, dialect=Kern, name="scatter_add", traits=[ext.Pure]):
 
 @dataclass(frozen=True)
 class ScatterAdd:
-    """What an op says. Of out's dims, ``outer`` is the product of those before ``dim``, ``rows`` is this one,
-    ``inner`` the product of those behind it; ``count`` is the number of indices. ``ignored``: None if every
-    index counts.
+    """An op as read.
+
+    ``rows`` is the size of ``dim`` in out, ``outer`` the product of the sizes before it, ``inner`` of those
+    behind it. ``count`` is the number of indices. ``ignored`` is None if no index is ignored.
     """
 
     index: TensorType
@@ -82,7 +83,7 @@ class ScatterAdd:
 
 
 def scatter_add_of(op: ir.Operation, shapes: Sequence[tuple[AnySize, ...]] | None = None) -> ScatterAdd:
-    """What an op says; ``shapes`` of operands and out, where types do not say them. Raises Illegal."""
+    """Read and check an op. ``shapes`` of operands and out replace types with ``?``. Raises Illegal."""
     has_init = len(op.operands) > 2
     roles = ("index", "updates", *["init"] * has_init, "out", "wrong")
     values = dict(zip(roles, (*op.operands, *op.results), strict=True))
@@ -132,7 +133,7 @@ def scatter_add(
     wraps: bool = False,
     **at: Unpack[At],
 ) -> list[ir.Value]:
-    """out and wrong; ``operands`` are index, updates and maybe init."""
+    """Build the op and return out and wrong. ``operands`` are index, updates and optionally init."""
     context = at["loc"].context
     attributes: dict[str, ir.Attribute] = {"dim": i64(dim, context)}
     if ignored is not None:

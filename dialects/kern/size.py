@@ -1,9 +1,8 @@
-"""Sizes that are known only when a kernel is called: polynomials in the symbols of a graph, with integer
-coefficients.
+"""Symbolic sizes, known only when a kernel is called: polynomials in a graph's symbols.
 
-``s0 * 64`` is a :class:`Size`; what holds no symbol is an ``int``, so that equal sizes compare equal. Sums,
-differences, products and exact quotients are had without knowing a symbol; whoever asks for more gets
-:class:`SizeNotKnown`.
+Coefficients are integers: ``s0 * 64`` is a :class:`Size`. A size without a symbol is an ``int``, so that
+equal sizes compare equal. Sums, differences, products and exact quotients are computed symbolically; other
+operations raise :class:`SizeNotKnown`.
 """
 
 from __future__ import annotations
@@ -17,22 +16,21 @@ from typing import NoReturn, TypeVar
 from torch_mlir import ir
 
 SYMBOLS, SHAPES, SHAPE = "dist.symbols", "dist.shapes", "dist.shape"
-"""Attributes of a function, an op and an argument: hints of symbols, and shapes in them."""
+"""Attributes of a function (hints of its symbols), an op and an argument (shapes in terms of symbols)."""
 
 T = TypeVar("T")
 
 
 class SizeNotKnown(Exception):
-    """Something needs the number behind a symbolic size, which differs from call to call."""
+    """Raised when code needs the value of a symbolic size, which differs from call to call."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Symbol:
-    """The number ``number`` of a graph's or kernel's symbols. ``hint``: what it was when the graph was
-    compiled.
+    """Symbol ``number`` of a graph or kernel. ``hint`` is its value when the graph was compiled.
 
-    ``given``: it can be had at any place of the graph, from one of its arguments. ``value``: what it is in
-    every call, of a number that is to be an argument only so that kernels which differ in it alone are one
+    ``given``: it can be read anywhere in the graph, from one of its arguments. ``value`` is set for a
+    constant that is passed as an argument only to share one kernel among calls that differ in it
     (:func:`argument`).
     """
 
@@ -43,11 +41,11 @@ class Symbol:
 
 
 Monomial = tuple[Symbol, ...]
-"""A product of symbols, in order."""
+"""A product of symbols, sorted."""
 
 
 class Size:
-    """A sum of products, of which at least one has a symbol."""
+    """A polynomial: a sum of products, at least one of which has a symbol."""
 
     __slots__ = ("_hash", "terms")
 
@@ -101,11 +99,11 @@ class Size:
 AnySize = int | Size
 
 _FIRST_VALUE = 1 << 32
-"""Numbers of symbols from here on are those of :func:`argument`."""
+"""First symbol number that :func:`argument` uses."""
 
 
 def argument(value: int) -> Size:
-    """``value`` (0 or more) as a number that kernels are given when they are called."""
+    """Return the constant ``value`` (0 or more) as a symbol that kernels take as an argument."""
     return Size.of(Symbol(_FIRST_VALUE + value, 0, value=value))
 
 
@@ -122,17 +120,19 @@ def _sum(terms: Iterable[tuple[Monomial, int]]) -> AnySize:
 
 
 def symbols_of(sizes: Iterable[AnySize]) -> frozenset[Symbol]:
-    """Every symbol of ``sizes``."""
+    """Return every symbol in ``sizes``."""
     return frozenset(s for size in sizes if isinstance(size, Size) for s in size.symbols)
 
 
 def hint(size: AnySize) -> int:
-    """What ``size`` was when the graph was compiled: for estimates, never for what is computed."""
+    """Return the value of ``size`` when the graph was compiled. Only for estimates, never for results."""
     return sum(factor * prod(s.hint for s in monomial) for monomial, factor in _terms(size))
 
 
 def quotient(a: AnySize, b: AnySize) -> AnySize | None:
-    """``a / b`` where that has no remainder whatever the symbols are, and ``b`` is one product; else None."""
+    """Return ``a / b`` if ``b`` is one product that divides ``a`` for all values of the symbols, else
+    None.
+    """
     if a == b:
         return 1
     ((divisor, by), *rest) = _terms(b)
@@ -158,7 +158,10 @@ def evaluate(
     times: Callable[[T, T], T],
     plus: Callable[[T, T], T],
 ) -> T:
-    """``size`` in other terms: ``value`` for symbols and ``constant`` for numbers, joined by the others."""
+    """Evaluate ``size`` in another algebra: ``value`` converts symbols, ``constant`` integers.
+
+    ``times`` and ``plus`` combine the converted values.
+    """
     terms = (
         [constant(factor)] * (factor != 1 or not monomial) + [value(s) for s in monomial]
         for monomial, factor in _terms(size)
@@ -167,7 +170,7 @@ def evaluate(
 
 
 def shape_map(shape: Iterable[AnySize], symbols: Sequence[Symbol], context: ir.Context) -> ir.Attribute:
-    """``affine_map<()[s0, s1] -> (s0 * s1, 64)>`` for a shape in ``symbols``."""
+    """Return ``affine_map<()[s0, s1] -> (s0 * s1, 64)>`` for a shape in terms of ``symbols``."""
     with context:
         exprs = [
             evaluate(
@@ -183,7 +186,9 @@ def shape_map(shape: Iterable[AnySize], symbols: Sequence[Symbol], context: ir.C
 
 
 def read_shape(attribute: ir.Attribute, symbols: Sequence[Symbol]) -> tuple[AnySize, ...]:
-    """The shape behind a :func:`shape_map`. Raises ValueError for an expression that is no polynomial."""
+    """Return the shape that a :func:`shape_map` holds. Raises ValueError if an expression is no
+    polynomial.
+    """
     return tuple(_read(e, symbols) for e in ir.AffineMapAttr(attribute).value.results)
 
 

@@ -1,9 +1,8 @@
-"""How a function's arguments lie in memory, where that is not contiguous: ``kern.strides``, which
-``torch.compile`` writes.
+"""``kern.strides``: memory layout of a function's arguments, which ``torch.compile`` writes.
 
-The attribute has an entry for each argument: ``array<i64: 1, 64>`` for strides, empty for a contiguous
-tensor; where sizes are symbolic ``affine_map<(d0, d1) -> (d1, d0)>``, its dims from the most major on if it
-lies densely, or a map without results.
+The attribute has an entry for each argument: strides ``array<i64: 1, 64>``, or an empty array for a
+contiguous tensor. If sizes are symbolic, the entry is ``affine_map<(d0, d1) -> (d1, d0)>``: the dims of a
+dense tensor from the most major to the most minor, or no results for an unknown layout.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from shardc.dialects.aten.types import Order
 ATTRIBUTE = "kern.strides"
 
 Strides = tuple[int, ...] | Order
-"""An order without dims: nothing is known."""
+"""An order without dims means an unknown layout."""
 
 
 def argument_strides(function: ir.Operation) -> dict[ir.Value, Strides]:
-    """The strides of a function's arguments that are not contiguous."""
+    """Return the strides of those arguments of a function that are not contiguous."""
     if ATTRIBUTE not in function.attributes:
         return {}
     noted = map(_read, function.attributes[ATTRIBUTE])
@@ -30,7 +29,7 @@ def argument_strides(function: ir.Operation) -> dict[ir.Value, Strides]:
 
 
 def note_strides(function: ir.Operation, strides: Sequence[Strides | None]) -> None:
-    """Writes what is known of each argument, None for a contiguous one."""
+    """Write the strides of each argument; None stands for a contiguous one."""
     entries = [_attribute(known, function.context) for known in strides]
     function.attributes[ATTRIBUTE] = ir.ArrayAttr.get(entries, function.context)
 

@@ -1,7 +1,8 @@
-"""Value tensors of the torch dialect as the builtin tensors of a kernel's body, and back.
+"""Conversion between value tensors of the torch dialect and builtin tensors of a kernel's body.
 
-Shapes are the same. Integers are signless, booleans are bytes of 0 or 1 (as in a torch tensor's memory). So
-a byte of a body is a truth value, an int8 or a uint8: the kernel's own types tell which.
+Shapes are the same. Integers become signless, and booleans become bytes of 0 or 1, as in a torch tensor's
+memory. So an i8 in a body is a bool, an int8 or a uint8; the types of the kernel's operands and results tell
+which.
 """
 
 from __future__ import annotations
@@ -29,38 +30,38 @@ ELEMENTS = {
     torch.int64: "i64",
     torch.bool: "i8",
 }
-"""The dtypes that kernels take, with their element types in memory."""
+"""Dtypes that kernels support -> element types in memory."""
 
 _DTYPES = {element: dtype for dtype, element in ELEMENTS.items()}
 
 
 def element_type(dtype: torch.dtype, context: ir.Context) -> ir.Type:
-    """The element type of ``dtype`` in memory. Raises KeyError for a dtype that kernels do not take."""
+    """Return the element type of ``dtype`` in memory. Raises KeyError if kernels do not support it."""
     return ir.Type.parse(ELEMENTS[dtype], context)
 
 
 def builtin_type(type_: TensorType, context: ir.Context) -> ir.Type:
-    """The builtin tensor of a type; symbolic sizes are ``?``. Raises KeyError as :func:`element_type`."""
+    """Return the builtin tensor type of a type; symbolic sizes are ``?``. Raises KeyError."""
     shape = "".join(f"{n}x" if isinstance(n, int) else "?x" for n in type_.shape)
     return ir.Type.parse(f"tensor<{shape}{ELEMENTS[type_.dtype]}>", context)
 
 
 def agree(sizes: dict[str, T], role: str, dim: str, size: T) -> None:
-    """Notes the size of ``role`` along ``dim``. Raises Illegal where another tensor has another."""
+    """Record the size of ``role`` along ``dim``. Raises Illegal if another tensor has a different size."""
     if sizes.setdefault(dim, size) != size:
         raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {sizes[dim]}")
 
 
 def check_dtype(role: str, dtype: torch.dtype, allowed: Sequence[torch.dtype]) -> None:
-    """Raises Illegal for a tensor of a dtype that its op does not take."""
+    """Check a tensor's dtype. Raises Illegal if its op does not support it."""
     if dtype not in allowed:
         raise Illegal(f"{role} is of {dtype}; it must be of {' or '.join(map(str, allowed))}")
 
 
 def read_builtin(type_: ir.Type) -> TensorType | None:
-    """Shape (None for ``?``) and dtype of a builtin tensor of :data:`ELEMENTS`; None for other types.
+    """Return the shape (None for ``?``) and dtype of a builtin tensor, or None for other types.
 
-    Bytes count as truth values.
+    An i8 is read as a bool.
     """
     if not isinstance(type_, ir.RankedTensorType):
         return None

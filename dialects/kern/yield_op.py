@@ -1,4 +1,4 @@
-"""``kern.yield``: the end of a kernel's body. (``yield`` is no module name.)"""
+"""``kern.yield``: the terminator of a kernel's body. (``yield`` cannot be a module's name.)"""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -10,11 +10,12 @@ from shardc.dialects.dist.verifier import Illegal, Op, Operand, Site
 from shardc.dialects.kern.dialect import Kern
 
 PACK = "builtin.unrealized_conversion_cast"
-"""What packs builtin tensors into a builtin tuple: no op of MLIR's is made for it."""
+"""The op that packs builtin tensors into a builtin tuple, as MLIR has no op for that."""
 
 
 class YieldOp(Op, dialect=Kern, name="yield", traits=[ir.IsTerminatorTrait]):
-    """The results of a ``kern.kernel``, as one tuple: IRDL binds one type for all operands of a group.
+    """Returns the results of a ``kern.kernel`` as one tuple, because IRDL binds one type for all operands of
+    a group.
 
     ``%t = builtin.unrealized_conversion_cast %0, %1 : tensor<4x8xf32>, tensor<4xf32>
     to tuple<tensor<4x8xf32>, tensor<4xf32>>``
@@ -29,7 +30,9 @@ class YieldOp(Op, dialect=Kern, name="yield", traits=[ir.IsTerminatorTrait]):
 
 
 def yielded_values(op: ir.Operation) -> list[ir.Value]:
-    """The tensors that a ``kern.yield`` gives. Raises Illegal if its tuple is not packed right here."""
+    """Return the tensors that a ``kern.yield`` returns. Raises Illegal if its tuple is not packed in the
+    body.
+    """
     value = op.operands[0]
     pack = None if isinstance(value, ir.BlockArgument) else value.owner
     if pack is None or pack.name != PACK or not str(value.type).startswith("tuple<"):
@@ -38,7 +41,7 @@ def yielded_values(op: ir.Operation) -> list[ir.Value]:
 
 
 def yield_values(values: Sequence[ir.Value], **at: Unpack[At]) -> ir.Operation:
-    """Ends a kernel's body with ``values``, at least one."""
+    """End a kernel's body with ``values``, at least one."""
     types = ir.TupleType.get_tuple([v.type for v in values], at["loc"].context)
     pack = ir.Operation.create(PACK, [types], list(values), **at)
     return ir.Operation.create(YieldOp.OPERATION_NAME, [], [pack.result], **at)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def load() -> type[ext.Dialect]:
-    """Registers every op of the dialect; the dialect."""
+    """Register every op of the dialect, and return the dialect."""
     from shardc.dialects.pipe import action_op, receive, schedule_op, send, stage, yield_op  # noqa: F401
     from shardc.dialects.pipe.dialect import Pipe
 

@@ -1,5 +1,7 @@
-"""What ranks of a pipeline do, in the words of ``torch.distributed.pipelining``: actions, which run a stage
-for a micro-batch; collectives of its parameters and gradients; sends and receives between them.
+"""Steps of a pipeline's ranks, in the notation of ``torch.distributed.pipelining``.
+
+An action runs a stage for a micro-batch. Collectives gather a stage's parameters or reduce its gradients.
+Transfers are the sends and receives between actions.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from typing import Literal, NamedTuple, TypeVar
 from shardc.diagnostics.passes.pipeline import BadAction
 
 Kind = Literal["F", "B", "I", "W", "O"]
-"""Forward; the whole backward; its part that gives the gradient of the stage's input; the rest, gradients of
-weights; the optimizer, of a schedule with updates: in no order, since ``Schedule.updates`` says where it
-runs. Zero-bubble papers call I and W B and W.
+"""Kinds of actions.
+
+F is forward, B the whole backward, I the part of backward that computes the gradient of the stage's input,
+and W the part for gradients of weights. Zero-bubble papers call I and W B and W. O is the optimizer in a
+schedule with updates; no rank's order lists it, since ``Schedule.updates`` says where it runs.
 """
 KINDS: dict[str, str] = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 OPTIMIZER = "O"
@@ -26,7 +30,9 @@ TransferKind = Literal["SEND_F", "RECV_F", "SEND_B", "RECV_B"]
 
 
 class Action(NamedTuple):
-    """``2F0``: forward of micro-batch 0 in stage 2. ``2O1``: its optimizer behind group 1."""
+    """An action. ``2F0`` is the forward of micro-batch 0 in stage 2; ``2O1`` is its optimizer after group
+    1.
+    """
 
     stage: int
     kind: Kind
@@ -37,14 +43,16 @@ class Action(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> Action:
-        """Raises BadAction."""
+        """Parse the text of an action. Raises BadAction."""
         return _parsed(text, Action)
 
 
 class Collective(NamedTuple):
-    """``2REDUCE_GRAD``: the gradients of stage 2, summed over all micro-batches, are reduced over the devices
-    that hold the stage. ``2UNSHARD``: its parameters are gathered; ``2RESHARD``: what was gathered is let go
-    of. ``micro_batch``: of which alone it is.
+    """A collective of a stage's parameters or gradients over the devices that hold the stage.
+
+    ``2REDUCE_GRAD`` reduces the gradients of stage 2, summed over all micro-batches. ``2UNSHARD`` gathers its
+    parameters, and ``2RESHARD`` frees the gathered ones. ``micro_batch`` is set if it is for that micro-batch
+    alone.
     """
 
     stage: int
@@ -56,9 +64,9 @@ class Collective(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """``2SEND_F0``: stage 2 sends what its forward of micro-batch 0 made; ``3RECV_F0``: stage 3 receives it.
+    """A send or receive. ``2SEND_F0``: stage 2 sends the result of its forward of micro-batch 0.
 
-    B stands for the gradient, which goes the other way.
+    ``3RECV_F0``: stage 3 receives it. With B it is the gradient, which goes the other way.
     """
 
     stage: int
@@ -76,7 +84,7 @@ class Transfer(NamedTuple):
 Step = Action | Transfer | Collective
 _S = TypeVar("_S", bound=Step)
 Steps = tuple[tuple[Step, ...], ...]
-"""For each rank its actions, sends, receives and collectives in order."""
+"""For each rank, its actions, sends, receives and collectives in order."""
 
 _FORMS = {
     Action: re.compile(r"(\d+)([FBIWO])(\d+)"),
@@ -86,12 +94,12 @@ _FORMS = {
 
 
 def parse_action(text: str) -> Action | Collective:
-    """What a ``pipe.action`` runs. Raises BadAction."""
+    """Parse the text of a ``pipe.action``. Raises BadAction."""
     return _parsed(text, Action, Collective)
 
 
 def parse_step(text: str) -> Step:
-    """An action, a transfer or a collective. Raises BadAction."""
+    """Parse the text of an action, a transfer or a collective. Raises BadAction."""
     return _parsed(text, Action, Collective, Transfer)
 
 

@@ -17,12 +17,12 @@ from shardc.dialects.pipe.stage import StageOp, signature, stage_name
 
 
 class ActionOp(Op, dialect=Pipe, name="action"):
-    """Runs the body ``stage`` for the action that ``action`` writes as in a schedule.
+    """Runs the body ``stage`` for the action in ``action``, written as in a schedule.
 
-    The stage of the action may be a copy of that of the body, where a schedule has several routes. Operand
-    and result are tuples of the body's arguments and of what it yields; an empty one is left out.
-    ``version``, of a schedule with updates: how many updates the stage's weights have behind them that the
-    action reads.
+    If a schedule has several routes, the stage of the action may be a copy of the body's stage. Operand and
+    result are tuples of the body's arguments and of the values that it yields; an empty tuple is left out.
+    ``version`` is for a schedule with updates: the number of updates behind the weights that the action
+    reads.
 
     ``%1 = "pipe.action"(%0) {action = "0F3", stage = @stage_0_F}
     : (!torch.tuple<vtensor<[4,8],f32>>) -> !torch.tuple<vtensor<[4,8],f32>>``
@@ -49,7 +49,7 @@ class ActionOp(Op, dialect=Pipe, name="action"):
 
 
 def action_of(site: Site) -> Action | Collective:
-    """The action that the op's attribute ``action`` writes. Raises Illegal."""
+    """Return the action in the op's attribute ``action``. Raises Illegal."""
     text = site.attribute("action", ir.StringAttr).value
     try:
         return parse_action(text)
@@ -61,7 +61,7 @@ def action_of(site: Site) -> Action | Collective:
 
 
 def find_stage(op: ir.Operation, name: str) -> ir.Operation | None:
-    """The ``pipe.stage`` called ``name`` of the module that ``op`` stands in."""
+    """Return the ``pipe.stage`` called ``name`` in the module of ``op``, or None."""
     stages = (found for found in beside(op) if found.name == StageOp.OPERATION_NAME)
     return next((found for found in stages if found.attributes["sym_name"].value == name), None)
 
@@ -74,7 +74,10 @@ def run_action(
     version: int | None = None,
     **at: Unpack[At],
 ) -> list[ir.Value]:
-    """The results of ``stage`` (index, kind, slice) on ``values``; ``version``: of its weights."""
+    """Build the action of ``stage`` (index, kind, slice) on ``values``, and return its results.
+
+    ``version`` is that of the stage's weights.
+    """
     context = at["loc"].context
     index, kind, *number = stage
     symbol = ir.FlatSymbolRefAttr.get(stage_name(index, kind, *number), context)

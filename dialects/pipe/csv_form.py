@@ -1,7 +1,7 @@
-"""Schedules as CSV, a row a rank, a cell an action, in the two forms of ``torch.distributed.pipelining``.
+"""Schedules as CSV, in the two forms of ``torch.distributed.pipelining``. A row is a rank, a cell an action.
 
-``compute_only`` has actions alone; ``compute_comms`` also sends, receives, and collectives of parameters and
-gradients.
+``compute_only`` has only actions; ``compute_comms`` also has sends, receives, and collectives of parameters
+and gradients.
 """
 
 import csv
@@ -17,10 +17,9 @@ _OVERLAP = re.compile(r"\(([^)]*)\)OVERLAP_F_B")
 
 
 def write_csv(rows: Schedule | Iterable[Iterable[Step]]) -> str:
-    """What ``PipelineScheduleMulti._load_csv`` reads: actions of a schedule, or lists with transfers
-    and collectives (``compute_comms``).
+    """Return a schedule's actions, or rows of steps (``compute_comms``), as CSV.
 
-    Routes, slices and updates are not in it.
+    ``PipelineScheduleMulti._load_csv`` reads it. The CSV does not hold routes, slices and updates.
     """
     text = io.StringIO()
     csv.writer(text).writerows(rows.orders if isinstance(rows, Schedule) else rows)
@@ -36,11 +35,11 @@ def read_csv(
     routes: tuple[tuple[int, ...], ...] | None = None,
     slices: int = 1,
 ) -> Schedule:
-    """The actions of a file in either form.
+    """Read the actions of a CSV text in either form.
 
-    Empty cells, which say that a rank waits, are left out, and so is communication, which follows from the
-    actions and the plan. ``routes``: every micro-batch through all stages if not given. ``stages``,
-    ``ranks``: how many there must be. Raises BadAction, BadSchedule if a stage has no action, WrongStages.
+    Empty cells, in which a rank waits, are dropped. So is communication, which follows from the actions and
+    the plan. ``routes`` defaults to one route through all stages. ``stages`` and ``ranks`` are the numbers
+    that the schedule must have. Raises BadAction, BadSchedule if a stage has no action, and WrongStages.
     """
     rows = [[step for step in row if isinstance(step, Action)] for row in read_steps(text)]
     there = {action.stage for row in rows for action in row}
@@ -54,7 +53,7 @@ def read_csv(
 
 
 def read_steps(text: str) -> Steps:
-    """Each rank's actions, transfers and collectives; overlapping ones one by one. Raises BadAction."""
+    """Return each rank's actions, transfers and collectives; overlapped ones one by one. Raises BadAction."""
     return tuple(tuple(_steps(row)) for row in csv.reader(io.StringIO(text)))
 
 

@@ -1,4 +1,4 @@
-"""What each action of a schedule needs: actions of other stages, and of its own."""
+"""Dependences between the actions of a schedule."""
 
 import itertools
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ from shardc.dialects.pipe.schedule import Schedule
 
 
 class Dependences:
-    """The actions that one needs, whatever order ranks have them in.
+    """The actions that each action of a schedule needs, independent of the ranks' orders.
 
-    Forward needs forward of the stage before; backward (whole, or of inputs) needs its own forward and
-    backward of the stage behind; a weight gradient needs its own input gradient. Of several slices of a
+    Forward needs the forward of the previous stage. Backward (B or I) needs the forward of its own stage and
+    the backward of the next stage. A weight gradient (W) needs its own input gradient. For slices of a
     sequence, see :class:`Schedule`.
     """
 
@@ -22,11 +22,11 @@ class Dependences:
         self._behind = [dict(itertools.pairwise(route)) for route in schedule.routes]
 
     def backward(self, stage: int, micro_batch: int) -> Action:
-        """The action that gives the gradient of the stage's input."""
+        """Return the action that computes the gradient of the stage's input."""
         return Action(stage, "I" if (stage, micro_batch) in self._split else "B", micro_batch)
 
     def needs(self, action: Action) -> Iterator[Action]:
-        """What must have ended before ``action`` starts."""
+        """Yield the actions that must have ended before ``action`` starts."""
         stage, kind, micro_batch = action
         route = micro_batch % len(self._before)
         if kind == "W":

@@ -1,4 +1,4 @@
-"""The ``pipe`` dialect: a step cut into stages, and the order in which ranks run them."""
+"""The ``pipe`` dialect: the stages of a step, and the order in which ranks run them."""
 
 from torch_mlir.dialects import ext
 
@@ -8,8 +8,8 @@ import shardc.dialects.dist.dialect  # noqa: F401  (tells the bindings where our
 class Pipe(ext.Dialect, name="pipe"):
     """Level 3 of a pipeline: the stages of one micro-batch, and for each rank of the pipeline its program.
 
-    A module holds a ``pipe.schedule``, a ``pipe.stage`` for each stage and kind of action, and for each rank
-    ``r`` of the pipeline a function ``@step_r`` with what that rank holds as arguments: what comes before all
-    micro-batches, the actions of the schedule in order between their sends and receives, and what comes after
-    (reductions, the optimizer).
+    A module holds a ``pipe.schedule``, a ``pipe.stage`` for each stage and kind of action, and a function
+    ``@step_r`` for each rank ``r`` of the pipeline. The function's arguments are the values that the rank
+    holds. Its body is the work before all micro-batches, then the schedule's actions in order, with their
+    sends and receives, and then the work after them (reductions, the optimizer).
     """

@@ -1,5 +1,7 @@
-"""What stages keep of a micro-batch, noted on the forward of each: ``pipe.recompute``, ``pipe.kept_bytes``,
-and ``pipe.kept_bytes_before``, which it would keep without recomputation.
+"""Activation memory that a stage keeps for a micro-batch, as attributes of the stage's forward.
+
+The attributes are ``pipe.recompute``, ``pipe.kept_bytes`` and, for the bytes without recomputation,
+``pipe.kept_bytes_before``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +16,10 @@ RECOMPUTE, KEPT, BEFORE = "pipe.recompute", "pipe.kept_bytes", "pipe.kept_bytes_
 
 
 class Kept(NamedTuple):
-    """``recompute``: ``none``, ``full`` or ``selective``. ``size_bytes`` of a micro-batch live from forward
-    to backward; ``before_bytes`` would without recomputation.
+    """Memory that a stage keeps for one micro-batch from forward to backward.
+
+    ``recompute`` is ``none``, ``full`` or ``selective``. ``size_bytes`` are kept; ``before_bytes`` would be
+    kept without recomputation.
     """
 
     recompute: str
@@ -24,7 +28,7 @@ class Kept(NamedTuple):
 
 
 def note_kept(module: ir.Module, kept: Sequence[Kept]) -> None:
-    """Notes what each stage of a pipeline keeps."""
+    """Write what each stage of a pipeline keeps to its forward."""
     for op in _forwards(module):
         found = kept[op.attributes["index"].value]
         op.attributes[RECOMPUTE] = string(found.recompute, op.context)
@@ -33,7 +37,7 @@ def note_kept(module: ir.Module, kept: Sequence[Kept]) -> None:
 
 
 def read_kept(module: ir.Module) -> list[Kept]:
-    """What is noted, by stage; nothing where a module has no notes."""
+    """Return what each stage keeps, in order of stages; empty if the module does not say."""
     noted = [op.attributes for op in _forwards(module) if RECOMPUTE in op.attributes]
     found = {a["index"].value: Kept(a[RECOMPUTE].value, a[KEPT].value, a[BEFORE].value) for a in noted}
     return [found[index] for index in sorted(found)]

@@ -6,12 +6,12 @@ from shardc.dialects.pipe.schedule_op import find_schedule
 
 
 def function_name(rank: int) -> str:
-    """The symbol of a rank's function."""
+    """Return the symbol of a rank's function."""
     return f"step_{rank}"
 
 
 def rank_functions(module: ir.Module) -> list[ir.Operation]:
-    """The functions of a pipeline's ranks in order; none of a module without a ``pipe.schedule``."""
+    """Return the functions of a pipeline's ranks in order; empty for a module without a ``pipe.schedule``."""
     schedule = find_schedule(module)
     if schedule is None:
         return []
@@ -21,6 +21,6 @@ def rank_functions(module: ir.Module) -> list[ir.Operation]:
 
 
 def pipeline_axis(module: ir.Module) -> str | None:
-    """The mesh axis along which the ranks of a pipeline lie; None if the module is no pipeline."""
+    """Return the mesh axis of a pipeline's ranks, or None if the module is no pipeline."""
     schedule = find_schedule(module)
     return None if schedule is None else schedule.attributes["axis"].value

@@ -1,4 +1,4 @@
-"""``pipe.receive``: values from another rank of the pipeline. Level 3."""
+"""``pipe.receive``: receives values from another rank of the pipeline. Level 3."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -26,7 +26,7 @@ class ReceiveOp(Op, dialect=Pipe, name="receive"):
 
 
 def check_message(site: Site, peer: str, values: Sequence[ir.Value]) -> None:
-    """What sends and receives have in common: a rank, a tag, a tuple of tensors."""
+    """Check the parts that sends and receives share: a rank, a tag, a tuple of tensors. Raises Illegal."""
     site.integer(peer, 0)
     if not site.attribute("tag", ir.StringAttr).value:
         raise Illegal("needs a tag that is not empty")

@@ -11,12 +11,13 @@ Orders = tuple[tuple[Action, ...], ...]
 
 
 class Updates(NamedTuple):
-    """When the stages of an asynchronous pipeline update their weights: each by itself, while other
-    micro-batches are in flight.
+    """Weight updates of an asynchronous pipeline, in which each stage updates while micro-batches are in
+    flight.
 
-    ``every``: behind the gradients of so many micro-batches, a group. ``delay``: forward of group g takes the
-    weights that group ``g - 1 - delay`` left, on every stage (PipeDream-2BW: 1); None: the newest that the
-    stage has (PipeDream). A micro-batch's backward takes those of its forward. See ``weight_versions.py``.
+    ``every``: number of micro-batches in a group; a stage updates its weights after the gradients of each
+    group. ``delay``: the forward of group g reads the weights that group ``g - 1 - delay`` left, on every
+    stage (1 in PipeDream-2BW). None: it reads the newest weights of the stage (PipeDream). A micro-batch's
+    backward reads the same weights as its forward. See ``weight_versions.py``.
     """
 
     every: int
@@ -25,14 +26,17 @@ class Updates(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """What each rank does, in order. A rank waits for what its next action needs.
+    """The actions of each rank, in order. A rank waits for the dependences of its next action.
 
-    ``routes``: the stages that a micro-batch goes through, in order; micro-batch m takes
-    ``routes[m % len(routes)]``. One route is a pipeline; two that share no stage are a bidirectional one
-    (Chimera), whose stages hold the same parameters twice. ``slices``: a sequence of tokens is cut into so
-    many, one after the other among the micro-batches (TeraPipe): forward of a slice needs that of the slice
-    before it in the same stage, whose keys it attends to, and backward the other way. ``updates``: None where
-    weights change once, behind all micro-batches, as on one device.
+    ``routes``: the stages that a micro-batch passes, in order; micro-batch m takes ``routes[m %
+    len(routes)]``. One route is a plain pipeline. Two routes that share no stage are a bidirectional pipeline
+    (Chimera), which holds all parameters twice.
+
+    ``slices``: the number of slices of each token sequence; each slice counts as a micro-batch (TeraPipe).
+    The forward of a slice needs the forward of the previous slice in the same stage, since it attends to its
+    keys; backward goes in reverse.
+
+    ``updates`` is None if weights change once, after all micro-batches, as on one device.
     """
 
     name: str
@@ -43,7 +47,7 @@ class Schedule:
 
     @property
     def changes_mathematics(self) -> bool:
-        """Whether a step is another function than on one device: older gradients update newer weights."""
+        """Whether results differ from one device: gradients of older weights update newer ones."""
         return self.updates is not None
 
     @property
@@ -52,17 +56,17 @@ class Schedule:
 
     @cached_property
     def stages(self) -> int:
-        """How many stages there are, numbered from 0."""
+        """The number of stages; they are numbered from 0."""
         return 1 + max(max(route) for route in self.routes)
 
     @cached_property
     def micro_batches(self) -> int:
-        """How many micro-batches there are; each slice of a sequence counts."""
+        """The number of micro-batches; each slice of a sequence counts as one."""
         return 1 + max((action.micro_batch for action in self.actions()), default=-1)
 
     @cached_property
     def rank_of(self) -> dict[int, int]:
-        """Stage -> the rank that holds it: the one with the stage's first action."""
+        """Map each stage to the rank that holds it: the one with the stage's first action."""
         found: dict[int, int] = {}
         for rank, order in enumerate(self.orders):
             for action in order:
@@ -70,12 +74,12 @@ class Schedule:
         return found
 
     def actions(self) -> Iterator[Action]:
-        """All of them, rank by rank."""
+        """Yield all actions, rank by rank."""
         for order in self.orders:
             yield from order
 
     def route(self, micro_batch: int) -> tuple[int, ...]:
-        """The stages that a micro-batch goes through."""
+        """Return the stages that a micro-batch passes, in order."""
         return self.routes[micro_batch % len(self.routes)]
 
     def __str__(self) -> str:
@@ -83,10 +87,10 @@ class Schedule:
 
 
 def one_route(stages: int) -> tuple[tuple[int, ...], ...]:
-    """Every micro-batch through all stages."""
+    """Return the routes of a plain pipeline: every micro-batch passes all stages."""
     return (tuple(range(stages)),)
 
 
 def orders(ranks: Iterable[Sequence[Action]]) -> Orders:
-    """Lists of actions as a schedule holds them."""
+    """Convert lists of actions to the tuples that a schedule holds."""
     return tuple(tuple(rank) for rank in ranks)

@@ -12,12 +12,12 @@ from shardc.dialects.pipe.weight_versions import forward_weights
 
 
 class ScheduleOp(Op, dialect=Pipe, name="schedule"):
-    """A schedule: for each rank along the mesh axis ``axis`` its actions in order, and the stages that
-    micro-batches go through.
+    """A schedule: the actions of each rank along the mesh axis ``axis``, in order, and the routes of
+    micro-batches.
 
-    ``updates = {every = 4 : i64, delay = 1 : i64}``, of an asynchronous one, which changes the mathematics:
-    each stage runs its optimizer behind the gradients of so many micro-batches, and forward takes weights
-    that are so many updates late, or without ``delay`` the newest of the stage
+    ``updates = {every = 4 : i64, delay = 1 : i64}`` makes the schedule asynchronous, which changes the
+    mathematics. Each stage runs its optimizer after the gradients of ``every`` micro-batches. Forward reads
+    weights that are ``delay`` updates old, or without ``delay`` the newest of the stage
     (:class:`~shardc.dialects.pipe.schedule.Updates`).
 
     ``"pipe.schedule"() {axis = "pipe", orders = [["0F0", "0B0"], ["1F0", "1B0"]], routes = [[0, 1]], slices =
@@ -94,7 +94,7 @@ def _action(text: ir.Attribute) -> Action:
 
 
 def write_schedule(module: ir.Module, schedule: Schedule, axis: str, ip: ir.InsertionPoint) -> None:
-    """Puts ``schedule``, of the ranks along ``axis``, at ``ip`` in the module."""
+    """Insert ``schedule``, for the ranks along ``axis``, at ``ip`` in the module."""
     said = {
         "sym_name": schedule.name,
         "axis": axis,
@@ -108,13 +108,13 @@ def write_schedule(module: ir.Module, schedule: Schedule, axis: str, ip: ir.Inse
 
 
 def find_schedule(module: ir.Module) -> ir.Operation | None:
-    """The ``pipe.schedule`` of a module, None if it has none."""
+    """Return the ``pipe.schedule`` of a module, or None."""
     ops = (op.operation for op in module.body.operations)
     return next((op for op in ops if op.name == ScheduleOp.OPERATION_NAME), None)
 
 
 def read_schedule(op: ir.Operation) -> Schedule:
-    """What a ``pipe.schedule`` says."""
+    """Read a ``pipe.schedule``."""
     a = op.attributes
     orders = tuple(tuple(Action.parse(text.value) for text in order) for order in a["orders"])
     routes = tuple(tuple(stage.value for stage in route) for route in a["routes"])

@@ -1,4 +1,4 @@
-"""``pipe.send``: values for another rank of the pipeline. Level 3."""
+"""``pipe.send``: sends values to another rank of the pipeline. Level 3."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -15,8 +15,8 @@ from shardc.dialects.pipe.receive import check_message
 class SendOp(Op, dialect=Pipe, name="send"):
     """Starts sending a tuple of values to the rank ``to`` of the pipeline, and does not wait.
 
-    The ``pipe.receive`` of the same ``tag`` there gets it. A tag names the action that reads the values, or
-    the value.
+    The ``pipe.receive`` with the same ``tag`` on that rank receives it. A tag names the action that reads the
+    values, or the value.
 
     ``"pipe.send"(%0) {tag = "1F0", to = 1 : i64} : (!torch.tuple<vtensor<[4,8],f32>>) -> ()``
     """

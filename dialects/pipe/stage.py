@@ -1,4 +1,4 @@
-"""``pipe.stage``: what one stage does for one micro-batch in one kind of action. Level 3."""
+"""``pipe.stage``: the computation of one stage for one micro-batch and one kind of action. Level 3."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -15,18 +15,19 @@ from shardc.dialects.pipe.yield_op import YieldOp
 
 
 class StageOp(RegionOp, dialect=Pipe, name="stage", traits=[ir.IsIsolatedFromAboveTrait]):
-    """The forward (``kind``
-    "F"), backward ("B"), input gradient ("I") or weight gradient ("W") of the stage ``index``, or its optimizer ("O")
-    where a schedule has ``updates``; or what is done over the other axes of the mesh to its parameters
-    ("UNSHARD") or gradients ("REDUCE_GRAD") once a step.
+    """The computation of stage ``index`` for one micro-batch, in one kind of action.
 
-    The body's arguments are the values that it reads: of other stages, saved by an earlier action of its own,
-    captured (the same for all micro-batches), and sums so far. It yields what others read, and the sums with
-    its terms in them. ``dist.slice`` and ``dist.offset`` over the mesh's time axis give a micro-batch its
-    part. An optimizer reads state, and the sums of a group of micro-batches; it yields the new state, and
-    what forward and backward read that is made of it. ``slice``: the number of the slice of tokens that it is
-    for, if there are several and it is not the first. ``sums``: how many of the last arguments, and of what it
-    yields last, are sums so far; the others are of one micro-batch, or hold for all.
+    ``kind`` is forward ("F"), backward ("B"), input gradient ("I") or weight gradient ("W"); the optimizer
+    ("O") in a schedule with ``updates``; or, once a step, collectives over the other axes of the mesh: of
+    its parameters ("UNSHARD") or gradients ("REDUCE_GRAD").
+
+    The body's arguments are the values that it reads: results of other stages, values saved by an earlier
+    action of this stage, captured values (the same for all micro-batches), and running sums. It yields the
+    values that others read, and the sums with its terms added. ``dist.slice`` and ``dist.offset`` over the
+    mesh's time axis select a micro-batch's part. An optimizer reads state, and the sums of a group of
+    micro-batches; it yields the new state, and values derived from it that forward and backward read.
+    ``slice`` is the number of the slice of tokens, unless it is 0. ``sums`` says how many of the last
+    arguments, and of the last yielded values, are running sums.
 
     ``"pipe.stage"() ({
     ^bb0(%x: !torch.vtensor<[4,8],f32>):
@@ -34,7 +35,7 @@ class StageOp(RegionOp, dialect=Pipe, name="stage", traits=[ir.IsIsolatedFromAbo
       %1 = torch.prim.TupleConstruct %0 : !torch.vtensor<[4,8],f32> -> !torch.tuple<vtensor<[4,8],f32>>
       "pipe.yield"(%1) : (!torch.tuple<vtensor<[4,8],f32>>) -> ()
     }) {index = 0 : i64, kind = "F", sym_name = "stage_0_F"} : () -> ()``
-    """  # noqa: E501
+    """
 
     sym_name: ir.StringAttr
     index: ir.IntegerAttr
@@ -67,12 +68,12 @@ class StageOp(RegionOp, dialect=Pipe, name="stage", traits=[ir.IsIsolatedFromAbo
 
 
 def stage_name(index: int, kind: str, number: int = 0) -> str:
-    """The symbol of a stage's body for one kind of action, and slice ``number`` of the tokens."""
+    """Return the symbol of a stage's body for a kind of action and slice ``number`` of the tokens."""
     return f"stage_{index}_{kind}" + (f"_{number}" if number else "")
 
 
 def signature(stage: ir.Operation) -> tuple[list[ir.Type], list[ir.Type]]:
-    """The types of what a stage reads and makes."""
+    """Return the types of the values that a stage reads, and of those that it yields."""
     block = stage.regions[0].blocks[0]
     yielded = list(list(block.operations)[-1].operation.operands)
     return [a.type for a in block.arguments], (element_types(yielded[0].type) or []) if yielded else []
@@ -86,7 +87,9 @@ def stage(
     sums: int | None = None,
     **at: Unpack[At],
 ) -> ir.Block:
-    """Makes a stage; its body is an empty block, for the caller to fill and end with ``yield_values``."""
+    """Build a stage and return its body, an empty block that the caller fills and ends with
+    ``yield_values``.
+    """
     name, context = stage_name(index, kind, number), at["loc"].context
     given = attributes(context, sym_name=name, index=index, kind=kind, slice=number or None, sums=sums)
     op = ir.Operation.create(StageOp.OPERATION_NAME, [], [], given, regions=1, **at)

@@ -1,9 +1,8 @@
-"""Which weights the forwards of an asynchronous pipeline use, and how many versions of them a rank keeps for
-that.
+"""Versions of weights that the forwards of an asynchronous pipeline read, and how many a rank keeps.
 
-Version v of a stage's weights is what its first v updates left. A micro-batch's backward uses the version of
-its forward, which is therefore kept until then (weight stashing; Narayanan et al., PipeDream, SOSP 2019;
-PipeDream-2BW, ICML 2021).
+Version v of a stage's weights is their value after the stage's first v updates. A micro-batch's backward
+reads the version of its forward, so the stage keeps that version until then (weight stashing; Narayanan et
+al., PipeDream, SOSP 2019; PipeDream-2BW, ICML 2021).
 """
 
 from collections.abc import Iterator
@@ -15,8 +14,10 @@ from shardc.dialects.pipe.schedule import Schedule
 
 @dataclass(frozen=True)
 class ForwardWeights:
-    """Forward ``action`` needs ``version`` of its stage's weights, where ``made`` updates have been.
-    ``held``: how many versions the stage keeps then, the newest and those of micro-batches in flight.
+    """A forward ``action`` that reads ``version`` of its stage's weights, after ``made`` updates.
+
+    ``held`` is the number of versions that the stage keeps at that time: the newest, and those of
+    micro-batches in flight.
     """
 
     action: Action
@@ -26,7 +27,7 @@ class ForwardWeights:
 
 
 def forward_weights(schedule: Schedule) -> Iterator[ForwardWeights]:
-    """For each forward, rank by rank in order."""
+    """Yield the version for each forward, rank by rank in order."""
     for order in schedule.orders:
         stages = {action.stage: _Stage(schedule) for action in order}
         for action in order:
@@ -39,7 +40,9 @@ def forward_weights(schedule: Schedule) -> Iterator[ForwardWeights]:
 
 
 def group_ends(schedule: Schedule) -> dict[Action, range]:
-    """The actions behind which a stage runs its optimizer, with the groups of micro-batches then complete."""
+    """Map each action after which a stage runs its optimizer to the groups of micro-batches complete by
+    then.
+    """
     found: dict[Action, range] = {}
     for order in schedule.orders:
         stages = {action.stage: _Stage(schedule) for action in order}
@@ -54,7 +57,7 @@ def group_ends(schedule: Schedule) -> dict[Action, range]:
 
 
 def versions_held(schedule: Schedule) -> dict[int, int]:
-    """Stage -> how many versions of its weights it holds at a time; 1 if the mathematics is unchanged."""
+    """Map each stage to the most versions of its weights that it holds at a time; 1 without ``updates``."""
     held: dict[int, int] = {}
     for use in forward_weights(schedule):
         held[use.action.stage] = max(use.held, held.get(use.action.stage, 1))
@@ -62,7 +65,9 @@ def versions_held(schedule: Schedule) -> dict[int, int]:
 
 
 class _Stage:
-    """A stage as its actions pass. ``used``: micro-batch in flight -> version; ``made``: updates so far."""
+    """State of a stage while its actions run. ``used``: micro-batch in flight -> version; ``made``:
+    updates.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         self._updates = schedule.updates

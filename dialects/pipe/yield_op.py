@@ -1,4 +1,4 @@
-"""``pipe.yield``: the end of the body of a ``pipe.stage``. (``yield`` is no module name.)"""
+"""``pipe.yield``: the terminator of the body of a ``pipe.stage``."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -12,7 +12,7 @@ from shardc.dialects.pipe.dialect import Pipe
 
 
 class YieldOp(Op, dialect=Pipe, name="yield", traits=[ir.IsTerminatorTrait]):
-    """What a stage makes: a tuple, or nothing.
+    """Returns the values that a stage makes, as one tuple, or nothing.
 
     ``"pipe.yield"(%made) : (!torch.tuple<vtensor<[4,8],f32>>) -> ()``
     """

@@ -1,9 +1,9 @@
 """Rules of ``shardc::attention`` and its backward.
 
 Query heads are two factors: ``h`` key/value heads and the ``g`` query heads that share each of them
-(grouped-query attention; g is 1 where every query head has its own). So cutting ``h`` cuts keys and values
-too, and cutting ``g`` leaves them whole. Rows ``q`` may be cut; columns ``k`` may not, as a softmax runs over
-them.
+(grouped-query attention; g is 1 if every query head has its own). So an axis on ``h`` splits keys and values
+too, and an axis on ``g`` leaves them whole. Rows ``q`` may be split; columns ``k`` may not, because the
+softmax runs over them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ V: Dims = (("b",), ("h",), ("k",), ("e",))
 OUT: Dims = (("b",), ("h", "g"), ("q",), ("e",))
 LSE: Dims = OUT[:3]
 SCORES: Dims = (("b",), ("h", "g"), ("q",), ("k",))
-# lse, dq and dk lack the dim ``e`` and none is a plain sum over it, so it stays whole beside ``d`` and ``k``.
+# lse, dq and dk lack the dim ``e`` and are not sums over it, so it stays whole, as do ``d`` and ``k``.
 WHOLE = frozenset("kde")
 
 
@@ -35,21 +35,21 @@ def _sizes(call: OpCall) -> dict[str, int]:
 
 
 def _mask(mask: TensorType | None) -> tuple[Dims, ...]:
-    """The mask's dims as an operand, if there is one: those of the scores where it is not broadcast."""
+    """Return the dims of the optional mask: those of the scores, except where it is broadcast."""
     if mask is None:
         return ()
     return (tuple(dim if size > 1 else () for dim, size in zip(SCORES, mask.shape, strict=True)),)
 
 
 def _shifted(local: Local) -> Sequence[object]:
-    """The local rows of a causal mask start where this rank's rows do."""
+    """Call the operator with ``q_offset`` moved to this rank's first row, for the causal mask."""
     *args, q_offset = local.args
     return local.emit(local.spec.target, *args, local.offset("q", base=q_offset))
 
 
 @rule_for("shardc.attention")
 def attention(call: OpCall) -> Rule:
-    """``(q, k, v, mask) -> (out, lse)``."""
+    """Rule of ``(q, k, v, mask) -> (out, lse)``."""
     operands = (Q, K, V, *_mask(call["mask"]))
     lower = _shifted if call["causal"] else None
     return Rule(operands, (OUT, LSE), _sizes(call), replicate=WHOLE, lower=lower)
@@ -57,7 +57,9 @@ def attention(call: OpCall) -> Rule:
 
 @rule_for("shardc.attention_backward")
 def attention_backward(call: OpCall) -> Rule:
-    """``(grad_out, q, k, v, mask, out, lse) -> (dq, dk, dv)``; dk and dv are sums over ``q`` and ``g``."""
+    """Rule of ``(grad_out, q, k, v, mask, out, lse) -> (dq, dk, dv)``: dk, dv are sums over ``q`` and
+    ``g``.
+    """
     return Rule(
         (OUT, Q, K, V, *_mask(call["mask"]), OUT, LSE),
         (Q, K, V),
@@ -82,7 +84,7 @@ def _folded_sizes(call: OpCall) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class _Block:
-    """One block of a rank's folded rows: the first of a pair, or the one that lies as far from the end."""
+    """A block of a rank's folded rows. A pair is a block, and the block at the same distance from the end."""
 
     local: Local
     pair: int
@@ -98,7 +100,7 @@ class _Block:
 
     @property
     def seen(self) -> int:
-        """How many columns some row of such a block sees, on any rank."""
+        """The number of columns that some row of this block attends to, maximal over ranks."""
         columns = self.local.size("k")
         return columns if self.is_last else columns // 2
 
@@ -108,13 +110,13 @@ class _Block:
         return self.local.emit("aten.slice.Tensor", value, 2, 0, self.seen, 1)
 
     def padded(self, value: object) -> Any:
-        """The gradient of columns, with zeros for those that no row sees."""
+        """Return the gradient of all columns: zeros for those that no row attends to."""
         more = self.local.size("k") - self.seen
         return self.local.emit("aten.constant_pad_nd", value, (0, 0, 0, more), 0) if more else value
 
     @property
     def place(self) -> Any:
-        """Of the first row in its sequence."""
+        """The position of the block's first row in the sequence."""
         if not self.is_last:
             return self.local.offset("n", scale=self.rows, base=self.pair * self.rows)
         last = self.local.size("k") - (self.pair + 1) * self.rows
@@ -122,13 +124,13 @@ class _Block:
 
 
 def _blocks(local: Local) -> list[_Block]:
-    """In the order of a rank's rows; none where one device has all."""
+    """Return a rank's blocks in the order of its rows; empty if one device has all rows."""
     pairs = range(local.size("n")) if local.ways("n") > 1 else ()
     return [_Block(local, pair, is_last) for pair in pairs for is_last in (False, True)]
 
 
 def _in_order(local: Local, value: object, width: str) -> Any:
-    """Keys or values that are folded, in order; ``width``: the factor of a head's elements."""
+    """Return folded keys or values in sequence order. ``width`` is the factor of a head's elements."""
     ways, (b, h, s, d) = local.spec["ways"], (local.size(f) for f in ("b", "h", "k", width))
     blocks = local.emit("aten.reshape", value, (b, h, ways, 2, s // (2 * ways), d))
     first, last = (local.emit("aten.select.int", blocks, 3, n) for n in (0, 1))
@@ -138,7 +140,7 @@ def _in_order(local: Local, value: object, width: str) -> Any:
 
 
 def _folded(local: Local, value: object, width: str) -> Any:
-    """The other way round."""
+    """Return keys or values in folded order: the inverse of :func:`_in_order`."""
     ways, (b, h, s, d) = local.spec["ways"], (local.size(f) for f in ("b", "h", "k", width))
     blocks = local.emit("aten.reshape", value, (b, h, 2, ways, s // (2 * ways), d))
     first, last = (local.emit("aten.select.int", blocks, 2, n) for n in (0, 1))
@@ -180,7 +182,7 @@ def _folded_backward_local(local: Local) -> Sequence[object]:
 
 @rule_for("shardc.folded_attention")
 def folded_attention(call: OpCall) -> Rule:
-    """``(q, k, v) -> (out, lse)``; pairs of blocks ``n`` may be cut."""
+    """Rule of ``(q, k, v) -> (out, lse)``; pairs of blocks ``n`` may be split."""
     return Rule(
         (FOLDED_Q, K, V),
         (FOLDED_OUT, FOLDED_LSE),
@@ -193,7 +195,7 @@ def folded_attention(call: OpCall) -> Rule:
 
 @rule_for("shardc.folded_attention_backward")
 def folded_attention_backward(call: OpCall) -> Rule:
-    """``(grad_out, q, k, v, out, lse) -> (dq, dk, dv)``; dk and dv are sums over ``n`` and ``g``."""
+    """Rule of ``(grad_out, q, k, v, out, lse) -> (dq, dk, dv)``; dk and dv are sums over ``n`` and ``g``."""
     return Rule(
         (FOLDED_OUT, FOLDED_Q, K, V, FOLDED_OUT, FOLDED_LSE),
         (FOLDED_Q, K, V),

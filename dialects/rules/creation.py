@@ -1,4 +1,4 @@
-"""Tensors made from constants: every dim of the result is its own factor and each rank makes its block."""
+"""Rules of tensors made from constants: each dim of the result is a factor, and each rank makes its block."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,7 +13,9 @@ from shardc.dialects.rules.rule import Dims, Local, Lower, Rule, emit_with, repl
 @rule_for("aten.empty.memory_format", "aten.full", "aten.ones", "aten.zeros")
 @rule_for("aten.new_empty", "aten.new_full", "aten.new_ones", "aten.new_zeros")
 def created(call: OpCall, lower: Lower = local_sizes) -> Rule:
-    """The operand of a ``new_*`` gives dtype and device only, so its factors are its own."""
+    """Rule whose operands and results share no factor: the operand of a ``new_*`` gives only dtype and
+    device.
+    """
     factors = Factors()
     result = factors.shape(call.result.shape)
     return factors.rule(call, (factors.shape(t.shape) for t in call.tensors), (result,), (), lower)
@@ -21,7 +23,7 @@ def created(call: OpCall, lower: Lower = local_sizes) -> Rule:
 
 @rule_for("aten.empty_strided", "aten.new_empty_strided")
 def empty_strided(call: OpCall) -> Rule:
-    """Rank programs keep their own strides."""
+    """Rule of ``empty_strided``: a rank computes the strides of its block."""
     return created(call, _empty_local)
 
 
@@ -38,7 +40,7 @@ def like(call: OpCall) -> Rule:
 @rule_for("aten.scalar_tensor", "aten.eye", "aten.eye.m", "aten.linspace", "aten.logspace")
 @rule_for("aten.tril_indices", "aten.triu_indices")
 def whole(call: OpCall) -> Rule:
-    """Small tables that every rank makes for itself."""
+    """Rule of small tables: every rank makes the whole table."""
     return replicated_rule(call)
 
 
@@ -50,9 +52,10 @@ def arange(call: OpCall) -> Rule:
 
 
 def _arange_local(factor: str, local: Local) -> Sequence[object]:
-    """start + step * (offset + 0, 1, ...); floats through float64, in which every index is exact.
+    """Make a rank's block of ``arange``: start + step * (offset + 0, 1, ...).
 
-    For an integer dtype PyTorch cuts fractions off start and step before it counts.
+    Floats are computed in float64, in which every index is exact. For an integer dtype PyTorch truncates
+    start and step first.
     """
     made = results_of(local)[0]
     if local.ways(factor) == 1 and local.size(factor) == local.spec.result.shape[0]:
@@ -72,7 +75,7 @@ def _arange_local(factor: str, local: Local) -> Sequence[object]:
 
 @rule_for("aten.tril", "aten.triu")
 def triangle(call: OpCall) -> Rule:
-    """Rows and columns may be cut: the diagonal moves with the rank's block."""
+    """Rule of ``tril`` and ``triu``. Rows and columns may be split: a rank shifts the diagonal."""
     factors = Factors()
     dims = factors.shape(call["self"].shape)
     return factors.rule(call, (dims,), (dims,), FIRST, partial(_triangle_local, dims[-2:]))
@@ -89,7 +92,7 @@ def _triangle_local(ends: Dims, local: Local) -> Sequence[object]:
 
 @rule_for("aten.one_hot")
 def one_hot(call: OpCall) -> Rule:
-    """The classes stay whole: ([a])->([a,b]) replicate={b}."""
+    """Rule of ``one_hot``; classes stay whole: ([a])->([a,b]) replicate={b}."""
     factors = Factors()
     dims = factors.shape(call["self"].shape)
     return factors.rule(call, (dims,), ((*dims, factors.whole(call.result.shape[-1])),))

@@ -1,8 +1,8 @@
 """``shardc.rule``: sharding rules for operators that a user registers with ``torch.library``.
 
-A rule is proved by execution on the samples that come with it, at once, so that an unsound one never reaches
-a program. It is used for calls that are like one of the samples: the same rule text, dtypes and settings, at
-any size. Another call might be another function (a norm over another dim), and is replicated with a remark.
+A rule is proved at registration by running its samples, so an unsound rule never reaches a program. It is
+used for calls that are like one of the samples: the same rule text, dtypes and settings, at any size. Any
+other call, such as a norm over another dim, is replicated with a remark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def rule(op: str, *, samples: Sequence[Sequence[Any]]) -> Callable[[UserRule], U
 
     The function gets the call (``call["x"].shape``, ``call["eps"]``) and returns its rule: as text such as
     ``"([i,k],[k,j])->([i,j]) reduce={k}"``, as a ``Rule``, or as None for calls that are to be replicated.
-    The rule is proved at once: every factor is cut on the samples, and every pair of factors.
+    The rule is proved at once: on the samples, every factor is split, and every pair of factors.
 
     Args:
         op: The operator's name, as ``"mylib::norm"``.
@@ -81,7 +81,7 @@ def rule(op: str, *, samples: Sequence[Sequence[Any]]) -> Callable[[UserRule], U
 
 @dataclass(frozen=True)
 class _Custom:
-    """A user's rule, for calls that are like a sample on which it was proved."""
+    """A user's rule. It applies only to calls that are like a sample on which it was proved."""
 
     target: str
     function: UserRule
@@ -110,7 +110,7 @@ def _check_operator(target: str) -> None:
 
 
 def _check_samples(target: str, samples: Sequence[Sequence[Any]]) -> None:
-    """Raises BadRule for samples that are no lists of arguments with which the operator can be called."""
+    """Check that samples are lists of arguments with which the operator can be called. Raises BadRule."""
     hint = "give lists of arguments: samples=[(torch.randn(4, 6), 1e-5)]"
     if not isinstance(samples, list | tuple) or not all(isinstance(s, list | tuple) for s in samples):
         raise BadRule(op=target, problem="its samples are no lists of arguments", hint=hint)
@@ -124,7 +124,7 @@ def _check_samples(target: str, samples: Sequence[Sequence[Any]]) -> None:
 
 
 def _proved(target: str, function: UserRule, samples: Sequence[Sequence[Any]]) -> frozenset[object]:
-    """What calls on which the rule is proved are like. Proves it on every sample."""
+    """Prove the rule on every sample. Return the likenesses of the calls that it covers."""
     proved, reached, rules = set(), set(), []
     with torch.no_grad():
         for sample in samples:
@@ -152,11 +152,10 @@ def _made(function: UserRule, call: OpCall) -> Rule | None:
 
 
 def _likeness(call: OpCall, rule: Rule) -> object:
-    """What two calls share if a proof of one speaks for the other: all but sizes, and the values of tensors
-    and floats.
+    """Return a key that two calls share if a proof of one holds for the other.
 
-    The rule's text says the tensors' ranks and where they broadcast. A float that is 0 is like no other: what
-    it multiplies or adds drops out.
+    It has everything except sizes and the values of tensors and floats. The rule's text covers ranks and
+    broadcasting. A float 0 is distinguished from other floats, because the term that it multiplies vanishes.
     """
     return call.target, str(rule), rule.linear, _like(call.args), _like(call.results)
 

@@ -1,10 +1,9 @@
-"""Reading rules as they print: ``([i,k],[k,j])->([i,j]) reduce={k}``.
+"""Parser of rules in their printed form: ``([i,k],[k,j])->([i,j]) reduce={k}``.
 
-A tensor is a list of dims in brackets. A dim is a factor, several of them in parentheses with the most major
-first, ``1`` for a dim that no factor describes, or ``...`` for all dims that are left over, as in
-``torch.einsum``. After the tensors stand ``reduce={...}`` (terms of a sum), ``reduce_max={...}``,
-``reduce_min={...}``, ``replicate={...}``, and ``linear={...}``, once for each set of operands, by their
-numbers.
+A tensor is a list of dims in brackets. A dim is a factor, several factors in parentheses (the most major
+first), ``1`` for a dim that no factor describes, or ``...`` for all other dims, as in ``torch.einsum``.
+``reduce={...}`` (a sum), ``reduce_max={...}``, ``reduce_min={...}`` and ``replicate={...}`` follow the
+tensors, and ``linear={...}`` once for each set of operand numbers.
 """
 
 import re
@@ -25,10 +24,10 @@ _T = TypeVar("_T")
 
 
 def parse_rule(text: str, call: OpCall) -> Rule:
-    """The rule that ``text`` says of ``call``, whose shapes give the factors their sizes.
+    """Parse the rule ``text`` of ``call``, whose shapes give the sizes of factors.
 
-    Where a tensor has 1 element in a dim and the factor has more elsewhere, it broadcasts: it has no factor
-    there. Raises BadRuleText. Whether the rule is true is for a proof to say.
+    A tensor with 1 element in a dim whose factor is larger elsewhere is broadcast: it has no factor there.
+    The rule is not proved here. Raises BadRuleText.
     """
     parser = _Parser(text, call.target)
     operands, results, kinds = parser.rule()
@@ -63,7 +62,7 @@ class _Parser:
         raise BadRuleText(op=self.target, text=self.text, problem=problem)
 
     def rule(self) -> tuple[list[list[Dim]], list[list[Dim]], list[tuple[str, list[str]]]]:
-        """Dims of operands and of results, and the kinds with what their braces list."""
+        """Parse the dims of operands and of results, and each kind with the list in its braces."""
         self.rest = self._tokens()
         operands = self._list("(", self._tensor, ")")
         self._take("->")
@@ -135,7 +134,7 @@ class _Parser:
 
 
 class _Sizing:
-    """Gives factors their sizes and ``...`` its factors, from the shapes of the call's tensors."""
+    """Sizes of factors, and the factors of ``...``, from the shapes of the call's tensors."""
 
     def __init__(self, parser: _Parser, types: Sequence[TensorType | None]) -> None:
         self._parser, self._types = parser, types
@@ -143,7 +142,9 @@ class _Sizing:
         self.sizes: dict[str, int] = {}
 
     def dims(self, tensors: Sequence[list[Dim]]) -> list[tuple[Dim, ...]]:
-        """The tensors' dims: ``...`` written out, factors left out where a tensor broadcasts."""
+        """Return the tensors' dims with ``...`` expanded, and without factors over which a tensor is
+        broadcast.
+        """
         if len(tensors) != len(self._types):
             self._parser.fail(f"it has {len(tensors)} tensors, the call {len(self._types)}")
         shapes = [() if t is None else t.shape for t in self._types]
@@ -162,7 +163,7 @@ class _Sizing:
         return tuple(() if size == 1 and self._elements(dim) != 1 else dim for dim, size in pairs)
 
     def expanded(self, item: str) -> list[str]:
-        """The factors behind a name in braces."""
+        """Return the factors that a name in braces stands for."""
         return [f"_{i}" for i in range(self._left_over)] if item == _REST[0] else [item]
 
     def _write_out(self, number: int, tensor: list[Dim], shape: tuple[int, ...]) -> list[Dim]:
@@ -173,13 +174,13 @@ class _Sizing:
             self._parser.fail(f"{found}, which [...] of the rule does not fit")
         if not count:
             return tensor
-        # Named from the last on, so that a tensor of lower rank has the names that broadcasting gives it.
+        # Factors are named from the last dim on, as broadcasting aligns tensors of lower rank.
         self._left_over = max(self._left_over, more)
         at = tensor.index(_REST)
         return [*tensor[:at], *((f"_{i}",) for i in reversed(range(more))), *tensor[at + 1 :]]
 
     def _size_parts(self, tensor: list[Dim], shape: tuple[int, ...]) -> None:
-        """Give a factor that stands alone nowhere the size that the others of its dim leave it."""
+        """Infer the size of a factor that never has a dim of its own from the other factors of its dim."""
         for dim, size in zip(tensor, shape, strict=True):
             unknown = [f for f in dim if f not in self.sizes]
             if len(unknown) > 1:

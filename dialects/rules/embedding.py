@@ -1,6 +1,6 @@
-"""Rules of embedding lookups: the vocabulary ``v`` may be cut, as in Megatron's parallel embedding.
+"""Rules of embedding lookups: the vocabulary ``v`` may be split, as in Megatron's parallel embedding.
 
-A rank that has rows [offset, offset + size) of the table looks up the indices among them and gives zeros for
+A rank with rows [offset, offset + size) of the table looks up the indices of its rows and returns zeros for
 the others, so that the ranks' results add up to the lookup (Shoeybi et al., "Megatron-LM", 2019, section 3).
 """
 
@@ -11,7 +11,7 @@ from shardc.dialects.rules.rule import Local, Rule, numbered, plain, rule_for
 
 
 def _local_rows(local: Local, indices: object) -> tuple[object, object]:
-    """The row of this rank's part of the table for each index, and where the index is not among its rows."""
+    """Return, for each index, the row in this rank's part of the table, and a mask of indices outside it."""
     shifted = local.emit("aten.sub.Scalar", indices, local.offset("v"), 1)
     rows = local.emit("aten.clamp", shifted, 0, local.size("v") - 1)
     return rows, local.emit("aten.ne.Tensor", rows, shifted)
@@ -28,7 +28,7 @@ def _lookup(local: Local) -> Sequence[object]:
 
 @rule_for("aten.embedding")
 def embedding(call: OpCall) -> Rule:
-    """``(weight [v, e], indices [n...]) -> [n..., e]``."""
+    """Rule of ``(weight [v, e], indices [n...]) -> [n..., e]``."""
     rows, width = call["weight"].shape
     index = numbered("n", call["indices"].shape)
     dims = plain(index)
@@ -44,7 +44,7 @@ def embedding(call: OpCall) -> Rule:
 
 
 def _scatter_rows(local: Local) -> Sequence[object]:
-    """Gradients of other ranks' rows go to one row more, declared the padding row, which is then dropped."""
+    """Add gradients of other ranks' rows to an extra row, which is the padding row and is then dropped."""
     grad, indices, _, padding_idx, by_frequency = local.args
     size = local.size("v")
     if local.ways("v") == 1:
@@ -59,7 +59,7 @@ def _scatter_rows(local: Local) -> Sequence[object]:
 
 @rule_for("aten.embedding_dense_backward")
 def embedding_dense_backward(call: OpCall) -> Rule:
-    """``(grad [n..., e], indices [n...]) -> [v, e]``; frequencies are counted over all indices."""
+    """Rule of ``(grad [n..., e], indices [n...]) -> [v, e]``; frequencies are counted over all indices."""
     index = numbered("n", call["indices"].shape)
     dims = plain(index)
     by_frequency = call["scale_grad_by_freq"]

@@ -1,8 +1,8 @@
-"""Rules of experts: products of rows with their experts' matrices, and rows brought to their experts.
+"""Rules of experts: products of rows with their experts' matrices, and dispatch of rows to experts.
 
-Rows [(n m)] come in ``n`` blocks, each for a block of the experts [(n e)]. Cutting ``n`` is expert
-parallelism with rows where their experts are. Cutting ``e`` leaves rows where they are: a device's result has
-zeros for rows of other devices' experts, and is a term of a sum.
+Rows [(n m)] are in ``n`` blocks, each for a block of the experts [(n e)]. Splitting ``n`` is expert
+parallelism in which rows move to the devices of their experts. Splitting ``e`` leaves rows in place: a
+device's result has zeros for rows of other devices' experts, and is a term of a sum.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from shardc.dialects.aten.call import OpCall
 from shardc.dialects.rules.rule import Dim, Local, Rule, emit_with, rule_for
 
 JOINT = (frozenset({0}), frozenset({1}))
-"""Products are linear in either factor."""
+"""Linear sets of products: either operand alone."""
 
 
 def _blocks(call: OpCall, *factors: str) -> tuple[Dim, ...]:
-    """A dim for each factor, in the call's blocks."""
+    """Return a dim for each factor, below the factor ``n`` if the call has several blocks."""
     return tuple(("n", f) if call["ways"] > 1 else (f,) for f in factors)
 
 
@@ -29,7 +29,9 @@ def _sizes(call: OpCall, experts: int, columns: int) -> dict[str, int]:
 
 
 def _own_experts(local: Local, **changed: object) -> Sequence[object]:
-    """The call on a rank's experts: those of others have numbers outside of its own."""
+    """Call the operator on a rank's experts: ids are shifted, so that other ranks' experts are out of
+    range.
+    """
     if local.ways("e") > 1:
         ids = local.args[2]
         changed["ids"] = local.emit("aten.sub.Scalar", ids, local.offset("e"), 1)
@@ -40,13 +42,13 @@ def _own_experts(local: Local, **changed: object) -> Sequence[object]:
 
 @rule_for("shardc.expert_ids")
 def expert_ids(call: OpCall) -> Rule:
-    """``ids -> ids``; padding must be an expert's number, too."""
+    """Rule of ``ids -> ids``; padding must hold the number of an expert, too."""
     return Rule(((("m",),),), ((("m",),),), {"m": call["ids"].numel}, neutral={"m": (0.0,)})
 
 
 @rule_for("shardc.expert_mm")
 def expert_mm(call: OpCall) -> Rule:
-    """``(x, w, ids) -> rows``; rows of other ranks' experts are zeros."""
+    """Rule of ``(x, w, ids) -> rows``; rows of other ranks' experts are zeros."""
     experts, _, columns = call["w"].shape
     rows, matrices = _blocks(call, "m", "e")
     return Rule(
@@ -66,7 +68,7 @@ def _own_sums(local: Local) -> Sequence[object]:
 
 @rule_for("shardc.expert_outer")
 def expert_outer(call: OpCall) -> Rule:
-    """``(x, y, ids) -> matrices``, sums over rows."""
+    """Rule of ``(x, y, ids) -> matrices``, which are sums over rows."""
     rows, matrices = _blocks(call, "m", "e")
     return Rule(
         ((rows, ("k",)), (rows, ("j",)), (rows,)),
@@ -84,7 +86,7 @@ MATRICES: tuple[Dim, ...] = (("e",), ("k",), ("j",))
 
 @rule_for("shardc.copied_ids")
 def copied_ids(call: OpCall) -> Rule:
-    """``ids -> ids``."""
+    """Rule of ``ids -> ids``."""
     return Rule(((("m",),),), ((("m",),),), {"m": call["ids"].numel})
 
 
@@ -98,7 +100,7 @@ def _pick_own(local: Local) -> Sequence[object]:
 
 @rule_for("shardc.pick_experts")
 def pick_experts(call: OpCall) -> Rule:
-    """``w [e, k, j] -> copies [c, k, j]``; those of other ranks' experts are zeros."""
+    """Rule of ``w [e, k, j] -> copies [c, k, j]``; copies of other ranks' experts are zeros."""
     return Rule(
         (MATRICES,),
         (COPY,),
@@ -118,7 +120,7 @@ def _place_own(local: Local) -> Sequence[object]:
 
 @rule_for("shardc.place_experts")
 def place_experts(call: OpCall) -> Rule:
-    """``copies [c, k, j] -> w [e, k, j]``, zeros for the other experts."""
+    """Rule of ``copies [c, k, j] -> w [e, k, j]``, with zeros for the other experts."""
     return Rule(
         (COPY,),
         (MATRICES,),
@@ -132,7 +134,7 @@ def place_experts(call: OpCall) -> Rule:
 ROWS: Dim = ("b", "r")
 BUFFER: tuple[Dim, ...] = (("n",), ("b",), ("c",))
 WHOLE = frozenset("nrc")
-"""Where a row goes depends on all rows of its block."""
+"""Factors that stay whole: the destination of a row depends on all rows of its block."""
 
 
 def _dispatch_sizes(call: OpCall, ways: int, blocks: int, room: int) -> dict[str, int]:
@@ -145,7 +147,7 @@ def _own_blocks(local: Local) -> Sequence[object]:
 
 @rule_for("shardc.dispatch")
 def dispatch(call: OpCall) -> Rule:
-    """``(x [(b r), h], ids) -> [n, b, c, h]``."""
+    """Rule of ``(x [(b r), h], ids) -> [n, b, c, h]``."""
     sizes = _dispatch_sizes(call, call["ways"], call["blocks"], call["room"]) | {"h": call["x"].shape[1]}
     return Rule(
         ((ROWS, ("h",)), (ROWS,)),
@@ -160,14 +162,14 @@ def dispatch(call: OpCall) -> Rule:
 
 @rule_for("shardc.dispatch_ids")
 def dispatch_ids(call: OpCall) -> Rule:
-    """``ids [(b r)] -> [n, b, c]``."""
+    """Rule of ``ids [(b r)] -> [n, b, c]``."""
     sizes = _dispatch_sizes(call, call["ways"], call["blocks"], call["room"])
     return Rule(((ROWS,),), (BUFFER,), sizes, replicate=WHOLE, lower=_own_blocks, neutral={"b": None})
 
 
 @rule_for("shardc.collect")
 def collect(call: OpCall) -> Rule:
-    """``(y [n, b, c, h], ids) -> [(b r), h]``."""
+    """Rule of ``(y [n, b, c, h], ids) -> [(b r), h]``."""
     ways, blocks, room, width = call["y"].shape
     sizes = _dispatch_sizes(call, ways, blocks, room) | {"h": width}
     return Rule(
@@ -182,7 +184,7 @@ def collect(call: OpCall) -> Rule:
 
 @rule_for("shardc.beyond_room")
 def beyond_room(call: OpCall) -> Rule:
-    """``ids [(b r)] -> [b]``."""
+    """Rule of ``ids [(b r)] -> [b]``."""
     sizes = {"b": call["blocks"], "r": call["ids"].numel // call["blocks"]}
     replicate = frozenset("r")
     return Rule(((ROWS,),), ((("b",),),), sizes, replicate=replicate, lower=_own_blocks, neutral={"b": None})

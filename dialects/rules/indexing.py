@@ -1,10 +1,9 @@
 """Rules of reads and writes by index: gather, scatter, index_select, advanced indexing and their relatives.
 
-The dim of ``self`` that an index points into stays whole, but where few elements are picked from it
-(``gather``) or one is set in each row (``scatter``). The index's own dims may be cut where results
-have them. Where they are summed into ``self`` (``scatter_add``, ``index_add``, ``index_put`` that
-accumulates) they are reduced: each rank adds its part, and all ranks but the first start from zeros instead
-of ``self``.
+The indexed dim of ``self`` stays whole, with two exceptions: ``gather`` of few elements, and ``scatter`` of
+one element in each row. The index's own dims may be split if results have them. Where they are summed into
+``self`` (``scatter_add``, ``index_add``, accumulating ``index_put``) they are reduced: each rank adds its
+part, and all ranks except the first start from zeros instead of ``self``.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, numbered, plain, 
 
 
 def _linear(call: OpCall, *operands: int) -> tuple[frozenset[int], ...]:
-    """One set of jointly linear operands; sums of integers are not split."""
+    """Return one linear set of these operands; none for integers, whose sums are not kept partial."""
     return (frozenset(operands),) if call.result.dtype.is_floating_point else ()
 
 
@@ -32,7 +31,9 @@ def _axis(call: OpCall) -> int:
 
 
 def _sum_into(factors: Sequence[str], local: Local) -> Sequence[object]:
-    """The call where ranks share out ``factors`` of what is added to ``self``: only the first has it."""
+    """Call the operator where ``factors`` of the added values are split: only the first rank keeps
+    ``self``.
+    """
     own, *rest = local.args
     cut = [f for f in factors if local.ways(f) > 1]
     if cut:
@@ -45,7 +46,9 @@ def _sum_into(factors: Sequence[str], local: Local) -> Sequence[object]:
 
 
 def _aligned(tensors: Mapping[str, TensorType], axis: int) -> tuple[list[Dims], dict[str, int]]:
-    """Dims of tensors of one rank: ``n<d>`` where all agree, else (and at ``axis``) ``<letter><d>`` each."""
+    """Return dims and sizes: ``n<d>`` where all tensors agree, else (and at ``axis``) ``<letter><d>`` for
+    each.
+    """
     sizes: dict[str, int] = {}
     named: dict[str, list[Dim]] = {letter: [] for letter in tensors}
     for d, extents in enumerate(zip(*(t.shape for t in tensors.values()), strict=True)):
@@ -58,12 +61,12 @@ def _aligned(tensors: Mapping[str, TensorType], axis: int) -> tuple[list[Dims], 
 
 
 def _own(sizes: Iterable[str]) -> frozenset[str]:
-    """The factors that not all tensors of a call share."""
+    """Return the factors that not all tensors of a call share."""
     return frozenset(f for f in sizes if not f.startswith("n"))
 
 
 def _local_index(local: Local, axis: int) -> tuple[object, object]:
-    """Where in this rank's part of ``self`` each index points, and whether it points into it at all."""
+    """Return each index relative to this rank's part of ``self``, and a mask of indices inside it."""
     index, f = local.args[position(local.spec.target, "index")], f"s{axis}"
     shifted = local.emit("aten.sub.Scalar", index, local.offset(f), 1)
     rows = local.emit("aten.clamp", shifted, 0, local.size(f) - 1)
@@ -72,10 +75,11 @@ def _local_index(local: Local, axis: int) -> tuple[object, object]:
 
 @rule_for("aten.gather")
 def gather(call: OpCall) -> Rule | None:
-    """``(self [n..., s], index [n..., i]) -> [n..., i]``.
+    """Rule of ``(self [n..., s], index [n..., i]) -> [n..., i]``.
 
-    Where few are picked of many, ``s`` may be cut: each rank picks what it has and gives zeros for the
-    others. A sum of those sends twice the result's bytes, a gather of ``self`` its own.
+    If few of many elements are picked, ``s`` may be split: each rank picks from its part and returns zeros
+    for other indices. The sum of these sends twice the result's bytes, instead of the bytes of ``self`` that
+    an all-gather would send.
     """
     tensor, index = call["self"], call["index"]
     if len(tensor.shape) != len(index.shape):
@@ -107,7 +111,7 @@ def _pick_own(axis: int, local: Local) -> Sequence[object]:
 
 @rule_for("aten.scatter.src", "aten.scatter.value", "aten.scatter.reduce", "aten.scatter.value_reduce")
 def scatter(call: OpCall) -> Rule | None:
-    """``(self [n..., s], index [n..., i], src [n..., u]) -> [n..., s]``."""
+    """Rule of ``(self [n..., s], index [n..., i], src [n..., u]) -> [n..., s]``."""
     letters = dict(zip("siu", call.tensors, strict=False))
     if len({len(t.shape) for t in call.tensors}) != 1:
         return None
@@ -120,8 +124,9 @@ def scatter(call: OpCall) -> Rule | None:
 
 
 def _writes_one(call: OpCall, axis: int) -> bool:
-    """Whether at most one element of a row of ``self`` is set (one-hot targets, the gradient of a maximum):
-    then rows may be cut.
+    """Return whether at most one element of each row of ``self`` is set, so that rows may be split.
+
+    One-hot targets and the gradient of a maximum are such calls.
     """
     if call.target not in ("aten.scatter.value", "aten.scatter.src") or not call["self"].shape:
         return False
@@ -133,7 +138,7 @@ def _writes_one(call: OpCall, axis: int) -> bool:
 
 
 def _write_own(axis: int, local: Local) -> Sequence[object]:
-    """A rank that does not have the element writes what is there already, to any of its own."""
+    """Call the operator on a rank's part. Without the element, a rank rewrites one of its own unchanged."""
     own, _, _, value = local.args
     if local.ways(f"s{axis}") == 1:
         return [local.emit(local.spec.target, *local.args)]
@@ -154,24 +159,27 @@ def _scatter_linear(call: OpCall) -> tuple[frozenset[int], ...]:
 
 @rule_for("aten.scatter_add")
 def scatter_add(call: OpCall) -> Rule | None:
-    """``(self [n..., s], index [n..., i], src [n..., i]) -> [n..., s]``, a sum over ``i``."""
+    """Rule of ``(self [n..., s], index [n..., i], src [n..., i]) -> [n..., s]``, a sum over ``i``."""
     return _combining(call, "sum", _linear(call, 0, 2)) if call["self"].shape else None
 
 
 _KINDS = {"sum": "sum", "amax": "max", "amin": "min"}
 _UNSEEN = {"sum": 0.0, "max": -inf, "min": inf}
-"""What changes nothing wherever it is scattered."""
+"""Neutral elements: scattering them changes nothing."""
 
 
 @rule_for("aten.scatter_reduce.two")
 def scatter_reduce(call: OpCall) -> Rule | None:
-    """As ``scatter_add``, or an extremum. Without ``include_self`` ranks can't tell what was written."""
+    """Rule as of ``scatter_add``, or an extremum.
+
+    Without ``include_self`` ranks cannot tell which elements were written, so nothing is reduced.
+    """
     linear = _linear(call, 0, 2) if call["reduce"] in ("sum", "mean") else ()
     return _combining(call, _KINDS.get(call["reduce"]) if call["include_self"] else None, linear)
 
 
 def _combining(call: OpCall, kind: str | None, linear: tuple[frozenset[int], ...]) -> Rule | None:
-    """``self`` with what is scattered into it: ``kind`` is how ranks' results combine, None if they don't."""
+    """Return the rule of a scatter that reduces; ``kind`` combines ranks' results, None if they do not."""
     tensor, index, source = call.tensors
     if not len(tensor.shape) == len(index.shape) == len(source.shape):
         return None
@@ -196,7 +204,7 @@ def _combining(call: OpCall, kind: str | None, linear: tuple[frozenset[int], ...
 
 @rule_for("aten.index_select")
 def index_select(call: OpCall) -> Rule | None:
-    """``(self [n..., s], index [i]) -> [n..., i]``."""
+    """Rule of ``(self [n..., s], index [i]) -> [n..., i]``."""
     lines = _lines(call)
     if lines is None:
         return None
@@ -206,7 +214,7 @@ def index_select(call: OpCall) -> Rule | None:
 
 @rule_for("aten.index_add")
 def index_add(call: OpCall) -> Rule | None:
-    """``(self [n..., s], index [i], source [n..., i]) -> [n..., s]``, a sum over ``i``."""
+    """Rule of ``(self [n..., s], index [i], source [n..., i]) -> [n..., s]``, a sum over ``i``."""
     lines = _lines(call)
     if lines is None:
         return None
@@ -224,7 +232,9 @@ def index_add(call: OpCall) -> Rule | None:
 
 @rule_for("aten.index_copy", "aten.index_fill.int_Scalar")
 def index_write(call: OpCall) -> Rule | None:
-    """``(self [n..., s], index [i], source [n..., i]) -> [n..., s]``; ``index_fill`` has no source."""
+    """Rule of ``(self [n..., s], index [i], source [n..., i]) -> [n..., s]``; ``index_fill`` has no
+    source.
+    """
     lines = _lines(call)
     if lines is None:
         return None
@@ -236,7 +246,10 @@ def index_write(call: OpCall) -> Rule | None:
 
 
 def _lines(call: OpCall) -> tuple[Dims, Dims, dict[str, int]] | None:
-    """Dims of ``self``, the same with the index in place of the indexed dim, and sizes; None for scalars."""
+    """Return the dims of ``self``, these dims with the indexed one replaced by the index's, and sizes.
+
+    None for scalars.
+    """
     shape, index = call["self"].shape, call["index"].shape
     if not shape or len(index) != 1:
         return None
@@ -248,7 +261,9 @@ def _lines(call: OpCall) -> tuple[Dims, Dims, dict[str, int]] | None:
 
 @dataclass(frozen=True)
 class _Advanced:
-    """``self[indices]``: dims ``s<d>`` of self are indexed, ``n<d>`` are not; ``x<j>`` are the indices'."""
+    """Factors of ``self[indices]``: ``s<d>`` are indexed dims of self, ``n<d>`` others, ``x<j>`` the
+    indices'.
+    """
 
     own: Dims
     indices: tuple[Dims, ...]
@@ -257,7 +272,9 @@ class _Advanced:
 
     @staticmethod
     def of(call: OpCall) -> _Advanced | None:
-        """None for indices that are masks: how many elements they pick depends on values."""
+        """Return the factors, or None if an index is a mask, since its number of elements depends on
+        values.
+        """
         shape = call["self"].shape
         given = {d: t for d, t in enumerate(call["indices"]) if t is not None}
         if not given or any(t.dtype in (torch.bool, torch.uint8) for t in given.values()):
@@ -268,7 +285,7 @@ class _Advanced:
         sizes = {**dict(zip(names, shape, strict=True)), **places}
         others = plain(f for f in names if f.startswith("n"))
         first, last = min(given), max(given)
-        # NumPy's rule, kept by PyTorch: picked dims stand where the indices stand together, else in front.
+        # As in NumPy, picked dims replace the indices if these are adjacent, else they come first.
         place = first if last - first + 1 == len(given) else 0
         picked = (*others[:place], *index, *others[place:])
         indices = tuple(_broadcast(t.shape, index, sizes) for t in given.values())
@@ -284,14 +301,14 @@ class _Advanced:
 
 
 def _broadcast(shape: tuple[int, ...], dims: Dims, sizes: Mapping[str, int]) -> Dims:
-    """The dims of a tensor that broadcasts to single-factor ``dims``: no factor where its size is another."""
+    """Return the dims of a tensor that is broadcast to ``dims``: no factor where its size differs."""
     last = dims[len(dims) - len(shape) :]
     return tuple(dim if sizes[dim[0]] == size else () for dim, size in zip(last, shape, strict=True))
 
 
 @rule_for("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(call: OpCall) -> Rule | None:
-    """``(self, indices...) -> self[indices]``."""
+    """Rule of ``(self, indices...) -> self[indices]``."""
     found = _Advanced.of(call)
     if found is None:
         return None
@@ -301,13 +318,15 @@ def index(call: OpCall) -> Rule | None:
 
 @rule_for("aten.index_put", "aten._unsafe_index_put")
 def index_put(call: OpCall) -> Rule | None:
-    """``(self, indices..., values) -> self`` with ``values`` put at, or summed into, ``self[indices]``."""
+    """Rule of ``(self, indices..., values) -> self``: ``values`` replace, or are added to,
+    ``self[indices]``.
+    """
     found = _Advanced.of(call)
     if found is None:
         return None
     values = _broadcast(call["values"].shape, found.picked, found.sizes)
     sums = bool(call["accumulate"])
-    # One value for all of it: none could be made zero.
+    # Factors over which a value is broadcast: no rank could replace its value by zero.
     shared = [f for f in found.index if (f,) not in values]
     return Rule(
         (found.own, *found.indices, values),

@@ -1,4 +1,4 @@
-"""Rules of factorizations, inverses and solvers: batches are plain, matrices stay whole."""
+"""Rules of factorizations, inverses and solvers: batch dims may be split, matrices stay whole."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ SIDES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "aten.linalg_lu_solve": ((2, 1, 2), (2,)),
     "aten._linalg_solve_ex": ((2, 2), (2, 2, 1, 0)),
 }
-"""The dims of operands and results that are a matrix's: factors, right sides, pivots, error numbers."""
+"""Number of dims of each operand and result that belong to a matrix, a vector of pivots, or an error code."""
 
 
 SOLVERS = ("aten.linalg_lu_solve", "aten._linalg_solve_ex")
-"""Their last operand is a right side, and the first result is of its shape."""
+"""Operators whose last operand is a right-hand side with the shape of the first result."""
 
 
 @rule_for(*SIDES)
 def of_matrices(call: OpCall) -> Rule:
-    """([a,b,c],[a,d,k])->([a,e,k]) replicate={b,c,d,e}: a right side has columns, or is a vector ([a,d]).
+    """Rule ([a,b,c],[a,d,k])->([a,e,k]) replicate={b,c,d,e}.
 
-    One without a batch is that of all matrices.
+    A right-hand side has columns, or is a vector ([a,d]). If it has no batch, all matrices share it.
     """
     given, made = SIDES[call.target]
     if call.target == "aten._linalg_solve_ex" and _is_vector(*call.tensors):
@@ -57,5 +57,5 @@ def of_matrices(call: OpCall) -> Rule:
 
 
 def _is_vector(matrix: TensorType, other: TensorType) -> bool:
-    """Whether ``torch.linalg.solve`` takes the right side for vectors."""
+    """Return whether ``torch.linalg.solve`` reads the right-hand side as vectors."""
     return len(other.shape) == 1 or other.shape == matrix.shape[:-1]

@@ -1,7 +1,7 @@
-"""Matrix products: the contracted dim leaves partial sums, rows, columns and batches are plain.
+"""Rules of matrix products: splitting the contracted dim leaves partial sums; all other dims may be split.
 
-A product that adds a bias has it added by one rank only where the contracted dim is cut, so that the partial
-sums add up to the call's result.
+If the contracted dim is split, only one rank adds a product's bias, so that the partial sums add up to the
+call's result.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _FIRST_TWO = ((0,), (1,))
 
 @rule_for("aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.vdot", "aten.matmul")
 def product(call: OpCall) -> Rule:
-    """([i,k],[k,j])->([i,j]) reduce={k}; batches broadcast, vectors have no row or column."""
+    """Rule ([i,k],[k,j])->([i,j]) reduce={k}; batch dims broadcast, vectors have no row or column."""
     factors = Factors()
     left, right = call.tensors
     *operands, result = _contraction(factors, left.shape, right.shape, call.result.shape)
@@ -29,7 +29,10 @@ def product(call: OpCall) -> Rule:
 def _contraction(
     factors: Factors, left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]
 ) -> tuple[Dims, Dims, Dims]:
-    """Dims of ``left @ right``, as ``torch.matmul`` reads their shapes; the contracted factor is reduced."""
+    """Return the dims of left, right and ``left @ right`` by the rules of ``torch.matmul``.
+
+    The contracted factor is reduced.
+    """
     rows, columns = len(left) > 1, len(right) > 1
     batch = factors.shape(result[: len(result) - rows - columns])
     row = factors.shape(left[-2:-1] if rows else ())
@@ -43,7 +46,7 @@ def _contraction(
 
 @rule_for("aten.linalg_solve_triangular")
 def solve_triangular(call: OpCall) -> Rule:
-    """``A X = B`` ([k,k],[k,j])->([k,j]), or ``X A = B`` ([k,k],[i,k])->([i,k]): the triangle stays whole."""
+    """Rule of ``A X = B``, ([k,k],[k,j])->([k,j]), or ``X A = B``, ([k,k],[i,k])->([i,k]). A stays whole."""
     factors = Factors()
     triangle, other = call.tensors
     shape = call.result.shape
@@ -66,7 +69,7 @@ def outer(call: OpCall) -> Rule:
 
 @rule_for("aten.addmm", "aten.baddbmm", "aten.addmv")
 def product_and_bias(call: OpCall) -> Rule:
-    """([i,j],[i,k],[k,j])->([i,j]) reduce={k}; the bias broadcasts."""
+    """Rule ([i,j],[i,k],[k,j])->([i,j]) reduce={k}; the bias broadcasts."""
     factors = Factors()
     addend, left, right = call.tensors
     shape = call.result.shape
@@ -77,7 +80,9 @@ def product_and_bias(call: OpCall) -> Rule:
 
 @rule_for("aten.linear")
 def linear(call: OpCall) -> Rule:
-    """([i,k],[j,k],[j])->([i,j]) reduce={k}: any number of row dims; the weight has a row for each j."""
+    """Rule ([i,k],[j,k],[j])->([i,j]) reduce={k}, with any number of row dims; the weight has a row for each
+    j.
+    """
     factors = Factors()
     data, weight, *bias = call.tensors
     shape = call.result.shape
@@ -92,12 +97,12 @@ def linear(call: OpCall) -> Rule:
 
 
 def _bias_once(factors: Factors, bias: int) -> Lower | None:
-    """What makes the local call; ``bias`` is the argument to be added once. None if no dim is contracted."""
+    """Return a lowering that adds the argument ``bias`` on one rank only; None if no dim is contracted."""
     return partial(_bias_once_local, next(iter(factors.reduce)), bias) if factors.reduce else None
 
 
 def _bias_once_local(inner: str, bias: int, local: Local) -> Sequence[object]:
-    """Ranks that hold the first part of the contracted factor add the bias, the others zeros."""
+    """Call the operator: ranks with the first part of the contracted factor add the bias, others zeros."""
     args = list(local.args)
     if local.ways(inner) > 1:
         args[bias] = on_first(local, inner, args[bias])
@@ -105,6 +110,6 @@ def _bias_once_local(inner: str, bias: int, local: Local) -> Sequence[object]:
 
 
 def on_first(local: Local, factor: str, value: object) -> Any:
-    """``value`` on ranks that hold the first part of a cut factor, zeros on the others."""
+    """Return ``value`` on ranks with the first part of a split factor, and zeros on the others."""
     part = local.emit("aten.scalar_tensor", local.offset(factor), torch.int64)
     return local.emit("aten.where.ScalarOther", local.emit("aten.eq.Scalar", part, 0), value, 0)

@@ -1,4 +1,4 @@
-"""Rules of normalisations and softmax: dims over which they normalise stay whole, all others may be cut."""
+"""Rules of normalisations and softmax: normalised dims stay whole, all others may be split."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dims, Linear, Local, Rule, emit_with, numbered, plain, rule_for
 
 IN_GRADIENT = (frozenset({0}),)
-"""Gradients are linear in the gradient that they are given, always the first operand."""
+"""Linear sets of backward operators: the output's gradient, always the first operand."""
 
 
 @rule_for("aten.native_layer_norm")
 def layer_norm(call: OpCall, reduce: str | None = None, linear: Linear = ()) -> Rule:
-    """``(input [n..., d...], weight [d...], bias [d...]) -> (out [n..., d...], mean [n..., 1...], rstd)``."""
+    """Rule of ``(input [n..., d...], weight [d...], bias [d...]) -> (out, mean [n..., 1...], rstd)``."""
     shape, inner_shape = call["input"].shape, tuple(call["normalized_shape"])
     outer = numbered("n", shape[: len(shape) - len(inner_shape)])
     inner = numbered("d", inner_shape)
@@ -39,12 +39,12 @@ def layer_norm(call: OpCall, reduce: str | None = None, linear: Linear = ()) -> 
 
 @rule_for("aten.native_layer_norm_backward")
 def layer_norm_backward(call: OpCall) -> Rule:
-    """``(grad_out, input, mean, rstd, weight, bias)``; gradients of weight and bias sum over outer dims."""
+    """Rule of the backward; gradients of weight and bias are sums over outer dims."""
     return layer_norm(call, reduce="sum", linear=IN_GRADIENT)
 
 
 def _group_sizes(call: OpCall) -> dict[str, int]:
-    """``n`` images, ``g`` groups of ``c`` channels, pixels ``x...``."""
+    """Return sizes of the factors: ``n`` images, ``g`` groups of ``c`` channels, pixels ``x...``."""
     batch, channels, *pixels = call["input"].shape
     groups = call["group"]
     return {"n": batch, "g": groups, "c": channels // groups, **numbered("x", pixels)}
@@ -61,7 +61,7 @@ def _fewer_groups(local: Local) -> Sequence[object]:
 
 @rule_for("aten.native_group_norm")
 def group_norm(call: OpCall) -> Rule:
-    """``(input [n, (g c), x...], weight, bias) -> (out, mean [n, g], rstd [n, g])``."""
+    """Rule of ``(input [n, (g c), x...], weight, bias) -> (out, mean [n, g], rstd [n, g])``."""
     sizes = _group_sizes(call)
     image, channels, statistics = _image(sizes), (("g", "c"),), (("n",), ("g",))
     return Rule(
@@ -75,7 +75,7 @@ def group_norm(call: OpCall) -> Rule:
 
 @rule_for("aten.native_group_norm_backward")
 def group_norm_backward(call: OpCall) -> Rule:
-    """``(grad_out, input, mean, rstd, weight) -> (grad_input, grad_weight, grad_bias)``."""
+    """Rule of ``(grad_out, input, mean, rstd, weight) -> (grad_input, grad_weight, grad_bias)``."""
     sizes = _group_sizes(call)
     image, channels, statistics = _image(sizes), (("g", "c"),), (("n",), ("g",))
     made = zip((image, channels, channels), call.results, strict=True)
@@ -92,7 +92,7 @@ def group_norm_backward(call: OpCall) -> Rule:
 
 @rule_for("aten._softmax", "aten._log_softmax")
 def softmax(call: OpCall, linear: Linear = (), neutral: tuple[float, ...] = (-inf,)) -> Rule:
-    """All dims but the normalised one may be cut; ``neutral``: what its padding holds in each operand."""
+    """Rule of softmax; the normalised dim stays whole, and its padding holds ``neutral`` in each operand."""
     sizes = numbered("n", call.result.shape)
     dims = plain(sizes)
     whole = {f"n{call['dim'] % len(sizes)}"} if sizes else set()
@@ -103,5 +103,5 @@ def softmax(call: OpCall, linear: Linear = (), neutral: tuple[float, ...] = (-in
 
 @rule_for("aten._softmax_backward_data", "aten._log_softmax_backward_data")
 def softmax_backward(call: OpCall) -> Rule:
-    """``(grad_output, output) -> grad_input``."""
+    """Rule of ``(grad_output, output) -> grad_input``."""
     return softmax(call, IN_GRADIENT, (0.0, -inf if "_log_" in call.target else 0.0))

@@ -1,7 +1,6 @@
-"""Element by element: every dim of the result is a factor that all operands share, as far as they have the
-dim.
+"""Rules of pointwise ops: every dim of the result is a factor that all operands with this dim share.
 
-Also :class:`Factors`, with which the other families name the factors of a rule.
+Other families also use :class:`Factors`, which names the factors of a rule.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dim, Dims, Local, Lower, Rule, rule_for
 
 Sets = tuple[tuple[int, ...], ...]
-"""Linear sets: numbers of tensor operands."""
+"""Linear sets, as numbers of tensor operands."""
 FIRST: Sets = ((0,),)
-"""Linear in the first operand."""
+"""The linear set of calls that are linear in their first operand."""
 
 
 @dataclass
 class Factors:
-    """The factors of one rule while it is made, named a, b, c, ... in order of first use."""
+    """Factors of a rule under construction, named a, b, c, ... in order of first use."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     replicate: set[str] = field(default_factory=set)
     reduce: dict[str, str] = field(default_factory=dict)
 
     def new(self, size: int) -> Dim:
-        """A dim that is one new factor; () for size 1."""
+        """Return a dim of one new factor; () for size 1."""
         if size == 1:
             return ()
         turn, letter = divmod(len(self.sizes), 26)
@@ -39,7 +38,7 @@ class Factors:
         return (name,)
 
     def whole(self, size: int) -> Dim:
-        """A dim that is one new factor which must not be cut."""
+        """Return a dim of one new factor that must stay whole."""
         dim = self.new(size)
         self.replicate.update(dim)
         return dim
@@ -55,18 +54,18 @@ class Factors:
         sets: Iterable[tuple[int, ...]] = (),
         lower: Lower | None = None,
     ) -> Rule:
-        """The call's rule; of the linear ``sets`` it has those that hold for its dtypes."""
+        """Return the call's rule, with those linear ``sets`` that hold for its dtypes."""
         replicate, linear = frozenset(self.replicate), tuple(map(frozenset, _linear_sets(call, sets)))
         return Rule(tuple(operands), tuple(results), self.sizes, self.reduce, replicate, linear, lower)
 
 
 def results_of(call: OpCall | Local) -> tuple[TensorType, ...]:
-    """The types of a call's results, those that it was asked not to make left out."""
+    """Return the types of a call's results, without those that ``output_mask`` leaves out."""
     return tuple(r for r in call.results if r is not None)
 
 
 def local_sizes(local: Local) -> Sequence[object]:
-    """The same call with the local sizes of its result, which the argument after the tensors names."""
+    """Call the operator with the local shape of its result, which is the argument after the tensors."""
     args, at = local.args, len(local.spec.tensors)
     return [local.emit(local.spec.target, *args[:at], results_of(local)[0].shape, *args[at + 1 :])]
 
@@ -76,9 +75,9 @@ def floating(type_: TensorType) -> bool:
 
 
 def _linear_sets(call: OpCall, sets: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The ``sets`` that hold for the call's dtypes: sums are only kept apart in floating point.
+    """Return the ``sets`` that hold for the call's dtypes: only floating-point sums are kept partial.
 
-    None where a number stands for a tensor, as then operands are not where ``sets`` says.
+    No set holds if a number replaces a tensor, because that changes the numbers of the operands.
     """
     if not all(map(floating, results_of(call))) or _number_for_tensor(call):
         return []
@@ -91,13 +90,17 @@ def _number_for_tensor(call: OpCall) -> bool:
 
 
 def broadcast(dims: Dims, whole: tuple[int, ...], shape: tuple[int, ...]) -> Dims:
-    """The dims of an operand of ``shape`` that broadcasts to a tensor of shape ``whole`` with ``dims``."""
+    """Return the dims of an operand of ``shape`` that is broadcast to a tensor of shape ``whole`` with
+    ``dims``.
+    """
     start = len(dims) - len(shape)
     return tuple(dims[start + d] if size == whole[start + d] else () for d, size in enumerate(shape))
 
 
 def pointwise(call: OpCall, sets: Iterable[tuple[int, ...]] = (), lower: Lower | None = None) -> Rule:
-    """Operands broadcast to the results. Empty ones (``log_sigmoid_forward`` off the CPU) have no factor."""
+    """Rule of pointwise ops. Empty results (``log_sigmoid_forward`` on other devices than CPUs) have no
+    factor.
+    """
     factors = Factors()
     shape = results_of(call)[0].shape
     dims = factors.shape(shape)
@@ -107,8 +110,9 @@ def pointwise(call: OpCall, sets: Iterable[tuple[int, ...]] = (), lower: Lower |
 
 
 def aligned(call: OpCall, whole: Iterable[int] = (), sets: Sets = (), lower: Lower | None = None) -> Rule:
-    """All tensors have the rank of the first result. Dims on which they agree are plain; the rest, ``whole``
-    and tensors of another rank (the empty ones that ``cat`` allows) stay whole.
+    """Rule of tensors with the rank of the first result. Dims whose sizes agree may be split.
+
+    Other dims, those in ``whole``, and tensors of another rank (``cat`` allows empty ones) stay whole.
     """
     factors = Factors()
     rank = len(results_of(call)[0].shape)
@@ -158,7 +162,7 @@ _register(
     xlogy.Scalar_Self _standard_gamma_grad _dirichlet_grad
 """,  # noqa: E501
 )
-# Linear in the one operand, or in the first of several: the gradient of an activation's backward.
+# Linear in the only operand, or in the first of several: the output's gradient of a backward.
 _register(
     FIRST,
     """
@@ -182,7 +186,7 @@ rule_for("prims.convert_element_type", "shardc.constrain")(lambda call: pointwis
 
 @rule_for("aten.where.ScalarOther", "aten.where.ScalarSelf")
 def where_scalar(call: OpCall) -> Rule:
-    """Linear in the tensor where the scalar is 0."""
+    """Rule of ``where`` with a scalar: linear in the tensor if the scalar is 0."""
     scalar = call["other"] if call.target.endswith("Other") else call["self"]
     return pointwise(call, ((1,),) if scalar == 0 else ())
 
@@ -194,11 +198,11 @@ def masked_fill(call: OpCall) -> Rule:
 
 @rule_for("aten.glu", "aten.glu_backward")
 def glu(call: OpCall) -> Rule:
-    """The dim whose halves gate one another stays whole: ([a,b])->([a,c]) replicate={b,c}."""
+    """Rule of ``glu``; the dim that is halved stays whole: ([a,b])->([a,c]) replicate={b,c}."""
     return aligned(call, whole=(call["dim"],), sets=FIRST if call.target == "aten.glu_backward" else ())
 
 
-# The foreach forms: sets name the arguments that are lists of tensors, which are partial all together.
+# The foreach ops: a linear set names arguments that are lists of tensors, which are partial together.
 _FOREACH: dict[Sets, str] = {
     (): """abs acos asin atan ceil clamp_max.List clamp_max.Scalar clamp_max.ScalarList clamp_min.List clamp_min.Scalar
         clamp_min.ScalarList cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 maximum.List
@@ -214,7 +218,7 @@ _FOREACH: dict[Sets, str] = {
 
 
 def foreach(call: OpCall, sets: Sets) -> Rule:
-    """Each place in the lists has its own factors, which others don't affect. A lone tensor is a scalar."""
+    """Rule of foreach ops: each index of the lists has its own factors. A single tensor is a scalar."""
     factors = Factors()
     dims = [factors.shape(r.shape) for r in results_of(call)]
     operands: list[Dims] = []

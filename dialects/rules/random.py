@@ -1,4 +1,4 @@
-"""Rules of the random ops: every dim may be cut, as a number depends on its place in the whole alone."""
+"""Rules of random ops: every dim may be split, because a number depends only on its global index."""
 
 from collections.abc import Sequence
 
@@ -9,21 +9,21 @@ from shardc.dialects.rules.rule import Local, Rule, emit_with, numbered, plain, 
 
 @rule_for("shardc.uniform")
 def uniform(call: OpCall) -> Rule:
-    """``(seed []) -> [n...]``."""
+    """Rule of ``(seed []) -> [n...]``."""
     sizes = numbered("n", call["size"])
     return Rule(((),), (plain(sizes),), sizes, lower=_block)
 
 
 @rule_for("shardc.poisson", "shardc.binomial", "shardc.standard_gamma")
 def sample(call: OpCall) -> Rule:
-    """``(parameters [n...], seed []) -> [n...]``, element by element."""
+    """Rule of ``(parameters [n...], seed []) -> [n...]``, element by element."""
     sizes = numbered("n", call.result.shape)
     dims = plain(sizes)
     return Rule((*[dims] * (len(call.tensors) - 1), ()), (dims,), sizes, lower=_sample_block)
 
 
 def _block(local: Local) -> Sequence[object]:
-    """This rank's block: its shape, and its place in ``global_size``."""
+    """Call the operator for this rank's block, with its shape and its offsets in ``global_size``."""
     shape = tuple(local.size(f"n{i}") for i in range(len(local.spec["size"])))
     return [emit_with(local, size=shape, offsets=_here(local))]
 

@@ -1,4 +1,4 @@
-"""Reductions over dims: sums and extrema leave partial results, others keep the reduced dims whole."""
+"""Rules of reductions: sums and extrema have partial results, others keep reduced dims whole."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +12,9 @@ from shardc.dialects.rules.rule import Local, Rule, rule_for
 
 
 def reduce_dims(call: OpCall, kind: str | None, sets: Sets = ()) -> Rule:
-    """The first operand reduced over the call's ``dim`` (all dims if it has none), with or without
-    ``keepdim``.
+    """Rule of a reduction of the first operand over the call's ``dim`` (default: all dims).
 
-    ``kind`` is how ranks' results combine; None if they don't, and then the reduced dims stay whole.
+    ``kind`` combines ranks' results: "sum", "max" or "min". If it is None, the reduced dims stay whole.
     """
     factors = Factors()
     operand = call.tensors[0]
@@ -29,7 +28,7 @@ def reduce_dims(call: OpCall, kind: str | None, sets: Sets = ()) -> Rule:
 
 
 def _combine(factors: Factors, reduced: Iterable[str], kind: str | None) -> None:
-    """Marks what goes: results of parts combine by ``kind``, or the factors stay whole."""
+    """Mark factors as reduced by ``kind``, or as whole if it is None."""
     if kind is None:
         factors.replicate.update(reduced)
     else:
@@ -37,7 +36,7 @@ def _combine(factors: Factors, reduced: Iterable[str], kind: str | None) -> None
 
 
 def _reduced(call: OpCall) -> set[int]:
-    """The dims that go. No ``dim`` argument, None, or an empty list: all of them."""
+    """Return the reduced dims: all of them if ``dim`` is missing, None or empty."""
     rank = len(call.tensors[0].shape)
     dim = call["dim"] if any(name == "dim" for name, _, _ in parameters(call.target)) else None
     if dim is None or dim == () or rank == 0:
@@ -51,19 +50,21 @@ def _register(kind: str | None, sets: Sets, names: str, neutral: float | None = 
 
 
 _register("sum", FIRST, "sum sum.dim_IntList")
-_register("sum", (), "nansum count_nonzero count_nonzero.dim_IntList")  # of what is not linear in the operand
+_register("sum", (), "nansum count_nonzero count_nonzero.dim_IntList")  # not linear in the operand
 _register("max", (), "amax max")
 _register("min", (), "amin min")
-_register("max", (), "any any.dim any.dims", 0.0)  # the largest and the least of truth values
+_register("max", (), "any any.dim any.dims", 0.0)  # maximum and minimum of booleans
 _register("min", (), "all all.dim all.dims", 1.0)
-# Results on parts do not combine by a sum or an extremum.
+# Results of parts cannot be combined by a sum or an extremum.
 _register(None, (), "aminmax argmax argmin max.dim min.dim median.dim mode prod prod.dim_int logsumexp")
 _register(None, (), "std.correction std_mean.correction var.correction var_mean.correction")
 
 
 @rule_for("aten.mean", "aten.mean.dim")
 def mean(call: OpCall) -> Rule:
-    """Each rank adds its own mean, weighted by its part of the elements: ([a,b])->([a]) reduce={b}."""
+    """Rule of ``mean``: a rank's term is its mean, weighted by its share of elements: ([a,b])->([a])
+    reduce={b}.
+    """
     rule = reduce_dims(call, "sum", FIRST)
     return replace(rule, lower=partial(_mean_local, {f: rule.sizes[f] for f in rule.reduce}))
 
@@ -86,7 +87,7 @@ _NORM_KINDS = {inf: "max", -inf: "min", 1: "sum", 0: "sum"}
 @rule_for("aten.linalg_vector_norm", "aten.norm.Scalar")
 @rule_for("aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype")
 def norm(call: OpCall) -> Rule:
-    """Norms of order 1, 0 and infinity combine; others end in a root (decompose into sums of squares)."""
+    """Rule of norms. Orders 1, 0 and infinity are partial; others end in a root, so dims stay whole."""
     order = call["ord"] if call.target == "aten.linalg_vector_norm" else call["p"]
     kind = None if order is None else _NORM_KINDS.get(order)
     return _with_neutral(reduce_dims(call, kind), inf if kind == "min" else 0.0)  # of magnitudes
@@ -94,7 +95,7 @@ def norm(call: OpCall) -> Rule:
 
 @rule_for("aten._foreach_norm.Scalar")
 def foreach_norm(call: OpCall) -> Rule:
-    """A number for each tensor of the list: ([a],[b,c])->([],[]) replicate={a,b,c}."""
+    """Rule of norms of a list of tensors: ([a],[b,c])->([],[]) replicate={a,b,c}."""
     factors = Factors()
     operands = [factors.shape(t.shape) for t in call.tensors]
     kind = _NORM_KINDS.get(call["ord"])

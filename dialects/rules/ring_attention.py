@@ -1,13 +1,15 @@
-"""Rules of ``shardc::ring_attention`` and its backward: keys and values travel, a neighbour at a time.
+"""Rules of ``shardc::ring_attention`` and its backward: keys and values move around the ring of ranks.
 
-A rank computes with its own keys and values first, then with those of the rank before it, and so on; parts
-are merged by their lse (Liu et al., 2023). On folded rows (zigzag) a rank has the blocks r and 2 n - 1 - r.
-Of another's pair its last block sees the first one. Beside that, its first block sees the other's first, or
-its last the other's last, by which of the two ranks is before the other: two tiles a step on each rank, with
-no mask. Where a rank has several pairs (another axis cuts heads, too), the first blocks of all are its first
-one, and the last blocks its last.
+A rank computes with its own keys and values first, then with those of the previous rank, and so on; partial
+outputs are merged by their lse (Liu et al., 2023).
 
-Gradients of keys and values travel with them, and one place more.
+On folded rows (zigzag), rank r has the blocks r and 2 n - 1 - r. Its last block attends to the first block of
+any other rank. If the other rank is before it, its first block attends to the other's first block; else its
+last block attends to the other's last block. So each rank computes two tiles a step, without a mask. If a
+rank has several pairs, because another axis splits heads, all its first blocks form one block, and all its
+last blocks another.
+
+Gradients of keys and values move with them, and one rank further.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, emit_with, rule_f
 from shardc.dialects.rules.spatial.neighbours import joined, part, shift
 
 ROWS = 2
-"""The dim of a sequence."""
+"""The dim of the sequence."""
 UNSEEN = float("-inf")
-"""The lse of rows that see nothing."""
+"""The lse of rows whose keys are all hidden."""
 
 
 def _sizes(call: OpCall) -> dict[str, int]:
@@ -38,7 +40,7 @@ def _sizes(call: OpCall) -> dict[str, int]:
 
 
 def _dims(call: OpCall) -> tuple[Dims, Dims, Dims, Dims, Dims]:
-    """Those of q, k, v, out and lse."""
+    """Return the dims of q, k, v, out and lse."""
     rows: Dim = ("n", "r") if call["ways"] else ("n",)
     batch, heads, keys = ("b",), ("h", "g"), ("h",)
     q, k, v = (batch, heads, rows, ("d",)), (batch, keys, rows, ("d",)), (batch, keys, rows, ("e",))
@@ -48,7 +50,7 @@ def _dims(call: OpCall) -> tuple[Dims, Dims, Dims, Dims, Dims]:
 
 @dataclass(frozen=True)
 class _Ring:
-    """The steps of one rank."""
+    """Operations of one rank in the steps of the ring."""
 
     local: Local
 
@@ -66,17 +68,17 @@ class _Ring:
 
     @property
     def half(self) -> int:
-        """How many rows a rank has before the middle of the sequence."""
+        """The number of a rank's rows in the first half of the sequence."""
         return self.local.size("n") * self.local.size("r") // 2
 
     def halves(self, value: Any) -> list[Any]:
-        """A rank's rows before and behind the middle; all of them where nothing is folded."""
+        """Return a rank's rows in each half of the sequence; all rows at once if they are not folded."""
         if not self.is_folded:
             return [value]
         return [part(self.local, value, ROWS, start, start + self.half) for start in (0, self.half)]
 
     def in_order(self, value: Any, shape: tuple[int, ...]) -> Any:
-        """A rank's rows of several pairs of blocks: first blocks, then last ones, as in the sequence."""
+        """Reorder a rank's rows from pairs of blocks to sequence order: first blocks, then last blocks."""
         pairs = self.local.size("n") if self.is_folded else 1
         if pairs == 1:
             return value
@@ -87,7 +89,7 @@ class _Ring:
         return local.emit("aten.reshape", joined(local, [first, last], ROWS), shape)
 
     def by_pairs(self, value: Any, shape: tuple[int, ...]) -> Any:
-        """The other way round."""
+        """Reorder a rank's rows from sequence order to pairs of blocks: the inverse of :meth:`in_order`."""
         pairs = self.local.size("n") if self.is_folded else 1
         if pairs == 1:
             return value
@@ -99,7 +101,7 @@ class _Ring:
         return local.emit("aten.reshape", local.emit("aten.cat", tuple(apart), ROWS + 1), shape)
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        """Of a rank's ``q``, ``k``, ``v``, ``out`` or ``lse``."""
+        """Return the local shape of ``q``, ``k``, ``v``, ``out`` or ``lse``."""
         size = self.local.size
         rows = size("n") * (size("r") if self.is_folded else 1)
         heads = size("h") if tensor in ("k", "v") else size("h") * size("g")
@@ -107,11 +109,11 @@ class _Ring:
         return (size("b"), heads, rows, *map(size, width))
 
     def travelled(self, *values: Any) -> list[Any]:
-        """What the rank before this one has."""
+        """Return the values of the previous rank."""
         return [shift(self.local, value, "n", 1) for value in values]
 
     def is_after(self, step: int) -> Any:
-        """Whether this rank comes after the one whose keys it has now: a number of no dims."""
+        """Return a scalar tensor: whether this rank is after the rank whose keys it holds at this step."""
         local = self.local
         place = local.emit("aten.scalar_tensor", local.offset("n"), torch.int64, None, None, None)
         return local.emit("aten.ge.Scalar", place, step * local.size("n"))
@@ -120,11 +122,11 @@ class _Ring:
         return self.local.emit("aten.where.self", condition, a, b)
 
     def where(self, condition: Any, value: Any, number: float) -> Any:
-        """``value`` where the condition holds, else ``number``."""
+        """Return ``value`` where the condition holds, else ``number``."""
         return self.local.emit("aten.where.ScalarOther", condition, value, number)
 
     def unless(self, condition: Any, value: Any, number: float) -> Any:
-        """``value`` where the condition does not hold, else ``number``."""
+        """Return ``value`` where the condition does not hold, else ``number``."""
         return self.where(self.local.emit("aten.logical_not", condition), value, number)
 
     def added(self, a: Any, b: Any) -> Any:
@@ -132,11 +134,11 @@ class _Ring:
 
 
 Partial = tuple[Any, Any]
-"""An output in the dtype of the lse, and the lse, of some of the columns."""
+"""Output (in the dtype of the lse) and lse over some of the columns."""
 
 
 def _merged(local: Local, a: Partial, b: Partial) -> Partial:
-    """Of the columns of both; rows of ``a`` see some."""
+    """Merge results over two sets of columns. Every row of ``a`` must have attended to some column."""
     lse = local.emit("aten.logaddexp", a[1], b[1])
     total = None
     for out, each in (a, b):
@@ -176,7 +178,7 @@ def _local_ring(local: Local) -> Sequence[Any]:
 
 
 def _step(ring: _Ring, step: int, queries: list[Any], found: list[Partial], k: Any, v: Any) -> list[Partial]:
-    """What is found by now, with the columns of another rank."""
+    """Merge the results so far with those over another rank's columns."""
     local = ring.local
     if not ring.is_folded:
         return [_merged(local, found[0], _attended(ring, queries[0], k, v))]
@@ -212,7 +214,7 @@ def _local_backward(local: Local) -> Sequence[Any]:
 
 
 def _differentiated(ring: _Ring, rows: Sequence[Any], k: Any, v: Any, causal: bool = False) -> list[Any]:
-    """dq, dk and dv of some rows (grad, q, out, lse) and some columns."""
+    """Return dq, dk and dv of some rows (grad, q, out, lse) and some columns."""
     grad, q, out, lse = rows
     operands = grad, q, k, v, None, out, lse, causal, ring.scale, 0
     return list(ring.local.emit("shardc.attention_backward", *operands))
@@ -221,7 +223,7 @@ def _differentiated(ring: _Ring, rows: Sequence[Any], k: Any, v: Any, causal: bo
 def _backward_step(
     ring: _Ring, step: int, rows: list[Any], queries: list[Any], k: Any, v: Any
 ) -> tuple[list[Any], list[Any]]:
-    """The gradients of queries by now, and those of another rank's keys and values."""
+    """Return the gradients of queries so far, and the gradients of another rank's keys and values."""
     if not ring.is_folded:
         dq, *keys = _differentiated(ring, rows[0], k, v)
         return [ring.added(queries[0], dq)], keys
@@ -241,7 +243,11 @@ def _backward_step(
 
 
 def _columns(ring: _Ring, after: Any, seen: list[Any], other: list[Any]) -> Iterator[Any]:
-    """Gradients of a pair of blocks: of the first by the last rows, and of either by ``other``."""
+    """Yield dk and dv of a pair of blocks.
+
+    ``seen`` are gradients of the first block from the last rows; ``other`` are added to the first block if
+    ``after``, else to the last.
+    """
     for a, b in zip(seen, other, strict=True):
         first = ring.added(a, ring.where(after, b, 0))
         yield joined(ring.local, [first, ring.unless(after, b, 0)], ROWS)
@@ -252,7 +258,7 @@ WHOLE = frozenset("der")
 
 @rule_for("shardc.ring_attention")
 def ring_attention(call: OpCall) -> Rule:
-    """``(q, k, v) -> (out, lse)``; rows and columns are cut together."""
+    """Rule of ``(q, k, v) -> (out, lse)``; rows and columns are split together."""
     q, k, v, out, lse = _dims(call)
     sizes = _sizes(call)
     return Rule(
@@ -268,7 +274,7 @@ def ring_attention(call: OpCall) -> Rule:
 
 @rule_for("shardc.ring_attention_backward")
 def ring_attention_backward(call: OpCall) -> Rule:
-    """``(grad_out, q, k, v, out, lse) -> (dq, dk, dv)``; dk and dv are sums over ``g``."""
+    """Rule of ``(grad_out, q, k, v, out, lse) -> (dq, dk, dv)``; dk and dv are sums over ``g``."""
     q, k, v, out, lse = _dims(call)
     sizes = _sizes(call)
     return Rule(

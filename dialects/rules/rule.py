@@ -1,8 +1,8 @@
 """Sharding rules as factor maps.
 
-A rule says of one call how the dims of its operands and results hang together, as an einsum does:
-``([i,k],[k,j])->([i,j]) reduce={k}``. From it follow propagation, partial results, local arguments and cost.
-The idea is Shardy's (OpenXLA, rfcs/2024-08 "sharding rules"); reductions, linearity and lowering are ours.
+A rule relates the dims of one call's operands and results, as an einsum does: ``([i,k],[k,j])->([i,j])
+reduce={k}``. Propagation, partial results, local arguments and cost are derived from it. The idea is Shardy's
+(OpenXLA, rfcs/2024-08 "sharding rules"); reductions, linearity and lowering are ours.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.sharding import Axes, Sharding
 
 Dim = tuple[str, ...]
-"""The factors of a dim, the most major first; () for size 1, or where no factor describes it."""
+"""The factors of a dim, the most major first; () for size 1, or if no factor describes the dim."""
 Dims = tuple[Dim, ...]
 Linear = tuple[frozenset[int], ...]
-"""Sets of operands, by their numbers."""
+"""Sets of operand numbers."""
 
 
 class Local(Protocol):
-    """One rank's version of a call, as a rule's ``lower`` sees it.
+    """Interface through which a rule's ``lower`` builds one rank's version of a call.
 
     Tensors are opaque handles: MLIR values when a program is partitioned, real tensors when a rule is proved.
     """
 
     @property
     def spec(self) -> OpCall:
-        """The call on global shapes."""
+        """The call with global shapes."""
         ...
 
     @property
     def args(self) -> tuple[Any, ...]:
-        """Its arguments with this rank's tensors in place of the global ones."""
+        """The call's arguments, with this rank's tensors instead of global ones."""
         ...
 
     @property
@@ -49,22 +49,24 @@ class Local(Protocol):
         ...
 
     def size(self, factor: str) -> int:
-        """How many of the factor's elements this rank has."""
+        """Return how many of the factor's elements this rank has."""
         ...
 
     def ways(self, factor: str) -> int:
-        """How many ranks share the factor; 1 if it is whole."""
+        """Return how many ways the factor is split; 1 if it is whole."""
         ...
 
     def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
-        """``base + scale * (index of this rank's first element of the factor)``: an int, or a handle."""
+        """Return ``base + scale * (index of this rank's first element of the factor)``, an int or a
+        handle.
+        """
         ...
 
     def exchange(self, value: Any, factor: str, sources: Sequence[int]) -> Any:
-        """``value`` of the rank whose place over the factor is ``sources[i]``, for the rank at place ``i``.
+        """Give the rank with index ``i`` over the factor the ``value`` of the rank with index ``sources[i]``.
 
-        Zeros where the source is -1. Each place sends to one other at most. A factor that ranks trade over is
-        one of the rule's ``traded``.
+        A source of -1 gives zeros. Each rank sends to at most one other. ``factor`` must be one of the rule's
+        ``traded``.
         """
         ...
 
@@ -77,7 +79,7 @@ Lower = Callable[[Local], Sequence[Any]]
 
 
 def emit_with(local: Local, **changed: object) -> Any:
-    """The call itself on this rank, with other values for some arguments, given by their names."""
+    """Emit the call on this rank, with the arguments in ``changed`` replaced by name."""
     args = list(local.args)
     for name, value in changed.items():
         args[position(local.spec.target, name)] = value
@@ -85,12 +87,12 @@ def emit_with(local: Local, **changed: object) -> Any:
 
 
 def numbered(letter: str, shape: Iterable[int]) -> dict[str, int]:
-    """A factor for each dim of ``shape``, with its size: ``n0``, ``n1``, ..."""
+    """Return a factor with its size for each dim of ``shape``: ``n0``, ``n1``, ..."""
     return {f"{letter}{i}": size for i, size in enumerate(shape)}
 
 
 def plain(factors: Iterable[str]) -> Dims:
-    """Dims of one factor each."""
+    """Return a dim for each factor."""
     return tuple((f,) for f in factors)
 
 
@@ -99,19 +101,18 @@ _NEUTRAL = {"sum": 0.0, "max": -inf, "min": inf}
 
 @dataclass(frozen=True)
 class Rule:
-    """How the dims of one call's tensors share factors.
+    """Sharding rule of one call: the factors that the dims of its tensors share.
 
     - ``operands``/``results``: for each tensor, for each dim, its factors. A factor has one size everywhere.
-    - ``reduce``: factors that results may lack, with "sum", "max" or "min"; a result without such a factor
-      is partial over the axes that cut it.
-    - ``replicate``: factors that must stay whole.
-    - ``linear``: sets of operands in which the call is jointly linear: if exactly one set's operands are all
-      partial sums over an axis, so is every result.
-    - ``neutral``: for a factor the numbers, by operand, that its padding must hold for results not to depend
-      on it; None where any will do, and for all where none will. Others follow :meth:`neutral_of`.
-    - ``lower``: builds the local call where it is more than the same operator on local tensors.
-    - ``traded``: factors over which ``lower`` exchanges values between ranks. Iterations can't cut them.
-    - ``trades_in_loops``: whether it does so within an iteration, too: no batch is among those factors.
+    - ``reduce``: factors that results may lack, with "sum", "max" or "min"; a result without such a factor is
+    partial over the axes that split it. - ``replicate``: factors that must stay whole. - ``linear``: sets of
+    operands in which the call is jointly linear: if exactly one set's operands are all partial sums over an
+    axis, so is every result. - ``neutral``: for a factor, the number that its padding must hold in each
+    operand so that results do not depend on it. A number is None if any number is allowed; the entry is None
+    if the factor cannot be padded. Factors without an entry follow :meth:`neutral_of`. - ``lower``: builds
+    the local call, if that is more than the same operator on local tensors. - ``traded``: factors over which
+    ``lower`` exchanges values between ranks. Time axes cannot split them. - ``trades_in_loops``: whether such
+    exchanges may stand in a loop's body: no traded factor is a batch.
     """
 
     operands: tuple[Dims, ...]
@@ -126,11 +127,10 @@ class Rule:
     trades_in_loops: bool = False
 
     def neutral_of(self, factor: str) -> tuple[float | None, ...] | None:
-        """What padding of ``factor`` must hold in each operand, None where any will do; None if it can't be
-        padded.
+        """Return what padding of ``factor`` must hold in each operand; None if the factor cannot be padded.
 
-        A sum does not see zeros, a maximum not what is least. A factor that all results have, or that is not
-        reduced, keeps its padding to itself.
+        A number is None if any number is allowed. A sum ignores zeros, and a maximum ignores the least
+        number. If all results have the factor, or it is not reduced, padding affects only padding.
         """
         if factor in self.neutral:
             return self.neutral[factor]
@@ -142,15 +142,17 @@ class Rule:
 
     @property
     def factors(self) -> tuple[str, ...]:
-        """The factors that may be cut, in order of first use."""
+        """The factors that may be split, in order of first use."""
         return tuple(f for f in self.sizes if f not in self.replicate)
 
     def operand_shardings(self, assignment: Assignment) -> list[Sharding]:
-        """What the call needs of its operands under ``assignment``."""
+        """Return the shardings that the call requires of its operands under ``assignment``."""
         return [Sharding(dims_under(dims, assignment)) for dims in self.operands]
 
     def result_shardings(self, assignment: Assignment) -> list[Sharding]:
-        """What it makes under ``assignment``: dims, and terms of reduced factors that a result lacks."""
+        """Return the shardings of its results under ``assignment``, partial in reduced factors that they
+        lack.
+        """
         made = []
         for dims in self.results:
             present = {f for dim in dims for f in dim}
@@ -179,16 +181,19 @@ def _dim(dim: Dim) -> str:
 
 
 Assignment = Mapping[str, Axes]
-"""Which axes cut which factor of one call."""
+"""The axes that split each factor of one call."""
 
 
 def dims_under(dims: Dims, assignment: Assignment) -> tuple[Axes, ...]:
-    """The axes of each dim of a tensor whose factors are cut as ``assignment`` says."""
+    """Return the axes of each dim of a tensor under ``assignment``."""
     return tuple(tuple(a for f in dim for a in assignment.get(f, ())) for dim in dims)
 
 
 def representable(dims: Dims, assignment: Assignment, sizes: Mapping[str, int]) -> bool:
-    """Whether blocks of dims can say the cut: factors more major than a cut one are cut whole."""
+    """Return whether a sharding can express the assignment.
+
+    All factors that are more major than a split one in its dim must be split into single elements.
+    """
     for dim in dims:
         for major, minor in itertools.pairwise(dim):
             if assignment.get(minor) and prod(a.size for a in assignment.get(major, ())) != sizes[major]:
@@ -197,10 +202,10 @@ def representable(dims: Dims, assignment: Assignment, sizes: Mapping[str, int]) 
 
 
 def factor_axes(dims: Dims, sharding: Sharding, sizes: Mapping[str, int]) -> dict[str, Axes]:
-    """The other way round: which axes of a tensor's dims cut which factor.
+    """Return the axes that split each factor, given a tensor's sharding: the inverse of :func:`dims_under`.
 
-    Axes are dealt to a dim's factors in order; an axis that spans two factors is split into sub-axes where
-    the sizes allow. What fits no factor (an indivisible rest) is left out.
+    Axes are assigned to a dim's factors in order; an axis that spans two factors is split into sub-axes if
+    the sizes allow. A remainder that divides no factor is left out.
     """
     found: dict[str, Axes] = {}
     for dim, axes in zip(dims, sharding.dims, strict=True):
@@ -227,7 +232,7 @@ def factor_axes(dims: Dims, sharding: Sharding, sizes: Mapping[str, int]) -> dic
 
 
 def assignment_of(rule: Rule, shardings: Sequence[Sharding]) -> dict[str, Axes]:
-    """The assignment behind the shardings of a call's operands and results once reshards are explicit."""
+    """Return the assignment behind the shardings of operands and results, once reshards are explicit."""
     found: dict[str, Axes] = {}
     for dims, sharding in zip(rule.operands + rule.results, shardings, strict=True):
         for f, axes in factor_axes(dims, sharding, rule.sizes).items():
@@ -239,7 +244,7 @@ def assignment_of(rule: Rule, shardings: Sequence[Sharding]) -> dict[str, Axes]:
 RuleFunction = Callable[[OpCall], Rule | None]
 _F = TypeVar("_F", bound=RuleFunction)
 _RULES: dict[str, RuleFunction] = {}
-# One module per family of operators; importing it registers its rules.
+# Modules of rules, one for each family of operators; importing one registers its rules.
 FAMILIES = """
     attention creation embedding experts fourier indexing linear_algebra matmul normalization pointwise
     random reduction ring_attention scan_sort spatial.causal spatial.convolution spatial.padded
@@ -250,7 +255,7 @@ FAMILIES = """
 def rule_for(*targets: str) -> Callable[[_F], _F]:
     """Register the decorated function as the rule of ``targets`` (``aten.mm``, ``aten.add.Tensor``).
 
-    The function gets the call and gives its rule, or None for arguments it does not cover.
+    The function takes the call and returns its rule, or None for arguments that it does not cover.
     """
 
     def register(function: _F) -> _F:
@@ -265,18 +270,18 @@ def rule_for(*targets: str) -> Callable[[_F], _F]:
 
 @cache
 def load_rules() -> Mapping[str, RuleFunction]:
-    """Every registered rule by target."""
+    """Import all families, and return every registered rule by target."""
     for family in FAMILIES.split():
         import_module(f"shardc.dialects.rules.{family}")
     return _RULES
 
 
 added: set[str] = set()
-"""The targets whose rules are a user's."""
+"""Targets with a user's rule."""
 
 
 def add_rule(target: str, function: RuleFunction, *, replace: type) -> None:
-    """Register a rule while programs may have been compiled already; it replaces one of class ``replace``."""
+    """Register a rule, also after programs were compiled. It may replace a rule of class ``replace``."""
     load_rules()
     if isinstance(_RULES.get(target), replace):
         del _RULES[target]
@@ -287,24 +292,27 @@ def add_rule(target: str, function: RuleFunction, *, replace: type) -> None:
 
 
 def why_no_rule(call: OpCall) -> str:
-    """For a call without a rule: why it has none, as a remark has it after the op's name."""
+    """Return why a call has no rule, as text that follows the op's name in a remark."""
     return getattr(_RULES.get(call.target), "declines", "has no sharding rule")
 
 
 class ImpossibleCall(TypeError):
-    """The types of a call contradict each other, as only those of IR from outside can."""
+    """Raised when the types of a call contradict each other, which only imported IR can cause."""
 
 
 @lru_cache(maxsize=65536)
 def find_rule(call: OpCall) -> Rule | None:
-    """The rule of a call, None if there is none. Equal calls share one rule object. Raises ImpossibleCall."""
+    """Return the rule of a call, or None. Equal calls share one rule object. Raises ImpossibleCall."""
     function = load_rules().get(call.target)
     return function(call) if function else None
 
 
 @lru_cache(maxsize=65536)
 def find_rule_in_loops(call: OpCall) -> Rule | None:
-    """The rule of a call in a program with time axes: an iteration can't trade with one that is not yet."""
+    """Return the rule of a call in a program with time axes.
+
+    Traded factors stay whole, because an iteration cannot exchange values with a later one.
+    """
     rule = find_rule(call)
     if rule is None or not rule.traded or rule.trades_in_loops:
         return rule
@@ -312,7 +320,7 @@ def find_rule_in_loops(call: OpCall) -> Rule | None:
 
 
 def replicated_rule(call: OpCall) -> Rule:
-    """The rule of a call about which nothing is known: everything whole."""
+    """Return the rule of a call about which nothing is known: all factors stay whole."""
     sizes: dict[str, int] = {}
 
     def name(tensor: TensorType | None) -> Dims:

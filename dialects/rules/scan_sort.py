@@ -1,4 +1,4 @@
-"""Rules of scans, sorts and searches: all dims may be cut but the one along which they scan or sort."""
+"""Rules of scans, sorts and searches: all dims may be split, except the one that is scanned or sorted."""
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
@@ -8,7 +8,7 @@ from shardc.dialects.rules.rule import Dims, Rule, numbered, plain, rule_for
 @rule_for("aten.cumprod", "aten.cummax", "aten.cummin", "aten.logcumsumexp")
 @rule_for("aten.sort", "aten.sort.stable", "aten.argsort", "aten.argsort.stable", "aten.topk")
 def along_dim(call: OpCall, linear: tuple[frozenset[int], ...] = ()) -> Rule:
-    """``[n..., d] -> [n..., d]``; where ``topk`` leaves fewer, the result's dim is a factor ``k``."""
+    """Rule of ``[n..., d] -> [n..., d]``; if the result is shorter (``topk``), its dim is a factor ``k``."""
     shape = call["self"].shape
     place = call["dim"] % max(len(shape), 1)
     sizes = {"d" if i == place else f"n{i}": size for i, size in enumerate(shape)}
@@ -23,17 +23,17 @@ def along_dim(call: OpCall, linear: tuple[frozenset[int], ...] = ()) -> Rule:
 
 @rule_for("aten.cumsum")
 def cumsum(call: OpCall) -> Rule:
-    """Linear, as long as it is a sum of floats."""
+    """Rule of ``cumsum``, which is linear for floats."""
     floats = all(t.dtype.is_floating_point for t in (*call.tensors, call.result))
     return along_dim(call, (frozenset({0}),) if floats else ())
 
 
 @rule_for("aten.searchsorted.Tensor")
 def searchsorted(call: OpCall) -> Rule:
-    """``(sorted_sequence [n..., s], self [n..., m]) -> [n..., m]``, or ``([s], [m...]) -> [m...]``.
+    """Rule of ``(sorted_sequence [n..., s], self [n..., m]) -> [n..., m]``, or ``([s], [m...]) -> [m...]``.
 
-    A place in a sorted row is how many elements come before it, so it is a sum over the row's parts. A
-    sorter's numbers are of the whole row.
+    A position in a sorted row is the number of elements before it, so it is a sum over the row's parts. With
+    a sorter, whose indices refer to the whole row, ``s`` stays whole.
     """
     table, wanted, sizes = _search(call["sorted_sequence"], call["self"])
     if call["sorter"] is not None:
@@ -43,13 +43,15 @@ def searchsorted(call: OpCall) -> Rule:
 
 @rule_for("aten.bucketize.Tensor")
 def bucketize(call: OpCall) -> Rule:
-    """``(self [m...], boundaries [s]) -> [m...]``."""
+    """Rule of ``(self [m...], boundaries [s]) -> [m...]``."""
     table, wanted, sizes = _search(call["boundaries"], call["self"])
     return Rule((wanted, table), (wanted,), sizes, reduce={"s": "sum"}, neutral={"s": None})
 
 
 def _search(table: TensorType, wanted: TensorType) -> tuple[Dims, Dims, dict[str, int]]:
-    """Dims of the table and of the values, each looked up on its own; a table with rows goes with theirs."""
+    """Return the dims of the table and of the values, and sizes; rows of a table share the values'
+    factors.
+    """
     sizes = numbered("m", wanted.shape)
     values = plain(sizes)
     rows = () if len(table.shape) == 1 else values[:-1]

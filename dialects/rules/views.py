@@ -1,7 +1,8 @@
-"""Views and other moves of elements: reshapes, permutations, concatenations.
+"""Rules of views and other moves of elements: reshapes, permutations, concatenations.
 
-A reshape's rule is derived from its shapes: dims of both sides are cut down to common factors, the most major
-first. Dims along which tensors are joined stay whole; the others are plain. All are linear.
+A reshape's rule is derived from its shapes: dims of both sides are factored into common factors, the most
+major first. Dims along which tensors are concatenated stay whole; all others may be split. All rules are
+linear.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,10 +20,10 @@ _T = TypeVar("_T")
 
 
 def reshape_dims(factors: Factors, source: tuple[int, ...], target: tuple[int, ...]) -> tuple[Dims, Dims]:
-    """The factors of the dims on both sides of a reshape.
+    """Return the factors of the dims on both sides of a reshape.
 
-    Walks both shapes from the major end, splitting off what the two heads have in common. Where the heads
-    have no common divisor ([3,2] to [2,3]), all up to the next common boundary stays whole.
+    Walks both shapes from the major end and splits off the greatest common divisor of the current sizes. If
+    they have none ([3,2] to [2,3]), all dims up to the next common boundary stay whole.
 
     Raises:
         ImpossibleCall: the shapes have different numbers of elements.
@@ -44,22 +45,22 @@ def reshape_dims(factors: Factors, source: tuple[int, ...], target: tuple[int, .
 
 
 def _moved(call: OpCall, factors: Factors, source: Dims, target: Dims, lower: Lower | None = None) -> Rule:
-    """The rule of a call that moves the elements of one tensor."""
+    """Return the rule of a call that moves the elements of one tensor."""
     return factors.rule(call, (source,), (target,), FIRST, lower)
 
 
 def _in_order(inverse: bool, first: _T, second: _T) -> tuple[_T, _T]:
-    """Both, the other way round for an inverse."""
+    """Return both values, swapped for an inverse."""
     return (second, first) if inverse else (first, second)
 
 
 def _whole_at(factors: Factors, shape: tuple[int, ...], dims: set[int]) -> Dims:
-    """New dims for ``shape``, whole where ``dims`` says."""
+    """Return new dims for ``shape``; those in ``dims`` stay whole."""
     return tuple(factors.whole(n) if d in dims else factors.new(n) for d, n in enumerate(shape))
 
 
 class _Side:
-    """One shape of a reshape: its dims' factors so far, and what is left of the dim at its head."""
+    """One side of a reshape: the factors of its dims so far, and the ``rest`` of the current dim's size."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
@@ -67,10 +68,10 @@ class _Side:
         self._at = -1
         self.rest = 1
         self.aligned = 1
-        """The product of what has been taken."""
+        """The product of the sizes taken so far."""
 
     def advance(self) -> bool:
-        """Go to the next dim with anything left; False at the end."""
+        """Go to the next dim with a size other than 1; return False at the end."""
         while self.rest == 1 and self._at + 1 < len(self._shape):
             self._at += 1
             self.rest = self._shape[self._at]
@@ -87,7 +88,9 @@ class _Side:
 
 
 def _take_whole(factors: Factors, left: _Side, right: _Side) -> None:
-    """Take the heads' rests whole, each side its own, until both have taken the same number of elements."""
+    """Take the rests of current dims as whole factors until both sides have taken equal numbers of
+    elements.
+    """
     left.take(factors.whole(left.rest), left.rest)
     right.take(factors.whole(right.rest), right.rest)
     while left.aligned != right.aligned:
@@ -118,7 +121,7 @@ def expand(call: OpCall) -> Rule:
 
 @rule_for("aten.repeat")
 def repeat(call: OpCall) -> Rule:
-    """Copies are the major part of a dim and come from the result alone: ([c])->([a,(b c)])."""
+    """Rule of ``repeat``; copies are the major factors of result dims: ([c])->([a,(b c)])."""
     factors = Factors()
     shape, repeats = call["self"].shape, call["repeats"]
     copies, own = factors.shape(repeats), factors.shape(shape)
@@ -133,7 +136,7 @@ def _repeat_local(copies: Dims, local: Local) -> Sequence[object]:
 
 @rule_for("aten.repeat_interleave.self_int")
 def repeat_interleave(call: OpCall) -> Rule | None:
-    """Copies are the minor part of the dim: ([a])->([(a b)]). No rule for the form that flattens."""
+    """Rule of ``repeat_interleave``; copies are minor factors: ([a])->([(a b)]). None if it flattens."""
     if call["dim"] is None:
         return None
     factors = Factors()
@@ -156,7 +159,7 @@ def permute(call: OpCall) -> Rule:
 
 
 def _order(call: OpCall) -> list[int]:
-    """For each dim of a permutation's result, the operand's dim."""
+    """Return, for each dim of a permutation's result, the operand's dim."""
     if call.target == "aten.permute":
         return list(call["dims"])
     order = list(range(len(call["self"].shape)))
@@ -186,7 +189,10 @@ def squeeze(call: OpCall) -> Rule:
 
 
 def _squeezed(call: OpCall) -> tuple[int, ...]:
-    """The dims that go. Named to the local call, as a dim may have one element on a rank and more in all."""
+    """Return the removed dims.
+
+    The local call names them, since another dim may have one element on a rank and more in the whole.
+    """
     shape = call["self"].shape
     named = range(len(shape)) if call.target == "aten.squeeze" else call["dim"]
     named = named if isinstance(named, tuple | range) else (named,)
@@ -210,7 +216,7 @@ def cat(call: OpCall) -> Rule:
 
 @rule_for("aten.flip")
 def flip(call: OpCall) -> Rule:
-    """Ranks trade blocks with those as far from the other end."""
+    """Rule of ``flip``: a rank exchanges its block with the rank at the same distance from the other end."""
     return _traded(aligned(call, sets=FIRST), call["dims"], _flip_local)
 
 
@@ -224,14 +230,16 @@ def _flip_local(dims: Dims, local: Local) -> Sequence[object]:
 
 @rule_for("aten.roll")
 def roll(call: OpCall) -> Rule:
-    """Ranks hand on what leaves their blocks. Without dims elements move across all of them."""
+    """Rule of ``roll``: ranks send the elements that leave their blocks. Without ``dims`` all dims stay
+    whole.
+    """
     if not call["dims"]:
         return aligned(call, whole=range(len(call["self"].shape)), sets=FIRST)
     return _traded(aligned(call, sets=FIRST), call["dims"], _roll_local)
 
 
 def _roll_local(dims: Dims, local: Local) -> Sequence[object]:
-    """Dims that are whole, or by which nothing moves, roll on their own."""
+    """Roll on a rank: the operator rolls dims that are whole, or that shift by whole turns."""
     shape, shifts = local.spec["self"].shape, zip(local.spec["shifts"], local.spec["dims"], strict=True)
     moves = [(by, d) for by, d in shifts if not _cut(local, dims[d]) or by % shape[d] == 0]
     made = local.emit("aten.roll", local.args[0], *zip(*moves, strict=True)) if moves else local.args[0]
@@ -242,19 +250,21 @@ def _roll_local(dims: Dims, local: Local) -> Sequence[object]:
 
 
 def _traded(rule: Rule, along: Sequence[int], lower: Callable[[Dims, Local], Sequence[object]]) -> Rule:
-    """``rule`` of one operand where ranks trade along some dims."""
+    """Return ``rule``, of one operand, with exchanges between ranks along some dims."""
     (dims,) = rule.operands
     traded = frozenset(f for d in along if dims for f in dims[d])
     return replace(rule, traded=traded, lower=partial(lower, dims))
 
 
 def _cut(local: Local, dim: Dim) -> Dim:
-    """A dim's factor if ranks share it."""
+    """Return a dim's factors that are split."""
     return tuple(f for f in dim if local.ways(f) > 1)
 
 
 def _along(call: OpCall, large: tuple[int, ...], sets: Sets, lower: Lower | None = None) -> Rule:
-    """Tensors of shape ``large``, whole along the call's dim, and tensors that lack that dim."""
+    """Return the rule of tensors of shape ``large``, whole along the call's dim, and tensors without that
+    dim.
+    """
     factors = Factors()
     dim = call["dim"] % len(large)
     full = _whole_at(factors, large, {dim})
@@ -266,7 +276,7 @@ def _along(call: OpCall, large: tuple[int, ...], sets: Sets, lower: Lower | None
 
 @rule_for("aten.select.int", "aten.unbind.int")
 def select(call: OpCall) -> Rule:
-    """The dim that is selected from stays whole: ([a,b])->([a]) replicate={b}."""
+    """Rule of ``select``; the selected dim stays whole: ([a,b])->([a]) replicate={b}."""
     return _along(call, call["self"].shape, FIRST)
 
 
@@ -287,7 +297,7 @@ def stack(call: OpCall) -> Rule:
 
 @rule_for("aten.diagonal", "aten.diagonal_backward", "aten.diag_embed")
 def diagonal(call: OpCall) -> Rule:
-    """The two dims of the diagonal stay whole, and so does the one that is made of them."""
+    """Rule of diagonals; the two dims of the diagonal stay whole, and so does the diagonal's dim."""
     inverse = call.target != "aten.diagonal"
     large, small = _in_order(inverse, call.tensors[0].shape, call.result.shape)
     gone = {call["dim1"] % len(large), call["dim2"] % len(large)}
@@ -300,7 +310,7 @@ def diagonal(call: OpCall) -> Rule:
 
 @rule_for("aten.unfold", "aten.unfold_backward")
 def unfold(call: OpCall) -> Rule:
-    """Windows along a dim, which stays whole: ([a,b])->([a,c,d]) replicate={b,c,d}."""
+    """Rule of windows along a dim, which stays whole: ([a,b])->([a,c,d]) replicate={b,c,d}."""
     factors = Factors()
     backward = call.target == "aten.unfold_backward"
     large, small = _in_order(backward, call.tensors[0].shape, call.result.shape)
@@ -312,7 +322,7 @@ def unfold(call: OpCall) -> Rule:
 
 @rule_for("aten.view_as_real", "aten.view_as_complex")
 def complex_view(call: OpCall) -> Rule:
-    """The last dim of the real side holds real and imaginary parts."""
+    """Rule of complex views; the last dim of the real side holds real and imaginary parts."""
     factors = Factors()
     inverse = call.target == "aten.view_as_complex"
     dims = factors.shape((call.result if inverse else call["self"]).shape)

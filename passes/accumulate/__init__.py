@@ -1,1 +1,1 @@
-"""Steps that run each micro-batch as a program of its own: their losses and gradients are averaged."""
+"""Gradient accumulation: each micro-batch runs as a separate program; losses and gradients are averaged."""

@@ -1,7 +1,7 @@
-"""Buffers of a rank's program that runs its micro-batches in a loop, in whichever order a pipeline does.
+"""Updates of buffers in a program that loops over micro-batches, in any order that a pipeline chooses.
 
-Running statistics are not carried through the loop: what they are made of is kept for each micro-batch, and
-behind the loop they go through the micro-batches one after another.
+The loop does not carry running statistics. It keeps their inputs for each micro-batch; after the loop the
+statistics are updated with one micro-batch after another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardc.passes.partition.reshard_lower import EDGE, EDGE_KIND
 
 
 class Buffers:
-    """Takes the buffers that the forward writes out of a micro-batch's ops."""
+    """Moves the updates of buffers that the forward writes out of the loop over micro-batches."""
 
     def __init__(self, parts: StepParts, builder: CallBuilder, axis: Axis, codec: ShardingCodec) -> None:
         self._parts, self._builder, self._axis, self._codec = parts, builder, axis, codec
@@ -52,7 +52,9 @@ class Buffers:
             erase(op)
 
     def _check_loss(self) -> None:
-        """Raises BufferFeedsLoss if the loss or a gradient depends on a buffer that the forward writes."""
+        """Check that neither loss nor gradients depend on a buffer that the forward writes. Raises
+        BufferFeedsLoss.
+        """
         for op in self._parts.early:
             for old in reads(op) if op.results[0] in self._live else ():
                 if old in self._parts.buffers:
@@ -60,13 +62,15 @@ class Buffers:
                     raise BufferFeedsLoss(name=name, where=source_line(op.location))
 
     def _leaves(self) -> list[ir.Value]:
-        """What running statistics are made of in a micro-batch."""
+        """Return the values of a micro-batch from which running statistics are computed."""
         varying, state = self._parts.varying, self._parts.state
         read = [v for op in self._chain for v in reads(op)] + list(self._parts.buffers.values())
         return list(dict.fromkeys(v for v in read if v in varying and v not in state))
 
     def _keep(self, leaf: ir.Value, first: ir.Operation) -> ir.Value:
-        """The values [m, ...] of all micro-batches: a sum over the loop, to which each adds its own row."""
+        """Return the values [m, ...] of all micro-batches: a sum over the loop, to which each adds its own
+        row.
+        """
         is_made = isinstance(leaf, ir.OpResult)
         place = ir.InsertionPoint.after(leaf.owner.operation) if is_made else ir.InsertionPoint(first)
         shape, count = type_of(leaf).shape, self._axis.size
@@ -79,7 +83,7 @@ class Buffers:
         return ir.Operation.create(EDGE, [term.type], [term], given, loc=write.loc, ip=place).result
 
     def _is_own_row(self, first: ir.Operation) -> ir.Value:
-        """bool [m], true at the number of the micro-batch."""
+        """Return a bool tensor [m] that is true at the number of the micro-batch."""
         if self._own_row is None:
             write, place = self._writer(first), ir.InsertionPoint(first)
             numbers = write.call("aten.arange", self._axis.size, torch.int64, None, DEVICE, False)
@@ -88,7 +92,7 @@ class Buffers:
         return self._own_row
 
     def _write_behind(self) -> None:
-        """Let the buffers go through the micro-batches behind the loop."""
+        """Write the updates of buffers, one micro-batch after another, after the loop."""
         parts, end = self._parts, self._parts.terminator
         late = {"dist.phase": ir.StringAttr.get("optimizer", end.context)}
         write = CallWriter(self._builder, end.location, ir.InsertionPoint(end), late)

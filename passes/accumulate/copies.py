@@ -1,4 +1,4 @@
-"""Copies of ops of a block in the same block, each micro-batch's with values of its own."""
+"""Copies of a block's ops in the same block, for several micro-batches."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from shardc.passes.manager.attributes import drop_attributes
 
 
 class Copies:
-    """Copies ops before ``before``. ``values`` maps what they read to what copies read; copies add their own.
+    """Copier of ops to the position before ``before``.
 
-    A value that is not in it is read as it is, a list of tensors is made anew.
+    ``values`` maps original operands to those of copies; results of copies are added. Other values are not
+    replaced, but lists of tensors are rebuilt.
     """
 
     def __init__(self, before: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
@@ -21,7 +22,7 @@ class Copies:
         self.values: dict[ir.Value, ir.Value] = dict(values)
 
     def copy(self, op: ir.Operation) -> ir.Operation:
-        """A copy of an op, which no user observes."""
+        """Copy an op, without the names by which a user observes its results."""
         operands = [self.operand(v) for v in op.operands]
         made = op.clone(ir.InsertionPoint(self._before)).operation
         for i, operand in enumerate(operands):
@@ -31,11 +32,11 @@ class Copies:
         return made
 
     def operand(self, value: ir.Value) -> ir.Value:
-        """What copies read for ``value``."""
+        """Return the value that copies read instead of ``value``."""
         if value in self.values or not isinstance(value, ir.OpResult):
             return self.values.get(value, value)
         op = value.owner.operation
-        # A list of tensors may stand behind the copy that reads it.
+        # The original list of tensors may come after the copy that reads it.
         if is_constant(op) and any(not _is_number(v) for v in op.operands):
             self.copy(op)
         return self.values.get(value, value)

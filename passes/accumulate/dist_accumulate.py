@@ -1,4 +1,4 @@
-"""``dist-accumulate``: from a rank's program for one micro-batch to a loop over all of them."""
+"""``dist-accumulate``: turns a rank's program for one micro-batch into a loop over all micro-batches."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _PAD = "torch.aten.constant_pad_nd"
 
 @dataclass(frozen=True)
 class DistAccumulate(Pass):
-    """Level 3: a loop over ``micro-batches``, each a run of the forward and backward of the given program.
+    """Runs the forward and backward of a program of level 3 in a loop over ``micro-batches``.
 
-    Loss and gradients are summed, divided by how many there are; what reduces these between devices runs
-    once, behind the loop, as the optimizer does. Inputs get the rows of all micro-batches; those that are cut
-    over devices are held whole by each, which takes its rows of every micro-batch. ``whole`` names the inputs
-    that all micro-batches see. Values that running statistics are made of are kept for each micro-batch, and
-    the statistics made of them behind the loop. Raises UnevenMicroBatches, BufferFeedsLoss.
+    Loss and gradients are averaged over micro-batches. Their reductions between devices, and the optimizer,
+    run once, after the loop. Inputs get the rows of all micro-batches. Inputs that are split over devices are
+    held whole by each device, which selects its rows of every micro-batch. ``whole`` names the inputs that
+    all micro-batches share. Running statistics are updated after the loop, from values that the loop keeps
+    for each micro-batch. Raises UnevenMicroBatches, BufferFeedsLoss.
     """
 
     name: ClassVar[str] = "dist-accumulate"
@@ -99,7 +99,9 @@ class _Looper:
         form_loops(parts.block, self._codec, self._mesh)
 
     def _find_late_sums(self) -> None:
-        """What reduces the loss or gradients between devices runs behind the loop: it is linear."""
+        """Find the reductions of loss and gradients between devices, which are linear and so run after the
+        loop.
+        """
         parts = self._parts
         read = {v for i, v in enumerate(parts.terminator.operands) if i not in parts.loss}
         for op in reversed(parts.early):
@@ -110,7 +112,7 @@ class _Looper:
                 read.update(reads(op))
 
     def _gathers(self) -> list[ir.Operation]:
-        """The gathers of parameters that forward and backward do, which each micro-batch does by itself."""
+        """Return the gathers of parameters in forward and backward, which run in every micro-batch."""
         parts = self._parts
         keys = {
             v: edge_key(parts.function, "arg_attrs", ir.BlockArgument(v).arg_number)
@@ -127,7 +129,7 @@ class _Looper:
         return found
 
     def _average(self, value: ir.Value) -> None:
-        """Sum a value over the loop, each micro-batch's over how many there are; the optimizer reads that."""
+        """Average a value over the loop, and let the optimizer read the average."""
         op, lies = value.owner.operation, self._layout(value)
         place = ir.InsertionPoint.after(op)
         write = CallWriter.at(self._builder, op, place)
@@ -145,7 +147,7 @@ class _Looper:
         return self._codec.read(value.owner.attributes["dist.shardings"][ir.OpResult(value).result_number])
 
     def _take_rows(self, argument: ir.Value) -> None:
-        """Give an input the rows of all micro-batches, and each its own."""
+        """Give an input the rows of all micro-batches, and slice them in each micro-batch."""
         lies = self._codec.read(self._rows[ir.BlockArgument(argument).arg_number]["dist.sharding"])
         self._grow_edge(argument, lies)
         whole = Sharding(((), *lies.dims[1:]), lies.partial)
@@ -160,7 +162,7 @@ class _Looper:
         self._parts.varying.add(inside)
 
     def _grow_edge(self, argument: ir.Value, lies: Sharding) -> None:
-        """Write that an input has the rows of all micro-batches, and is whole. Raises UnevenMicroBatches."""
+        """Set the type of an input with the rows of all micro-batches, whole. Raises UnevenMicroBatches."""
         row, count, ways = self._rows[ir.BlockArgument(argument).arg_number], self._axis.size, lies.ways(0)
         type_ = read_type(ir.TypeAttr(row["dist.global_type"]).value)
         assert type_ is not None
@@ -215,7 +217,7 @@ def _pads_with_zeros(op: ir.Operation) -> bool:
 
 
 def _move_names(value: ir.Value, mean: ir.Value) -> None:
-    """Users observe the mean of a gradient, in place of one micro-batch's before it was resharded."""
+    """Move the names of a gradient to its mean, which users observe."""
     mine: list[str] = []
     while not mine and isinstance(value, ir.OpResult):
         mine = [name for name, number in observed(value.owner) if number == value.result_number]
@@ -227,7 +229,7 @@ def _move_names(value: ir.Value, mean: ir.Value) -> None:
 
 
 def _hide_names(parts: StepParts) -> None:
-    """A micro-batch's own gradient is nothing to observe; its name still says whose it is."""
+    """Rename a micro-batch's own gradients, so that users do not observe them."""
     for op in parts.early:
         names = observed(op)
         if names and op.results[0] in parts.varying:

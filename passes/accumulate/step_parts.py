@@ -1,4 +1,4 @@
-"""The parts of a flat step: what each micro-batch runs, what runs once, and what goes between the two."""
+"""Parts of a flat step: ops of each micro-batch, ops that run once, and the values passed between them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from shardc.passes.manager.program import find_function
 from shardc.passes.partition.operands import set_operand
 
 SEED_STRIDE = 1 << 40
-"""Random numbers of micro-batch i have the step's seed plus i times this; seeds of steps are one apart."""
+"""Micro-batch i uses the step's seed plus i times this number. Seeds of consecutive steps differ by one."""
 
 
 @dataclass
 class StepParts:
     """A flat step that was captured on one micro-batch.
 
-    ``late`` are the first results of the ops that run once, behind all micro-batches: clipping and the
-    optimizer. Of the others, ``varying`` are the values that differ between micro-batches, as they depend on
-    the ``batch`` or on random numbers, and ``state`` those that depend on ``buffers`` that the forward writes
-    (argument -> its new value); ``returned`` says which result is which of these. ``borders`` leave a
+    ``late`` are the first results of the ops that run once, after all micro-batches: clipping and the
+    optimizer. Among the other values, ``varying`` differ between micro-batches, because they depend on the
+    ``batch`` or on random numbers, and ``state`` depend on ``buffers`` that the forward writes (argument ->
+    its new value). ``returned`` maps a result's number to its buffer. ``borders`` are the values that leave a
     micro-batch: the loss and gradients.
     """
 
@@ -50,11 +50,11 @@ class StepParts:
 
     @property
     def early(self) -> list[ir.Operation]:
-        """Forward and backward, in order."""
+        """The ops of forward and backward, in order."""
         return [op for op in self.ops if op.results[0] not in self.late]
 
     def closure(self, values: Iterable[ir.Value]) -> set[ir.Value]:
-        """All results of the early ops that make ``values``."""
+        """Return all results of the early ops on which ``values`` depend."""
         found: set[ir.Value] = set()
         todo = list(values)
         while todo:
@@ -66,7 +66,7 @@ class StepParts:
         return found
 
     def find_borders(self) -> None:
-        """Note what leaves a micro-batch. Raises NotMeanOfMicroBatches of what is no number with one."""
+        """Find the values that leave a micro-batch. Raises NotMeanOfMicroBatches."""
         read = [v for op in self.ops if op.results[0] in self.late for v in reads(op)]
         read += [self.terminator.operands[position] for position in sorted(self.loss)]
         found = dict.fromkeys(v for v in read if v in self.varying and v not in self.late)
@@ -79,7 +79,7 @@ class StepParts:
         self.borders = list(found)
 
     def read_instead(self, value: ir.Value, new: ir.Value) -> None:
-        """Let what runs behind the micro-batches, and the step's loss, read ``new`` in place of ``value``."""
+        """Let late ops, and the step's loss, read ``new`` instead of ``value``."""
         for op in self.ops:
             if op.results[0] in self.late:
                 replace(op, value, new)
@@ -88,7 +88,7 @@ class StepParts:
                 self.terminator.operands[position] = new
 
     def check_gradients(self) -> None:
-        """Raises NoGradient if what leaves a micro-batch is neither the loss nor a parameter's gradient."""
+        """Check that only the loss and parameters' gradients leave a micro-batch. Raises NoGradient."""
         losses = {self.terminator.operands[position] for position in self.loss}
         for value in self.borders:
             op = value.owner.operation
@@ -98,9 +98,9 @@ class StepParts:
 
 
 def read_parts(module: ir.Module, whole: Collection[str]) -> StepParts:
-    """The parts of the step of ``module``, without its borders.
+    """Return the parts of the step of ``module``, without its borders.
 
-    ``whole`` names the inputs that all micro-batches see; all others are cut along dim 0.
+    ``whole`` names the inputs that all micro-batches share; all others are split along dim 0.
     """
     function = find_function(module)
     assert function is not None, "a step was captured"
@@ -128,7 +128,7 @@ def read_parts(module: ir.Module, whole: Collection[str]) -> StepParts:
 
 
 def replace(op: ir.Operation, value: ir.Value, new: ir.Value) -> None:
-    """Let one op read ``new`` in place of the tensor ``value``, in lists too."""
+    """Replace the tensor ``value`` by ``new`` in an op's operands, also in lists."""
     tensors = [v for v in reads(op) if read_type(v.type) is not None]
     for position, read in enumerate(tensors):
         if read == value:
@@ -143,7 +143,7 @@ def _find_late(parts: StepParts) -> None:
 
 
 def _phases(parts: StepParts) -> dict[ir.Value, str]:
-    """The phase of each op, by first result; what a rule's local version adds has that of its reader."""
+    """Return the phase of each op, by first result; an op without a phase has its reader's."""
     found: dict[ir.Value, str] = {}
     wanted: dict[ir.Value, str] = {}
     for op in reversed(parts.ops):
@@ -157,7 +157,7 @@ def _phases(parts: StepParts) -> dict[ir.Value, str]:
 
 
 def _depend(parts: StepParts, sources: Iterable[ir.Value]) -> set[ir.Value]:
-    """``sources``, and the results of early ops that depend on them."""
+    """Return ``sources`` and the results of early ops that depend on them."""
     found = set(sources)
     for op in parts.early:
         if any(v in found for v in reads(op)):

@@ -1,4 +1,6 @@
-"""``torch-accumulate``: from the step of one micro-batch to the loop that accumulates gradients, unrolled."""
+"""``torch-accumulate``: turns the step of one micro-batch into an unrolled loop that accumulates
+gradients.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ from shardc.passes.partition.local_call import CallWriter, type_of
 
 @dataclass(frozen=True)
 class TorchAccumulate(Pass):
-    """Of a step captured on one of ``micro-batches`` parts of a batch the single-device program that runs
-    forward and backward on each part, and the optimizer once.
+    """Turns a single-device step of one micro-batch into one of ``micro-batches``.
 
-    Loss and gradients are the means of the micro-batches', buffers go through them one after another, random
-    numbers differ between them. ``whole`` names the inputs that all of them see; the others are cut along
-    dim 0. Raises NoGradient if the optimizer reads anything else of a micro-batch.
+    The new step runs forward and backward on each micro-batch, and the optimizer once. Loss and gradients are
+    averaged over micro-batches, buffers are updated by one micro-batch after another, and random numbers
+    differ between them. ``whole`` names the inputs that all micro-batches share; the others are split along
+    dim 0. Raises NoGradient if the optimizer reads other values of a micro-batch.
     """
 
     name: ClassVar[str] = "torch-accumulate"
@@ -44,7 +46,7 @@ class _Unroller:
         self._builder = CallBuilder(parts.block)
         own = parts.varying | parts.state
         self._own = [op for op in parts.early if op.results[0] in own]
-        """What each micro-batch runs by itself."""
+        """Ops that run once for each micro-batch."""
 
     def run(self) -> None:
         parts, count = self._parts, self._count
@@ -76,7 +78,7 @@ class _Unroller:
         return {"dist.phase": ir.StringAttr.get("forward", self._parts.block.owner.context)}
 
     def _add(self, so_far: ir.Value | None, value: ir.Value, term: ir.Value) -> ir.Value:
-        """The mean so far, in f32 at least, with a micro-batch's part of it."""
+        """Return the running mean, in at least f32, with a micro-batch's part added."""
         wide = torch.promote_types(type_of(value).dtype, torch.float32)
         write = self._writer(value.owner.operation)
         part = write.call("aten.mul.Scalar", write.cast(term, wide), 1.0 / self._count)
@@ -87,7 +89,7 @@ class _Unroller:
         return CallWriter(self._builder, op.location, place, attributes_of(op, "dist.phase"))
 
     def _finish(self, sums: dict[ir.Value, ir.Value], buffers: dict[ir.Value, ir.Value]) -> None:
-        """Let the optimizer read the means, and return the last buffers."""
+        """Let the optimizer read the means, and let the step return the last buffers."""
         parts, end = self._parts, self._parts.terminator
         late = [op for op in parts.ops if op.results[0] in parts.late]
         means = Copies(end, {})
@@ -121,13 +123,13 @@ def _observe(value: ir.Value, mean: ir.Value) -> None:
 
 
 def grow_batch(argument: ir.Value, count: int) -> None:
-    """Give an argument of one micro-batch the rows of ``count``."""
+    """Give an argument of one micro-batch the rows of ``count`` micro-batches."""
     type_ = type_of(argument).scaled(0, count)
     argument.set_type(ir.Type.parse(str(type_), argument.context))
 
 
 def write_function_type(parts: StepParts) -> None:
-    """Write the types of arguments that were changed to the function's own."""
+    """Update the function's type after changes of its arguments' types."""
     context = parts.function.context
     returned = [value.type for value in parts.terminator.operands]
     type_ = ir.FunctionType.get([a.type for a in parts.block.arguments], returned, context)

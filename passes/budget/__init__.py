@@ -1,1 +1,1 @@
-"""Which values of the forward are kept for backward and which are computed again, within a budget."""
+"""Memory budgets: choice of the forward values to keep for backward, and of those to recompute."""

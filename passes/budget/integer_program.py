@@ -1,10 +1,10 @@
-"""The integer program of a memory budget: what is computed again, so that the least work is done twice.
+"""Integer program of a memory budget: chooses the ops to recompute with the least work.
 
-For each op of the forward ``again`` is 0 or 1. ``made[j]`` says whether backward has computed it again when
-it comes to the op's start number ``j`` (:attr:`~shardc.passes.budget.step_graph.StepGraph.starts`), ``kept``
-whether what it made lives on from the forward. These two follow from ``again`` by linear constraints, and
-from them what lives at each position. It is Checkmate's program (Jain et al. 2020) without its freedom to
-compute a value three times, which keeps the variables few: equal layers share them.
+For each forward op, ``again`` is 1 if it is recomputed. ``made[j]`` says whether backward has recomputed it
+by the op's start number ``j`` (:attr:`~shardc.passes.budget.step_graph.StepGraph.starts`), and ``kept``
+whether its result lives on from the forward. Linear constraints derive both from ``again``, and from them the
+bytes that live at each position. It is Checkmate's program (Jain et al. 2020), but computes no value three
+times. So there are few variables, and equal layers share them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Variable = tuple[str, Hashable, int]
 
 @dataclass(frozen=True)
 class Solution:
-    """The ops to compute again, and the peak and the work of the step, as the graph has them."""
+    """The ops to recompute, and the resulting peak and work of the step."""
 
     again: frozenset[int]
     peak_bytes: float
     work_bytes: float
     values: np.ndarray = field(repr=False, compare=False)
-    """Of the variables."""
+    """Values of the variables."""
 
 
 @dataclass
@@ -51,40 +51,42 @@ class _Rows:
 
 
 class BudgetProgram:
-    """The program of one step, solved for several budgets."""
+    """The integer program of a step, which can be solved for several budgets."""
 
     def __init__(self, graph: StepGraph) -> None:
         self._graph, self._rows = graph, _Rows()
         self._size = float(max(graph.base_bytes, default=0) or 1)
-        """Bytes are counted in it, so that numbers are near 1."""
+        """Unit of bytes, so that numbers are near 1."""
         self._work: Row = {}
         self._changes: dict[int, Row] = {}
-        """Position -> by how much the bytes of variables change there."""
+        """Position -> change of the bytes of variables."""
         self._constant: dict[int, float] = {}
         self._read: list[int] = []
-        """The variables of what backward itself reads."""
+        """Variables of values that backward itself reads."""
         for op in reversed(tuple(graph.ops)):
             if graph.starts[op]:
                 self._decide(op)
         self._peaks = list(self._positions())
 
     def kept(self) -> Solution:
-        """Nothing is computed again."""
+        """Return the solution without recomputation."""
         values = np.zeros(len(self._rows.names))
         values[self._read] = 1.0
         return self._solution(values)
 
     def least(self) -> Solution:
-        """The least peak, and the least work for it."""
+        """Return the solution with the least peak, and the least work for that peak."""
         return self.within(self._least_peak.peak_bytes * (1 + 1e-6))
 
     def within(self, peak_bytes: float) -> Solution:
-        """The least work for a peak of at most so many bytes, which must be possible."""
+        """Return the solution with the least work for a peak of at most ``peak_bytes``, which must be
+        feasible.
+        """
         return self._solve(peak_bytes)
 
     @cached_property
     def _least_peak(self) -> Solution:
-        """The least peak, whatever the work: a solution within any peak that is possible."""
+        """Return a solution with the least peak, ignoring work; it fits every feasible budget."""
         return self._solve(None)
 
     def _decide(self, op: int) -> None:
@@ -112,7 +114,7 @@ class BudgetProgram:
         return self._rows.of("made", kind, start)
 
     def _keep(self, storage: Storage, kind: tuple[Hashable, int, int]) -> None:
-        """What of a storage lives between its last use in the forward and that in backward."""
+        """Add the bytes of a storage between its last use in the forward and its last use in backward."""
         graph, rows, op = self._graph, self._rows, storage.op
         last = graph.last_use(storage)
         if last <= storage.forward_end:
@@ -146,7 +148,7 @@ class BudgetProgram:
             row[variable] = row.get(variable, 0.0) + change
 
     def _positions(self) -> Iterator[tuple[Row, float]]:
-        """What lives at each position: bytes of variables and of all else; the largest of equal ones."""
+        """Yield the live bytes at each position, of variables and others; of equal rows only the largest."""
         base = np.array(self._graph.base_bytes, dtype=float) / self._size
         constant = np.zeros(len(base) + 1)
         for position, change in self._constant.items():
@@ -166,7 +168,7 @@ class BudgetProgram:
             yield dict(key), most
 
     def _solve(self, peak_bytes: float | None) -> Solution:
-        """Within a peak, or with the least one."""
+        """Solve for a peak, or for the least peak if it is None."""
         count = len(self._rows.names)
         rows = [*self._rows.rows]
         limit = 0.0 if peak_bytes is None else peak_bytes / self._size

@@ -1,4 +1,4 @@
-"""Mixed integer programs, solved by HiGHS (Huangfu and Hall 2018): the same on each machine."""
+"""Mixed-integer programs, solved by HiGHS (Huangfu and Hall 2018), with the same result on all machines."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 Row = dict[int, float]
 """Variable -> coefficient."""
 NODES = 100
-"""Nodes of the search tree at most; a limit of time would make a solution depend on the machine."""
+"""Limit of nodes of the search tree. A time limit would make results depend on the machine."""
 GAP = 1e-2
-"""By how much of itself the cost of a solution may be above the least."""
+"""Allowed relative gap between a solution's cost and the least cost."""
 
 
 def solve(
@@ -22,10 +22,11 @@ def solve(
     rows: Sequence[tuple[Mapping[int, float], float]],
     start: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Values of variables in ``[0, upper]`` with the least ``cost``, those ``integral`` whole.
+    """Return values of variables in ``[0, upper]`` with the least ``cost``; those in ``integral`` are
+    integers.
 
-    Each of ``rows``, coefficients by variable, is to be at least its number. There must be a solution;
-    ``start`` is one, which is returned where the search ends before it has found a better one.
+    Each row of ``rows``, coefficients by variable, must be at least its number. The program must be feasible.
+    ``start`` is a solution, which is returned if the search ends before it finds a better one.
     """
     count = len(cost)
     program = highspy.HighsLp()

@@ -1,4 +1,4 @@
-"""Ops of the forward by number, at level 1: how a budget's answer names them, and what is done with it."""
+"""Numbers of forward ops at level 1, by which a budget's solution names the ops to recompute."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from shardc.passes.recompute.policies import PHASE
 from shardc.passes.recompute.torch_recompute import MODULE, call_of
 
 NUMBER = "dist.forward"
-"""On an op of the forward, its number."""
+"""Attribute of a forward op: its number."""
 
 
 def number_forward(module: ir.Module) -> list[str]:
-    """Number the ops of the forward. Return by number the call of a marked module that each is of, or "",
-    and take these marks off.
+    """Number the forward ops. Return, by number, the call of a marked module that an op belongs to, or "".
+
+    Removes these marks.
     """
     calls: list[str] = []
     for op in _ops(module):
@@ -31,7 +32,7 @@ def number_forward(module: ir.Module) -> list[str]:
 
 
 def compute_again(module: ir.Module, again: Collection[int]) -> None:
-    """Clone the ops with these numbers in front of what reads them in backward; take all numbers off."""
+    """Clone the ops with these numbers before their readers in backward, and remove all numbers."""
     number_forward(module)
     ops = list(_ops(module))
     values = {value for op in ops if number_of(op) in again for value in op.results}
@@ -44,7 +45,7 @@ def compute_again(module: ir.Module, again: Collection[int]) -> None:
 
 
 def number_of(op: ir.Operation) -> int | None:
-    """The number of an op of the forward; None of another."""
+    """Return the number of a forward op; None for other ops."""
     return ir.IntegerAttr(op.attributes[NUMBER]).value if NUMBER in op.attributes else None
 
 

@@ -1,4 +1,4 @@
-"""What a memory budget decides about, read from a step at level 2: sizes and work are those of one device."""
+"""Reading of a memory budget's graph from a step at level 2, with sizes and work of one device."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from shardc.passes.manager.reading import Reading
 from shardc.runtime.first_run import may_share
 
 PARTS = 2
-"""Into so many runs of neighbours equal layers are cut; what is alike in one is decided together."""
+"""Number of runs of adjacent equal layers; equal ops of a run are decided together."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The graph of a step, and by the number of each of its ops that of the views which go with it."""
+    """The graph of a step; ``views`` maps the number of an op to the numbers of its views."""
 
     graph: StepGraph
     views: dict[int, list[int]]
 
     def numbers(self, again: frozenset[int]) -> frozenset[int]:
-        """Ops of the graph with their views."""
+        """Return the numbers of ops of the graph and of their views."""
         return again | {view for op in again for view in self.views.get(op, ())}
 
 
 @dataclass
 class _Memory:
-    """A storage while the program is read: ``owner`` is an op of the forward, or None."""
+    """A storage while the program is read. ``owner`` is a forward op, or None."""
 
     size_bytes: int
     made: int
@@ -51,10 +51,10 @@ class _Memory:
 
 
 def read_choices(module: ir.Module, calls: Sequence[str]) -> Choices:
-    """Of a module at level 2 whose ops of the forward are numbered.
+    """Read the choices of a module at level 2 whose forward ops are numbered.
 
-    ``calls``: by number, the call of a module that an op is of, or "". What such a call gives to others is
-    kept, so that a layer is computed again from its inputs alone.
+    ``calls`` has, by number, the call of a module that an op belongs to, or "". Results of such a call that
+    others read are kept, so that a layer is recomputed only from its inputs.
     """
     mesh, program = Reading(module).sharded(level=2)
     return _Reader(program, mesh).read(calls)
@@ -64,13 +64,13 @@ class _Reader:
     def __init__(self, program: Program, mesh: Mesh) -> None:
         self._program, self._codec = program, ShardingCodec(program.module.context, mesh)
         self._memory: dict[int, _Memory] = {}
-        """By value; views have that of what they view. Arguments have none."""
+        """Storage by value; a view has that of its base, and arguments have none."""
         self._all: list[_Memory] = []
         self._work: dict[int, float] = {}
         self._targets: dict[int, list[str]] = defaultdict(list)
         self._sends: set[int] = set()
         self._same: dict[int, int] = {}
-        """View -> the op that makes its memory."""
+        """View -> the op that allocates its memory."""
 
     def read(self, calls: Sequence[str]) -> Choices:
         for position, node in enumerate(self._program.nodes):
@@ -118,7 +118,7 @@ class _Reader:
                 self._sends.add(owner)
 
     def _owner(self, node: Node) -> int | None:
-        """The op of the forward that a node belongs to: of a change of layout the one that made the value."""
+        """Return the forward op that a node belongs to; for a reshard, the op that computed the value."""
         if phase_of(node.op) != "forward":
             return None
         number = number_of(node.op)
@@ -134,7 +134,7 @@ class _Reader:
         return may_share(overload(target))
 
     def _is_sent(self, node: Node, made: Sharding) -> bool:
-        """Whether a change of layout communicates: all but cutting what is there."""
+        """Return whether a reshard communicates, that is, does more than slice."""
         maker = self._program.producer[node.operands[0]]
         if maker < 0:
             return False
@@ -161,7 +161,9 @@ class _Reader:
         return Choices(StepGraph(ops, storages, tuple(self._base(end))), dict(views))
 
     def _base(self, end: int) -> list[int]:
-        """What lives at each position, what is decided about until its end in the forward."""
+        """Return the live bytes at each position; storages under decision count until their end in the
+        forward.
+        """
         changes = [0] * (end + 1)
         for memory in self._all:
             changes[memory.made] += memory.size_bytes
@@ -183,7 +185,7 @@ def _storage(memory: _Memory, known: Collection[int | None]) -> Storage:
 
 
 def _given_to_others(storages: Sequence[Storage], calls: Sequence[str]) -> set[int]:
-    """The ops of marked calls that an op outside of the call reads."""
+    """Return the ops of marked calls whose results an op outside the call reads."""
     return {
         s.op for s in storages if calls[s.op] and any(calls[reader] != calls[s.op] for reader in s.readers)
     }

@@ -1,4 +1,4 @@
-"""What a memory budget decides about, as data: the forward's ops, the memory that they make, who reads it."""
+"""Graph of a memory budget: forward ops, the storages that they allocate, and their readers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 MOST_STARTS = 24
-"""Positions at which backward may begin to need one op. Of more, neighbours become the earliest."""
+"""Limit of positions at which backward may begin to need an op; adjacent ones are merged to the earliest."""
 
 
 @dataclass(frozen=True)
 class ForwardOp:
-    """An op of the forward with its views.
+    """A forward op with its views.
 
-    ``work_bytes``: what computing it again takes a device, as bytes of memory moved. ``kind``: ops of one
-    kind are decided together. ``is_kept``: whether it is never computed again.
+    ``work_bytes`` is the cost of recomputing it, as bytes of memory moved on a device. Ops of one ``kind``
+    are decided together. ``is_kept``: it is never recomputed.
     """
 
     work_bytes: float
@@ -26,10 +26,11 @@ class ForwardOp:
 
 @dataclass(frozen=True)
 class Storage:
-    """Memory of ``size_bytes`` on a device that the forward op ``op`` makes.
+    """Memory of ``size_bytes`` on a device that the forward op ``op`` allocates.
 
-    Positions number the ops of the step. The forward reads it last at ``forward_end``, backward first and
-    last at ``backward``; None where it does not. ``readers``: the ops of the forward that read it.
+    Positions number the ops of the step. The forward reads the storage last at ``forward_end``; backward
+    reads it first and last at ``backward``, which is None if it does not. ``readers`` are the forward ops
+    that read it.
     """
 
     op: int
@@ -41,9 +42,9 @@ class Storage:
 
 @dataclass(frozen=True)
 class StepGraph:
-    """The ops by number, in order, what they make, and what all else takes at each position.
+    """Forward ops by number, in order, their storages, and all other live bytes at each position.
 
-    ``base_bytes`` counts each storage of ``storages`` until ``forward_end``.
+    ``base_bytes`` includes each storage of ``storages`` until its ``forward_end``.
     """
 
     ops: Mapping[int, ForwardOp]
@@ -60,8 +61,9 @@ class StepGraph:
 
     @cached_property
     def starts(self) -> Mapping[int, list[int]]:
-        """The positions at which backward may begin to need an op again: where it reads what the op makes, or
-        begins to need an op that reads it. Ascending.
+        """Positions, ascending, at which backward may begin to need an op again.
+
+        There it reads the op's result, or begins to need an op that reads it.
         """
         found: dict[int, list[int]] = {}
         for op in reversed(tuple(self.ops)):
@@ -71,22 +73,22 @@ class StepGraph:
         return found
 
     def readers(self, op: int) -> set[int]:
-        """The ops that may be computed again and read what ``op`` makes."""
+        """Return the ops that may be recomputed and read the result of ``op``."""
         read = {reader for storage in self.made_by[op] for reader in storage.readers}
         return {reader for reader in read if not self.ops[reader].is_kept}
 
     def start(self, op: int, position: int) -> int:
-        """The number, in ``starts``, of the last one that is not behind ``position``."""
+        """Return the index in ``starts`` of the last start that is not after ``position``."""
         return bisect_right(self.starts[op], position) - 1
 
     def last_use(self, storage: Storage) -> int:
-        """The last position at which backward may read a storage, itself or to compute others again."""
+        """Return the last position at which backward may read a storage, directly or to recompute others."""
         ends = [storage.backward[1]] if storage.backward else []
         readers = [reader for reader in storage.readers if not self.ops[reader].is_kept]
         return max([*ends, *(self.starts[r][-1] for r in readers if self.starts[r])], default=-1)
 
 
 def _fewer(starts: list[int]) -> list[int]:
-    """At most MOST_STARTS, the earliest of each group of neighbours."""
+    """Return at most MOST_STARTS starts: the earliest of each group of adjacent ones."""
     size = -(-len(starts) // MOST_STARTS) or 1
     return starts[::size]

@@ -1,1 +1,1 @@
-"""Mixtures of experts: products recognised by their dataflow, and rows brought to their experts."""
+"""Mixtures of experts: recognition of expert products by dataflow, and dispatch of rows to experts."""

@@ -1,8 +1,8 @@
-"""Experts that each compute an equal block of rows: batched products with a parameter [experts, ...].
+"""Experts as batched products: each expert computes an equal block of rows.
 
-So do experts in einsum form (GShard, Lepikhin et al., 2021; Mesh-TensorFlow, Shazeer et al., 2018), where
-products with one-hot tensors fill each expert's block, and experts that compute all rows (Llama 4). Their
-layouts need no pass: from parameters that are cut by experts, rules carry the cut to the products.
+Experts in einsum form (GShard, Lepikhin et al., 2021; Mesh-TensorFlow, Shazeer et al., 2018) fill each
+expert's block by products with one-hot tensors. Experts of Llama 4 compute all rows. Both need no pass: rules
+propagate a split of the parameters' experts to the products.
 """
 
 from __future__ import annotations

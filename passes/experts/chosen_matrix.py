@@ -1,4 +1,4 @@
-"""Readings of values: the matrices that an index chooses for each row, rows behind views, zeros."""
+"""Recognition of values: matrices that an index selects for each row, rows behind views, zeros."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ _FILLED = ("aten.full", "aten.new_zeros", "aten.zeros", "aten.zeros_like")
 
 @dataclass(frozen=True)
 class ChosenMatrix:
-    """``w[ids]``: for each row of [S] a matrix of ``w`` [E, K, N].
+    """``w[ids]``: for each of S rows, a matrix of ``w`` [E, K, N].
 
-    ``turned``: whether its last two dims are exchanged. ``casts``: calls that change its dtype, the first
-    first.
+    ``turned``: its last two dims are swapped. ``casts``: calls that change its dtype, in order.
     """
 
     w: int

@@ -1,6 +1,6 @@
-"""Chunks of dispatched rows: experts compute one while the next is on its way.
+"""Chunks of dispatched rows: experts compute a chunk while the next one is sent.
 
-Calls that wait for a chunk are marked while buffers are written, and put in order afterwards.
+Calls that wait for a chunk are marked while buffers are written, and are ordered afterwards.
 """
 
 from __future__ import annotations

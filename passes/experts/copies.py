@@ -1,4 +1,4 @@
-"""Experts that each device has a copy of: which they are, and what is computed with the copies."""
+"""Experts that are copied to all devices: their selection, and the computation with the copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dist-dispatch``: rows go to the devices of their experts, and results come back."""
+"""``dist-dispatch``: sends rows to the devices of their experts, and results back."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from shardc.passes.manager.reading import Reading, ReadingPass
 
 @dataclass(frozen=True)
 class DistDispatch(ReadingPass):
-    """Brings rows to blocks of experts wherever a plan cuts the matrices of ``shardc::expert_mm``.
+    """Dispatches rows to blocks of experts if a plan splits the matrices of ``shardc::expert_mm``.
 
-    Rows lie where the batch is cut, experts where their matrices are. A buffer [ways, blocks, rows, width]
-    has a block of experts in its first dim and a block of the batch in its second: changing which of them is
-    cut is an all-to-all. What treats rows one by one between two products is computed where the experts are,
-    so that rows travel once each way. On one device all of it is a rearrangement, so that losses and
-    gradients are those of the program before.
+    Rows are on the devices of their batch, and experts on the devices of their matrices. The first dim of a
+    buffer [ways, blocks, rows, width] is the block of experts, the second the block of the batch. Moving the
+    split from one to the other is an all-to-all. Row-wise calls between two products run on the experts'
+    devices, so that rows are sent once in each direction. On one device the pass only reorders rows, so that
+    losses and gradients do not change.
     """
 
     name: ClassVar[str] = "dist-dispatch"
     capacity: float = 0.0
-    """Room for rows at each way's experts, as a multiple of an equal share; 0: for all."""
+    """Room for rows at each block of experts, as a multiple of an equal share; 0: room for all rows."""
     chunks: int = 1
-    """In how many exchanges rows travel: experts compute one chunk while the next is on its way."""
+    """Number of exchanges that send the rows: experts compute one chunk while the next is sent."""
     group: int = 0
-    """How many devices next to each other trade rows first, before groups trade them; 0: all do at once."""
+    """Number of adjacent devices that exchange rows first, before groups exchange them; 0: all at once."""
     copies: CopiedExperts = ()
-    """Experts that all devices get copies of, by patterns of names of parameters or of their modules."""
+    """Experts that are copied to all devices, by name patterns of parameters or modules."""
 
     def apply(self, reading: Reading) -> bool:
         mesh, program = reading.sharded(level=1)

@@ -1,4 +1,4 @@
-"""How buffers of rows travel between the devices that have the rows and those of their experts."""
+"""Exchange of buffers between the devices of rows and the devices of experts."""
 
 from __future__ import annotations
 

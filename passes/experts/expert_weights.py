@@ -1,4 +1,4 @@
-"""The parameters that hold experts' matrices, found by what is computed from them."""
+"""Recognition of the parameters that hold experts' matrices, by their uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How rows are dispatched to experts: the dims of buffers, and what cuts them."""
+"""Layout of dispatched rows: dims of buffers, and the axes that split them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experts that a loop calls one by one: each multiplies all rows, and a mask keeps what is its own."""
+"""Experts in a loop: each multiplies all rows, and a mask keeps its own rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that treat each row by itself: what may be computed on dispatched rows instead."""
+"""Row-wise calls, which may run on dispatched rows instead."""
 
 from __future__ import annotations
 

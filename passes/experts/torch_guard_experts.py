@@ -1,4 +1,4 @@
-"""``torch-guard-experts``: a step with too little room for its rows leaves all state as it was."""
+"""``torch-guard-experts``: a step without enough room for its rows does not change state."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Call = Callable[..., ir.Operation]
 
 @dataclass(frozen=True)
 class TorchGuardExperts(Pass):
-    """Adds a result, how many rows had no room at their experts, and updates the state only if it is 0.
+    """Adds a result, the number of rows without room at their experts, and updates state only if it is 0.
 
-    One device has room for all: ``dist-dispatch`` writes for how many there is room where rows are
-    dispatched. A step without products of experts, or without state, stays as it is.
+    On one device there is room for all rows; ``dist-dispatch`` writes the room if rows are dispatched. A step
+    without products of experts, or without state, is not changed.
     """
 
     name: ClassVar[str] = "torch-guard-experts"

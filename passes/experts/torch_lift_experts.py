@@ -1,4 +1,4 @@
-"""``torch-lift-experts``: rows times matrices that an index chooses for each, as one product."""
+"""``torch-lift-experts``: recognises products of rows with matrices that an index selects for each row."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ Call = Callable[..., ir.Operation]
 class TorchLiftExperts(Pass):
     """``bmm(w[ids], x)`` becomes ``shardc::expert_mm(x, w, ids)``, its gradient ``shardc::expert_outer``.
 
-    A matrix for each row, [S, K, N], is read and written where one for each expert will do. Names of modules
-    play no part: what counts is that an index chooses the matrices of a batched product.
+    The original product reads and writes a matrix for each row, [S, K, N]; the new one needs only a matrix
+    for each expert. Names of modules do not matter: the pass matches batched products whose matrices an index
+    selects.
     """
 
     name: ClassVar[str] = "torch-lift-experts"

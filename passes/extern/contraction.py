@@ -1,4 +1,4 @@
-"""Matmuls with what follows them, and the calls by which each library computes them."""
+"""Matmuls with an epilogue, and the library calls that compute them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from shardc.dialects.aten.schema import UnknownOperator, overload
 
 DTYPES = (torch.float32, torch.bfloat16)
-"""What libraries are asked for beside ATen."""
+"""Dtypes for which libraries other than ATen are considered."""
 
 LIBRARIES = ("aten", "onednn")
 
@@ -20,11 +20,11 @@ LINEAR = "mkldnn._linear_pointwise"
 
 @dataclass(frozen=True)
 class Contraction:
-    """``epilogue(left @ right + bias)`` of an m x k matrix by a k x n one.
+    """The computation ``epilogue(left @ right + bias)`` of an m x k and a k x n matrix.
 
-    ``left_by_row``: its rows are contiguous in memory, not its columns; ``right_by_row`` likewise. ``bias``
-    is a row of n. ``epilogue`` is the target of one ATen call on the result (``aten.add.Tensor``: a second m
-    x n matrix is added), ``approximate`` its argument if it is a gelu.
+    ``left_by_row``: rows of left are contiguous in memory, else its columns; ``right_by_row`` likewise.
+    ``bias`` has n elements. ``epilogue`` is the target of one ATen call on the result (``aten.add.Tensor``
+    adds a second m x n matrix). ``approximate`` is the argument of a gelu.
     """
 
     m: int
@@ -43,7 +43,7 @@ class Contraction:
         return 2 * self.m * self.k * self.n
 
     def shrunk(self, flops: int) -> Contraction:
-        """One like it of at most ``flops``: its largest dim halved until it is."""
+        """Return a smaller contraction of at most ``flops``, by repeatedly halving the largest dim."""
         found = self
         while found.flops > flops:
             name = max(("m", "n", "k"), key=lambda dim: getattr(found, dim))
@@ -59,8 +59,10 @@ class Contraction:
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """One call. ``reads`` says which of ``left``, ``right``, ``right_t`` (transposed), ``bias``, ``other``
-    and ``result`` (of the call before) each tensor parameter is given; ``arguments`` are the other ones.
+    """A library call.
+
+    ``reads`` maps each tensor parameter to ``left``, ``right``, ``right_t`` (transposed), ``bias``, ``other``
+    or ``result`` (of the previous call). ``arguments`` are the other arguments.
     """
 
     target: str
@@ -69,17 +71,19 @@ class LibraryCall:
 
 
 POST_OPS = {"aten.gelu": "gelu", "aten.silu": "swish", "aten.sigmoid": "sigmoid", "aten.tanh": "tanh"}
-"""ATen's pointwise ops that oneDNN computes with eager's NaNs and infinities. Not relu, hardtanh and
-hardsigmoid, which it gives numbers for NaN, nor hardswish, whose large results it does not let overflow.
+"""ATen's pointwise ops for which oneDNN agrees with eager on NaN and infinity.
+
+Relu, hardtanh and hardsigmoid are missing, because oneDNN returns numbers for NaN. Hardswish is missing,
+because oneDNN does not let large results overflow.
 """
 
 ADD = "aten.add.Tensor"
 
 
 def forms(contraction: Contraction) -> dict[str, list[LibraryCall]]:
-    """The calls that compute a contraction in each form that this PyTorch has, by name, ATen's first.
+    """Return the forms of a contraction that this PyTorch supports, by name, ATen's first.
 
-    ``onednn`` computes the epilogue inside; ``onednn, apart`` leaves it to ATen.
+    A form is a list of calls. ``onednn`` includes the epilogue; ``onednn, apart`` leaves it to ATen.
     """
     found = {"aten": _aten(contraction)}
     if has_onednn() and contraction.dtype in DTYPES and onednn_takes(contraction.dtype):
@@ -91,7 +95,7 @@ def forms(contraction: Contraction) -> dict[str, list[LibraryCall]]:
 
 @cache
 def has_onednn() -> bool:
-    """Whether this PyTorch was built with oneDNN, and with the operator that reaches it."""
+    """Return whether this PyTorch was built with oneDNN and with the operator that calls it."""
     try:
         return torch.backends.mkldnn.is_available() and overload(LINEAR) is not None
     except (UnknownOperator, AttributeError):
@@ -100,7 +104,7 @@ def has_onednn() -> bool:
 
 @cache
 def onednn_takes(dtype: torch.dtype) -> bool:
-    """Whether oneDNN multiplies such matrices on this CPU: those of bf16 need AVX-512."""
+    """Return whether oneDNN supports matmuls of this dtype on this CPU; bf16 needs AVX-512."""
     name = {
         torch.bfloat16: "mkldnn._is_mkldnn_bf16_supported",
         torch.float16: "mkldnn._is_mkldnn_fp16_supported",

@@ -1,4 +1,4 @@
-"""``kern-extern``: matmuls that stay calls go to the library that is to compute them."""
+"""``kern-extern``: assigns matmuls that are not in kernels to a library."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ from shardc.passes.manager.program import program_functions, step_blocks
 from shardc.runtime.torch_private import disable_current_modes
 
 Choose = Callable[[Contraction], str]
-"""The name of one of a contraction's :func:`~shardc.passes.extern.contraction.forms`."""
+"""Chooses one of a contraction's :func:`~shardc.passes.extern.contraction.forms` by name."""
 
 
 @dataclass(frozen=True)
 class KernExtern(Pass):
-    """Turns matmuls with what follows them into a ``kern.extern`` of a library.
+    """Turns matmuls and their epilogues into ``kern.extern`` calls of a library.
 
-    Takes ``aten.mm`` and ``aten.addmm`` of f32 and bf16 with the pointwise call that alone reads them (gelu,
-    silu, tanh, sigmoid, the sum with a second matrix). Runs after ``kern-fuse``, on what that left.
-    ``library``: ``onednn`` gives it every one that it takes, ``aten`` none; drivers choose by measurement.
-    ``rounding``: under ``eager`` the epilogues of 16-bit matmuls stay apart, for eager rounds before them.
+    Applies to ``aten.mm`` and ``aten.addmm`` of f32 and bf16. The epilogue is a pointwise call (gelu, silu,
+    tanh, sigmoid, the sum with a second matrix) that is the only reader of the product. Runs after
+    ``kern-fuse``, on the remaining calls. ``library``: ``onednn`` takes every matmul that it supports,
+    ``aten`` none; drivers choose by measurement. ``rounding``: under ``eager``, epilogues of 16-bit matmuls
+    are not fused, because eager rounds before them.
     """
 
     name: ClassVar[str] = "kern-extern"
@@ -48,8 +49,8 @@ class KernExtern(Pass):
 
 
 def extern_module(module: ir.Module, choose: Choose, rounding: str = "fused") -> int:
-    """Rewrite the program's contractions as ``choose`` says; return how many are no longer ATen's."""
-    with disable_current_modes():  # fake tensors of a compile around this would make layouts slow to follow
+    """Rewrite the program's contractions by ``choose``. Return how many no longer use ATen."""
+    with disable_current_modes():  # an enclosing compile's fake tensors would make this slow
         return sum(_choose_in(function, choose, rounding) for function in program_functions(module))
 
 
@@ -74,7 +75,7 @@ class _Writer:
         self._builder = CallBuilder(block)
 
     def write(self, match: Matched, calls: list[LibraryCall]) -> None:
-        """``calls`` in place of the match; those of ATen after the first stay as they are in the program."""
+        """Replace the match by ``calls``; ATen's calls after the first stay as they are in the program."""
         inside = match.epilogue is not None and len(calls) == 1
         last = match.epilogue if match.epilogue is not None and inside else match.product
         loc, ip = last.location, ir.InsertionPoint(last)
@@ -99,11 +100,11 @@ class _Writer:
         value = match.operands[slot]
         if slot != "other" or read_type(value.type) == product:
             return value
-        sizes = tuple(-1 if n is None else n for n in product.shape)  # rows alone may be symbolic
+        sizes = tuple(-1 if n is None else n for n in product.shape)  # only rows may be symbolic
         return self._builder.call("aten.view", [value, sizes], [product], loc, ip).results[0]
 
     def _transposed(self, value: ir.Value, loc: ir.Location, ip: ir.InsertionPoint) -> ir.Value:
-        """A matrix's transpose: what it was transposed from, if it was."""
+        """Return a matrix's transpose, or the original of a transposed matrix."""
         owner, type_ = owner_of(value), type_of(value)
         if owner is not None and owner.name == "torch.aten.t":
             return owner.operands[0]
@@ -111,8 +112,8 @@ class _Writer:
         return self._builder.call("aten.t", [value], [turned], loc, ip).results[0]
 
     def _seen_as(self, made: ir.Value, match: Matched, ip: ir.InsertionPoint) -> ir.Value:
-        """In the shape in which the epilogue read the product."""
+        """Return the product in the shape that the epilogue reads."""
         view = match.between[-1].clone(ip=ip)
         view.operands[0] = made
-        drop_attributes(view, "dist.name")  # what has that name is gone
+        drop_attributes(view, "dist.name")  # the named value no longer exists
         return view.results[0]

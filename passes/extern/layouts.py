@@ -1,4 +1,4 @@
-"""How tensors lie in memory, which the IR does not say: strides followed through views."""
+"""Memory layouts of tensors, which the IR does not have: strides, tracked through views."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from shardc.runtime.torch_private import schema_of
 
 RESHAPES = frozenset(("aten.view", "aten._unsafe_view", "aten.reshape"))
 _VIEWS = RESHAPES | TURNS | {"aten.squeeze.dim", "aten.unsqueeze", "aten.slice.Tensor"}
-"""Views whose strides are followed; what any other makes is left to ATen, which takes every layout."""
+"""Views whose strides are tracked; values of other views are left to ATen, which supports every layout."""
 
 
 class Layouts:
-    """Strides of values: of arguments as given, dense for what calls make, PyTorch's own for views."""
+    """Strides of values: given ones for arguments, dense ones for results of calls, PyTorch's for views."""
 
     def __init__(self, strides: Mapping[ir.Value, Strides], symbols: Symbols) -> None:
         self._strides, self._symbols, self._reader = strides, symbols, CallReader()
 
     def of(self, value: ir.Value) -> tuple[AnySize, ...] | None:
-        """None where a view is not understood."""
+        """Return the strides of a value; None if they are unknown."""
         type_ = self._symbols.type(value)
         if type_ is None or not type_.is_static:
             return None
@@ -39,7 +39,7 @@ class Layouts:
         return None if tensor is None else tuple(tensor.stride())
 
     def _symbolic(self, value: ir.Value, shape: Sequence[AnySize]) -> tuple[AnySize, ...] | None:
-        """Of symbolic sizes: of all views only those that say the same whatever the sizes are."""
+        """Return the strides of a value with symbolic sizes, through views that are valid for all sizes."""
         plain = tuple(range(len(shape)))
         if value in self._strides:
             known = self._strides[value]
@@ -59,7 +59,7 @@ class Layouts:
         return None if order is None else tuple(strides[d] for d in order)
 
     def _tensor(self, value: ir.Value) -> torch.Tensor | None:
-        """A tensor without memory that lies as ``value`` does."""
+        """Return a tensor without memory that has the layout of ``value``."""
         type_ = read_type(value.type)
         if type_ is None or not type_.is_static:
             return None
@@ -83,12 +83,12 @@ class Layouts:
 
 
 def _is_foreign(op: ir.Operation | None) -> bool:
-    """Whether it is a user's operator, which may lay out its results in any way."""
+    """Return whether it is a user's operator, whose results may have any layout."""
     return op is not None and op.name == "torch.operator" and not target_name(op).startswith("aten.")
 
 
 def _dense(shape: Sequence[AnySize], dims: Sequence[int]) -> tuple[AnySize, ...]:
-    """The strides of a tensor without gaps, ``dims`` from the most major on."""
+    """Return the strides of a dense tensor; ``dims`` are ordered from the most major."""
     strides = {d: prod(shape[x] for x in dims[at + 1 :]) for at, d in enumerate(dims)}
     return tuple(strides[d] for d in range(len(shape)))
 

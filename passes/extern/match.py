@@ -1,4 +1,4 @@
-"""Finds contractions in a block: matmuls that are calls, with the one call that alone reads each."""
+"""Matching of contractions in a block: matmuls, each with the epilogue that is its only reader."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MATMULS = ("aten.mm", "aten.addmm")
 
 @dataclass
 class Matched:
-    """A contraction in the program: tensors named as in :class:`LibraryCall`, views before its epilogue."""
+    """A contraction in the program. Tensors are named as in :class:`LibraryCall`; ``between`` are views."""
 
     contraction: Contraction
     product: ir.Operation
@@ -32,11 +32,11 @@ class Matched:
 def find_contractions(
     block: ir.Block, strides: Mapping[ir.Value, Strides], rounding: str
 ) -> Iterator[Matched]:
-    """The contractions of a block, last first, each read when asked for: one may become another's operand.
+    """Yield the contractions of a block, last first and lazily, since one may become another's operand.
 
-    ``strides``: those of arguments that are not contiguous. Rows of a symbolic number are taken for a power
-    of two, at least as many as they were in the traced call: what is measured then holds for numbers like it.
-    Under the rounding ``eager``, 16-bit ones have no epilogue: eager rounds before it.
+    ``strides`` are those of arguments that are not contiguous. A symbolic number of rows is rounded up to a
+    power of two from that of the traced call, so that a measurement holds for similar numbers. Under the
+    rounding ``eager``, 16-bit contractions have no epilogue, because eager rounds before it.
     """
     symbols = Symbols(block)
     reader, layouts = CallReader(), Layouts(strides, symbols)
@@ -50,7 +50,7 @@ def find_contractions(
 
 
 def _product(call: Call, layouts: Layouts, symbols: Symbols) -> Matched | None:
-    """The contraction of one matmul; None for a form, a dtype or a layout that only ATen takes."""
+    """Return the contraction of a matmul; None for a form, dtype or layout that only ATen supports."""
     names = ("left", "right") if call.spec.target == "aten.mm" else ("bias", "left", "right")
     operands: dict[str, ir.Value] = dict(zip(names, call.operands, strict=True))
     types = {name: type_ for name, value in operands.items() if (type_ := symbols.type(value)) is not None}
@@ -60,7 +60,7 @@ def _product(call: Call, layouts: Layouts, symbols: Symbols) -> Matched | None:
     sizes, dtypes = (m, k, n), {t.dtype for t in types.values()}
     if None in sizes or 0 in sizes or len(dtypes) > 1 or types["left"].dtype not in DTYPES:
         return None
-    if symbols_of((k, n)):  # oneDNN takes no sum of no terms
+    if symbols_of((k, n)):  # oneDNN does not support empty sums
         return None
     by_row = [_by_row(types[name].shape, layouts.of(operands[name])) for name in ("left", "right")]
     if None in by_row:
@@ -72,7 +72,7 @@ def _product(call: Call, layouts: Layouts, symbols: Symbols) -> Matched | None:
 
 
 def _by_row(shape: tuple[AnySize, ...], strides: tuple[AnySize, ...] | None) -> bool | None:
-    """Whether a matrix lies in memory by rows (True) or by columns (False); None for other layouts."""
+    """Return whether a matrix is stored by rows (True) or by columns (False); None for other layouts."""
     if strides is None:
         return None
     (rows, columns), (down, along) = shape, strides
@@ -82,14 +82,14 @@ def _by_row(shape: tuple[AnySize, ...], strides: tuple[AnySize, ...] | None) -> 
 
 
 def _at_least(stride: AnySize, size: AnySize) -> bool:
-    """Whether that is known."""
+    """Return whether ``stride >= size`` is known to hold."""
     if isinstance(stride, int) and isinstance(size, int):
         return stride >= size
     return quotient(stride, size) is not None
 
 
 def _with_epilogue(match: Matched, reader: CallReader, symbols: Symbols) -> Matched:
-    """The match with the call that alone reads the product, through reshapes, if it is an epilogue."""
+    """Return the match with its epilogue: a call that is the only reader of the product, through reshapes."""
     value, between = match.product.results[0], []
     while (user := _only_user(value)) is not None and user.name.startswith("torch."):
         if target_name(user) not in RESHAPES:

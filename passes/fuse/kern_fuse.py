@@ -1,4 +1,4 @@
-"""``kern-fuse``: groups of ops become ``kern.kernel``s."""
+"""``kern-fuse``: turns groups of ops into ``kern.kernel``s."""
 
 from __future__ import annotations
 
@@ -46,21 +46,23 @@ class KernFuse(Pass):
     """Turns groups of torch ops that save memory traffic as one kernel into a ``kern.kernel`` with a linalg
     body.
 
-    Pointwise ops with broadcasts, row reductions with what is before and after them, column reductions beside
-    both; views and slices become index maps, concatenations of equal parts a choice by index. Collectives,
-    sends, loops and all ops without a lowering stay where they are, in their order; the bodies of loops and
-    of a pipeline's stages are fused each by itself, and kernels of one body compiled once for all of them.
-    ``matmuls``: ``extern`` leaves them calls of ATen, ``generated`` makes contractions of them, with what
-    stands before and after. ``rounding``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a
-    kernel's results, ``eager`` rounds after every op as eager does. ``lone``: ops that share no kernel with
-    another become kernels too, which saves nothing, and shows what every lowering makes. ``any_attention``,
-    ``grouped_matmuls`` and ``linear_losses`` say what kernels can hold that not every target has
-    (:mod:`shardc.passes.fuse.grouping.capabilities`), and do where ``matmuls`` is ``generated``.
-    ``pooled_results``: pointwise ops with results of 32 MiB and more become kernels even alone, whose memory
-    is kept from call to call. ``depthwise``: so do depthwise convolutions with such results.
+    A kernel holds pointwise ops with broadcasts, row reductions with ops before and after them, and column
+    reductions. Views and slices become index maps; concatenations of equal parts become a selection by index.
+    Collectives, sends, loops and ops without a lowering are not moved. Bodies of loops and of a pipeline's
+    stages are fused separately, and kernels with equal bodies are compiled once.
+
+    ``matmuls``: ``extern`` leaves matmuls as calls of ATen; ``generated`` makes them contractions in kernels,
+    with ops before and after. ``rounding``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a
+    kernel's results; ``eager`` rounds after every op, as eager does. ``lone``: ops that share no kernel with
+    another op become kernels, too, which saves nothing and serves to inspect lowerings. ``any_attention``,
+    ``grouped_matmuls`` and ``linear_losses`` are capabilities of some targets
+    (:mod:`shardc.passes.fuse.grouping.capabilities`); with ``matmuls=generated`` such ops become kernels.
+    ``pooled_results``: pointwise ops with results of at least 32 MiB become kernels even alone, whose memory
+    is kept from call to call. ``depthwise``: the same for depthwise convolutions with such results.
+
     ``forbid-fusion`` and ``force-fusion`` are edges such as ``aten.add.Tensor+gelu@model.py:12``
-    (:mod:`shardc.options.fusion_edges`): pairs of ops that must not, and that must share a kernel; one that
-    fits no ops, or that cannot be had, is an error.
+    (:mod:`shardc.options.fusion_edges`): pairs of ops that must not, or must, share a kernel. An edge that
+    matches no ops, or is illegal, is an error.
     """
 
     name: ClassVar[str] = "kern-fuse"
@@ -102,18 +104,17 @@ def fuse_module(
     capabilities: Capabilities = Capabilities(),  # noqa: B008 (it is frozen)
     lone: bool = False,
 ) -> list[tuple[str, str, Decision]]:
-    """Fuse every block of the module's step, or of a pipeline's stages and ranks; return the calls of each
-    pair considered, numbered as in ``kern.calls``, with the decision on it.
+    """Fuse every block of the module's step, or of a pipeline's stages and ranks.
 
-    ``matmuls``: ``extern``, ``generated``, or what decides on each region with matmuls, and on attention
-    whose kernel is not known to be faster; where ``capabilities`` has kernels of them, also on linear layers
-    with a cross entropy behind them and on grouped matmuls, which else stay calls.
-
-    Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the
-    ``kern.calls`` of an earlier fusion of the same module. ``writes``: (argument, result) pairs where the
-    program ends by writing the result to the argument, whose memory a kernel may use for it; a training
-    step's own are known. Raises ValueError for unknown ``rounding`` or ``matmuls``, and FusionRefused for an
-    edge that ``constraints`` force and that cannot be had.
+    Return the calls of each pair considered, numbered as in ``kern.calls``, with the decision on it.
+    ``matmuls`` is ``extern``, ``generated``, or a function that decides on each region with matmuls and on
+    attention whose kernel is not known to be faster. If ``capabilities`` has kernels for them, it also
+    decides on linear layers with a cross entropy and on grouped matmuls, which else stay calls. Calls that
+    compute a value in ``exclude`` are not fused, nor are the calls ``without``, which are entries of
+    ``kern.calls`` of an earlier fusion of the same module. ``writes`` are (argument, result) pairs: the
+    program finally writes the result to the argument, whose memory a kernel may use for it. Those of a
+    training step are known. Raises ValueError for unknown ``rounding`` or ``matmuls``, and FusionRefused for
+    an illegal edge that ``constraints`` force.
     """
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding is {rounding!r}; it must be one of {', '.join(ROUNDINGS)}")
@@ -155,7 +156,7 @@ def fuse_module(
 
 
 def _small_convolutions(block: ir.Block, depthwise: bool) -> frozenset[int]:
-    """The numbers of convolutions that stay calls: all, or those with results in memory that ATen keeps."""
+    """Return the numbers of convolutions that stay calls: all, or those with small results."""
     small: set[int] = set()
     for number, op in enumerate(steps_of(block)):
         if op.name == "torch.aten.convolution":
@@ -168,7 +169,7 @@ def _small_convolutions(block: ir.Block, depthwise: bool) -> frozenset[int]:
 def _written(
     functions: Sequence[ir.Operation], writes: Sequence[tuple[int, int]]
 ) -> dict[ir.Value, ir.Value]:
-    """New value -> the argument that takes it, unless that is sent: nobody waits until it has left."""
+    """Map each new value to the argument that it overwrites, unless the argument is sent without waiting."""
     pairs: dict[ir.Value, ir.Value] = {}
     for function in functions:
         block = function.regions[0].blocks[0]
@@ -180,8 +181,10 @@ def _written(
 
 
 def _share_names(kernels: list[ir.Operation], bodies: Bodies) -> None:
-    """Kernels with equal bodies get one name: they are compiled once. Names are numbered by body: they, and
-    so the compiled library, stay as they are if a model has more layers.
+    """Give kernels with equal bodies one name, so that they are compiled once.
+
+    Names are numbered by body, so that names and the compiled library do not change if a model has more
+    layers.
     """
     names: dict[tuple[str, ...], ir.Attribute] = {}
     for op in kernels:
@@ -192,6 +195,6 @@ def _share_names(kernels: list[ir.Operation], bodies: Bodies) -> None:
 
 
 def kernels_of(module: ir.Module) -> list[ir.Operation]:
-    """The kernels of a program, in order."""
+    """Return the kernels of a program, in order."""
     ops = (view.operation for block in program_blocks(module) for view in block.operations)
     return [op for op in ops if op.name == KernelOp.OPERATION_NAME]

@@ -1,4 +1,4 @@
-"""``torch-lift-bmm``: products of batches of heads, with the batch and the heads as dims of their own."""
+"""``torch-lift-bmm``: gives batched products of attention separate dims for batch and heads."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ Call = Callable[..., ir.Operation]
 class TorchLiftBmm(Pass):
     """``view([B,H,M,N], bmm(view([B*H,M,K], q), view([B*H,K,N], k)))`` becomes ``matmul(q, k)`` on four dims.
 
-    PyTorch computes ``q @ k`` of attention that is written out, or has dropout, so. A cut of the heads can't
-    be said of the joint dim ``B*H``, where the batch is more major: such an attention would stay whole.
+    PyTorch traces ``q @ k`` of attention that is written out, or has dropout, in this form. A sharding of the
+    joint dim ``B*H``, in which the batch is more major, cannot express a split of the heads, so that heads
+    would stay whole.
     """
 
     name: ClassVar[str] = "torch-lift-bmm"
@@ -54,7 +55,9 @@ def _lift(program: Program, builder: CallBuilder, node: Node) -> None:
 
 
 def _four_dims(program: Program, value: int) -> tuple[int, bool] | None:
-    """The value [B,H,x,y] that ``value`` [B*H,x,y] is a view of, and whether its last dims are exchanged."""
+    """Return the value [B,H,x,y] behind the view ``value`` [B*H,x,y], and whether its last dims are
+    swapped.
+    """
     flipped = False
     while (producer := program.producer[value]) >= 0:
         node = program.nodes[producer]
@@ -69,20 +72,22 @@ def _four_dims(program: Program, value: int) -> tuple[int, bool] | None:
 
 
 def _exchanges(program: Program, node: Node) -> bool:
-    """Whether a call exchanges the last two of three dims."""
+    """Return whether a call swaps the last two of three dims."""
     if node.spec.target != "aten.transpose.int" or len(program.types[node.results[0]].shape) != 3:
         return False
     return {d % 3 for d in node.spec.args[1:]} == {1, 2}
 
 
 def _source(program: Program, call: Call, value: int, flipped: bool) -> ir.Value:
-    """What the product reads: a value on four dims, its last two exchanged if ``flipped``."""
+    """Return the product's operand with four dims, its last two swapped if ``flipped``."""
     made, type_ = program.values[value], program.types[value]
     return call("aten.transpose.int", (made, 2, 3), [_turned(type_)]).results[0] if flipped else made
 
 
 def _replace(program: Program, call: Call, node: Node, product: ir.Value, lifted: TensorType) -> None:
-    """Views of the old result back to four dims read the product itself; others a flat view of it."""
+    """Replace the old result: views back to four dims become the product, other readers get a flat view of
+    it.
+    """
     exchanged: ir.Value | None = None
     for user in (program.nodes[n] for n in program.users[node.results[0]]):
         if _unfolds(program, user, lifted):

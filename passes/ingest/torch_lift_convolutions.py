@@ -1,4 +1,4 @@
-"""``torch-lift-convolutions``: convolutions that are cut off at the end are causal ones."""
+"""``torch-lift-convolutions``: recognises causal convolutions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _NAMES = {f"torch.{_FORWARD}", f"torch.{_BACKWARD}"}
 class TorchLiftConvolutions(Pass):
     """``slice(convolution(x, w, padding=k - 1), 0, s)`` becomes ``shardc::causal_convolution(x, w)``.
 
-    State-space layers and linear attention have such short convolutions along the sequence. What the
-    convolution makes is k - 1 elements longer than the sequence, so no cut of it would go through.
+    State-space layers and linear attention have such short convolutions along the sequence. The padded
+    convolution's result is k - 1 elements longer than the sequence, so a split of the sequence would not
+    propagate through it.
     """
 
     name: ClassVar[str] = "torch-lift-convolutions"
@@ -44,7 +45,7 @@ class TorchLiftConvolutions(Pass):
 
 
 def _is_padded(spec: OpCall) -> bool:
-    """Whether windows of a sequence reach as far beyond both ends as they can."""
+    """Return whether a sequence is padded by the full reach of windows at both ends."""
     size = spec["weight"].shape[2:]
     if len(size) != 1 or size[0] == 1 or spec["transposed"] or spec["stride"] != (1,):
         return False
@@ -71,7 +72,7 @@ def _lift(program: Program, builder: CallBuilder, node: Node) -> None:
 
 
 def _is_front(spec: OpCall, length: int) -> bool:
-    """Whether a call takes the first ``length`` elements of a sequence."""
+    """Return whether a call slices the first ``length`` elements of a sequence."""
     if spec.target != "aten.slice.Tensor" or spec["dim"] % len(spec["self"].shape) != 2 or spec["step"] != 1:
         return False
     return spec["start"] in (0, None) and spec.result.shape[2] == length
@@ -103,7 +104,7 @@ def _lift_backward(program: Program, builder: CallBuilder, node: Node) -> None:
 
 
 def _extends(spec: OpCall, length: int) -> bool:
-    """Whether a call is the gradient of the first ``length`` elements, with zeros behind them."""
+    """Return whether a call is the gradient of such a slice: ``length`` elements, then zeros."""
     if spec.target == "aten.slice_backward":
         at_front = spec["dim"] % len(spec.result.shape) == 2 and spec["start"] == 0 and spec["step"] == 1
         return at_front and spec.tensors[0].shape[2] == length

@@ -1,4 +1,4 @@
-"""``torch-share``: equal calls become one, those that nobody reads go."""
+"""``torch-share``: merges equal calls and erases calls without readers."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import find_function
 
 APART = "dist.apart"
-"""The number of a call that is not shared although others are equal."""
+"""Attribute with a unique number, which keeps a call from being merged with equal calls."""
 
 
 @dataclass(frozen=True)
 class TorchShare(Pass):
-    """MLIR's ``cse``, told which ATen ops are pure: those with a sharding rule, functions of their arguments.
+    """Runs MLIR's ``cse`` with knowledge of which ATen ops are pure: those with a sharding rule.
 
-    Torch-MLIR leaves ATen ops without effects declared, so that ``cse`` alone merges nothing. Ops of ours and
-    ``torch.operator`` stay as they are. A value seen by several users through equal views is one value
-    afterwards, so that its reshards are shared too.
+    Torch-MLIR does not declare effects of ATen ops, so ``cse`` alone merges nothing. Ops of shardc's dialects
+    and ``torch.operator`` are not merged. Equal views of a value become one value, so that its reshards are
+    shared, too.
     """
 
     name: ClassVar[str] = "torch-share"
     creations: bool = True
-    """Also tensors made of numbers alone. Before a layout is chosen they stay apart: equal ones may stand for
-    other dims of the program, as positions in a batch and in a sequence do, and one tensor has one layout for
-    all its users. ``dist-partition`` shares those that came to lie alike.
+    """Whether to merge creations, that is, tensors made from constants only.
+
+    Before layouts are chosen they stay separate: equal creations may belong to different dims of the program,
+    such as positions in a batch and in a sequence, and a merged tensor has one layout for all users.
+    ``dist-partition`` merges those with equal layouts.
     """
 
     def run(self, module: ir.Module) -> None:
@@ -52,12 +54,12 @@ class TorchShare(Pass):
 
 
 def is_apart(op: ir.Operation) -> bool:
-    """Whether the op was kept from being shared before layouts were chosen."""
+    """Return whether the op was kept separate before layouts were chosen."""
     return APART in op.attributes
 
 
 def _keep_creations_apart(module: ir.Module) -> None:
-    """Numbers the calls that read no tensor and make one with dims, so that no two are equal."""
+    """Number all creations, so that no two are equal."""
     function = find_function(module)
     ops = list(function.regions[0].blocks[0].operations) if function is not None else []
     for number, op in enumerate([o.operation for o in ops if _is_creation(o.operation)]):
@@ -65,7 +67,7 @@ def _keep_creations_apart(module: ir.Module) -> None:
 
 
 def _is_creation(op: ir.Operation) -> bool:
-    """Whether only constants go in and a tensor with dims comes out."""
+    """Return whether an op reads only constants and makes a tensor with dims."""
     if not all(isinstance(v, ir.OpResult) and is_constant(v.owner.operation) for v in op.operands):
         return False
     if len(op.results) != 1 or is_constant(op) or not _is_pure(op):
@@ -75,14 +77,16 @@ def _is_creation(op: ir.Operation) -> bool:
 
 
 def drop_unread(block: ir.Block) -> None:
-    """Erase what nobody reads, last first: ``cse`` looks at each op once, before its readers go."""
+    """Erase pure ops without readers, last first; ``cse`` visits each op only once, before its readers
+    vanish.
+    """
     for op in reversed([o.operation for o in block.operations]):
         if _is_pure(op) and not any(True for result in op.results for _ in result.uses):
             op.erase()
 
 
 def unread(block: ir.Block) -> set[ir.Value]:
-    """The results of the ops that :func:`drop_unread` erases."""
+    """Return the results of the ops that :func:`drop_unread` would erase."""
     found: set[ir.Value] = set()
     for op in reversed([o.operation for o in block.operations]):
         readers = [use.owner for result in op.results for use in result.uses]

@@ -1,4 +1,4 @@
-"""``dist-interleave``: weights that are several in one, stored so that each of them is cut."""
+"""``dist-interleave``: stores fused weights such that a split divides each of their parts."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from shardc.passes.propagate.refinement import read_refinements
 
 @dataclass(frozen=True)
 class DistInterleave(ReadingPass):
-    """Stores a weight that is several in one (queries, keys, values; gate, up), and is cut, block by block.
+    """Stores a split weight of several parts (queries, keys, values; gate, up) in interleaved blocks.
 
-    Cut as it is, a device would have all queries and no values. Stored are the first blocks of all parts,
-    then the second ones, and so on, one for each device: a slice of a part is then a slice within each
-    device's block. All that hangs together with the dim is stored so too (bias, gradient, optimizer state),
-    and ``dist.interleaved`` on an argument or result says it: the dim, the ways, the sizes of the parts. Does
-    nothing where a part does not divide between its heads.
+    If the weight were split as it is, one device would have all queries and no values. The pass stores the
+    first blocks of all parts, then the second blocks, and so on, one for each device. A slice of a part is
+    then a slice within each device's block. All values with the same dim (bias, gradient, optimizer state)
+    are stored the same way. ``dist.interleaved`` of an argument or result has the dim, the ways and the sizes
+    of the parts. The pass does nothing if a part does not divide between its heads.
 
-    So are the rows of a batch of sequences of which the plan cuts the sequence: a linear layer merges [b, s]
-    to b parts, one behind the other. Stored by blocks they are cut where the sequence is, and nothing moves.
+    If the plan splits the sequence of a batch, rows are interleaved, too: a linear layer merges [b, s] to b
+    parts in sequence. With interleaved blocks the merged dim is split like the sequence, and no data moves.
     """
 
     name: ClassVar[str] = "dist-interleave"

@@ -1,4 +1,4 @@
-"""Which sequences are folded, so that every device has as much of a causal mask as any other."""
+"""Choice of the sequences to fold, so that all devices have equal parts of a causal mask."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from shardc.passes.manager.program import Program
 
 
 def folded_rows(program: Program, spread: LayoutSpread, mesh: Mesh) -> dict[int, Layout]:
-    """The rows of causal attention that devices share out, folded; none where that would move more.
+    """Return the folded layouts of split rows of causal attention; none if folding would move more data.
 
-    Random numbers are drawn in the order of a sequence: where a device draws as many as it has activations,
-    they would have to change hands, and nothing is folded. Nor is a sequence along which layers pass a state
-    beside attention, or that is whole inside of attention.
+    Random numbers are drawn in the order of the sequence. If a device draws one for each activation, folding
+    would have to exchange them, so nothing is folded. A sequence is also not folded if other layers pass a
+    state along it, or if it is whole inside attention.
     """
     rows = {
         node.results[0]: parts

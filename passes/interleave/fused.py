@@ -1,4 +1,4 @@
-"""Weights that are several in one (queries, keys and values; gate and up), each sliced out of it."""
+"""Fused weights of several parts (queries, keys and values; gate and up), which slices take apart."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from shardc.passes.propagate.blocks import block_size, factors_of, same_dims
 
 @dataclass(frozen=True)
 class Fused:
-    """The parts of a dim: ``sizes`` of all; ``blocks`` (heads) and slicing nodes of those that are read."""
+    """The parts of a dim: ``sizes`` of all parts; ``blocks`` (heads) and slicing nodes of parts that are
+    read.
+    """
 
     sizes: tuple[int, ...]
     blocks: tuple[int, ...]
     slices: tuple[int, ...]
 
     def divides(self, ways: int) -> bool:
-        """Whether each part can be cut into ``ways``, between its blocks."""
+        """Return whether each part can be split into ``ways`` between its blocks."""
         return all(n % ways == 0 for n in (*self.sizes, *self.blocks))
 
 

@@ -1,4 +1,4 @@
-"""Calls that take parts of a dim or put parts together: which elements of the large tensor are in each."""
+"""Calls that slice or concatenate parts of a dim, with the elements of the large tensor in each part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is left on a rank of rows that are stored by blocks: reshape, transpose of a dim of one, reshape."""
+"""Cleanup of interleaved rows on a rank: a reshape, a transpose of a dim of size 1, and a reshape become
+one.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a pass is, which passes there are, and pass pipelines as data."""
+"""The base class of passes, their registry, pass pipelines as data, and the contracts of levels."""

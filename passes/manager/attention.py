@@ -1,4 +1,4 @@
-"""Attention as passes see it: its calls, and what a plan says of how devices share one out."""
+"""Calls of attention, and the attribute that says how devices share one whose sequence is split."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ from torch_mlir import ir
 
 CALLS = ("shardc.attention", "shardc.attention_backward")
 ATTRIBUTE = "dist.attention"
-"""On a call: how it gets what other devices have of a cut sequence, where it does not gather it.
+"""Attribute of a call whose sequence is split: its method for each mesh axis, if it does not all-gather.
 
-The text ``ulysses:inner,ring:outer`` names mesh axes.
+For example ``ulysses:inner,ring:outer``.
 """
 
 
 def attention_axes(op: ir.Operation, how: str) -> frozenset[str]:
-    """The mesh axes over which a call gets what other devices have by ``how``, such as ``ulysses``."""
+    """Return the mesh axes over which a call uses the method ``how``, such as ``ulysses``."""
     text = op.attributes.get(ATTRIBUTE)
     pairs = [] if text is None else [part.partition(":") for part in text.value.split(",")]
     return frozenset(axis for name, _, axis in pairs if name == how)
 
 
 def copies(heads: int, kv_heads: int, ways: int) -> int:
-    """How often each key/value head must stand for ``ways`` devices to have as many of them each.
+    """Return how many copies of each key/value head give all of ``ways`` devices equally many.
 
-    ``ways`` divides ``heads``, and ``kv_heads`` does. 1 unless there are fewer of them than devices, or they
-    do not divide.
+    Both ``ways`` and ``kv_heads`` divide ``heads``. The result is 1 if ``ways`` divides ``kv_heads``.
     """
     groups = heads // kv_heads
     return next(n for n in range(1, groups + 1) if groups % n == 0 and kv_heads * n % ways == 0)

@@ -40,7 +40,7 @@ class Pass:
     name: ClassVar[str] = ""
 
     def run(self, module: ir.Module) -> None:
-        """Rewrite ``module`` in place. Raises a ShardcError for what the user can mend."""
+        """Rewrite ``module`` in place. Raises a ShardcError for problems that the user can fix."""
         raise NotImplementedError(f"{type(self).__name__} has no run method")
 
     @classmethod
@@ -80,7 +80,7 @@ class Option:
             raise BadPassOption(pass_name=pass_name, option=self.name, text=text, expected=expected) from None
 
     def render(self) -> str:
-        """``max-iterations=4 (int)``, for ``--list-passes``."""
+        """Return text such as ``max-iterations=4 (int)``, for ``--list-passes``."""
         default = ",".join(map(str, self.default)) if isinstance(self.default, tuple) else self.default
         shown = str(default).lower() if isinstance(default, bool) else default
         return f"{self.name}={shown} ({_KINDS.get(self.type, _UNREAD)[0]})"
@@ -103,6 +103,6 @@ _KINDS: dict[object, tuple[str, Callable[[str], Value]]] = {
     CopiedExperts: ("experts such as layers.0.*=3:17", read_pass_option),
     Cluster | None: ("a cluster's name or file", find_cluster),
 }
-"""Types that an option may have: what to call each in messages, and what reads it."""
+"""Types of options -> the type's name in messages, and its parser."""
 _UNREAD: tuple[str, Callable[[str], Value]] = ("what Python code gives it", {}.__getitem__)
-"""Of other types, which text cannot give."""
+"""Entry for all other types, which have no text form."""

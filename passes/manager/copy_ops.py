@@ -1,4 +1,4 @@
-"""What ops read, and copies of ops with the constants and the integers (offsets of a rank) that they read."""
+"""Operands of ops, and copies of ops together with the constants and integers (offsets) that they read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardc.dialects.aten.call import is_constant
 
 
 def reads(op: ir.Operation) -> Iterator[ir.Value]:
-    """The values that an op reads, those in lists too; no constants."""
+    """Yield the values that an op reads, including those in lists, without constants."""
     for value in op.operands:
         if isinstance(value, ir.OpResult) and is_constant(value.owner.operation):
             yield from reads(value.owner.operation)
@@ -19,7 +19,7 @@ def reads(op: ir.Operation) -> Iterator[ir.Value]:
 
 
 class Copier:
-    """Copies ops to ``ip``. ``values`` maps what they read to what copies read; copies add their results."""
+    """Copier of ops to ``ip``. ``values`` maps original values to copies; each copied op adds its results."""
 
     def __init__(
         self, ip: ir.InsertionPoint, values: Mapping[ir.Value, ir.Value] | Iterable[tuple[ir.Value, ir.Value]]
@@ -36,7 +36,7 @@ class Copier:
         return made
 
     def operand(self, value: ir.Value) -> ir.Value:
-        """What stands for ``value`` in the block."""
+        """Return the copy of ``value`` in the block."""
         if value not in self.values:
             op = value.owner.operation
             is_light = is_constant(op) or op.name == "torch.prim.TupleConstruct"

@@ -1,4 +1,4 @@
-"""The ops of level 3 that lead from one layout to another, as the steps of a reshard that they are."""
+"""Ops of level 3 that change a layout, as steps of a reshard."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _read(op: ir.Operation, name: str, codec: ShardingCodec) -> int | str | Axes
 
 
 def axes_of(op: ir.Operation, codec: ShardingCodec) -> Axes:
-    """The axes that an op works over; none of a permute, which has two layouts instead."""
+    """Return the axes of an op; none for a permute, which has two layouts instead."""
     return codec.read_axes(op.attributes["axes"]) if "axes" in op.attributes else ()
 
 
 def _step(kind: Callable[..., Step], *names: str) -> Callable[[ir.Operation, ShardingCodec], Step]:
-    """What makes the step that an op stands for of the op's attributes ``names``."""
+    """Return a function that builds a step of ``kind`` from an op's attributes ``names``."""
     return lambda op, codec: kind(*(_read(op, name, codec) for name in names))
 
 
@@ -46,4 +46,4 @@ STEPS = {
     "dist.reduce_scatter": _step(ReduceScatter, "dim", "axes", "reduction"),
     "dist.slice": _step(Slice, "dim", "axes"),
 }
-"""What an op does to the layout of its operand."""
+"""Op -> the step that it applies to the layout of its operand."""

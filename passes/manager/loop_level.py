@@ -1,4 +1,4 @@
-"""What loops of level 3 make of layouts: sums of terms over iterations, and blocks one after the other."""
+"""Layouts of the results of loops at level 3: reductions over iterations, and stacked blocks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _COMBINES = {"torch.aten.add.Tensor": "sum", "torch.aten.maximum": "max", "torch
 
 @dataclass(frozen=True)
 class Term:
-    """What each iteration adds to a carried value, or of what that is the maximum or minimum."""
+    """The term that each iteration combines with a carried value, by a sum, maximum or minimum."""
 
     value: ir.Value
     reduction: str
 
     def total(self, layout: Sharding, axis: Axis, sharers: Axis | None) -> Sharding | str:
-        """The layout of the loop's result, of terms of ``layout``; else what is wrong with them.
+        """Return the layout of the loop's result for terms of ``layout``, or a text about their problem.
 
-        Along ``sharers``, if devices share out the iterations, the result has terms again.
+        If devices along ``sharers`` divide the iterations, the result is partial over ``sharers``.
         """
         try:
             total = AllReduce((axis,), self.reduction).apply(layout).normal()
@@ -36,7 +36,7 @@ class Term:
 
 
 def combined_term(carried: ir.Value, init: ir.Value, following: ir.Value, axis: Axis) -> Term | str:
-    """The term in the next value of a carried one; else what is wrong with how that is made, or starts."""
+    """Return the term of a carried value, or a text about the problem of its update or initial value."""
     op = None if isinstance(following.owner, ir.Block) else following.owner.operation
     if op is None or op.name not in _COMBINES or op.operands[0] != carried:
         return f"a dist.loop over {axis.name} carries what is no sum, maximum or minimum of terms"
@@ -47,7 +47,7 @@ def combined_term(carried: ir.Value, init: ir.Value, following: ir.Value, axis: 
 
 
 def _start(init: ir.Value) -> float | None:
-    """The number that a carried tensor is full of at first; None if it is made otherwise."""
+    """Return the number that fills a carried tensor's initial value; None if it is not a ``full``."""
     made = None if isinstance(init.owner, ir.Block) else init.owner.operation
     if made is None or made.name != "torch.aten.full":
         return None
@@ -56,7 +56,7 @@ def _start(init: ir.Value) -> float | None:
 
 
 def _neutral(reduction: str, init: ir.Value) -> float:
-    """What a reduction must start from: 0, or the least or the largest value of the dtype."""
+    """Return the initial value of a reduction: 0, or the least or the largest value of the dtype."""
     type_ = read_type(init.type)
     assert type_ is not None
     if type_.dtype.is_floating_point or reduction == "sum":
@@ -70,12 +70,12 @@ def _neutral(reduction: str, init: ir.Value) -> float:
 def stacked(
     layout: Sharding, dim: int, axis: Axis, sharers: Axis | None, is_taken_apart: bool
 ) -> Sharding | str | None:
-    """The layout of blocks of ``layout``, one of each iteration, put together along ``dim``.
+    """Return the layout of blocks of ``layout``, one from each iteration, stacked along ``dim``.
 
-    Of iterations that devices share out along ``sharers`` each has zeros for those of the others.
-
-    None for terms, for whole values, and for blocks that devices cut further: those are stacked only for a
-    later loop to take apart again (``is_taken_apart``). A text where the blocks do not make up the whole.
+    If devices along ``sharers`` divide the iterations, each device has zeros for the iterations of others.
+    The result is None for terms, for whole values, and for blocks that devices split further, which are
+    stacked only for a later loop to unstack (``is_taken_apart``). It is a text if the blocks do not form the
+    whole.
     """
     if all(axis != part for axes in layout.dims for part in axes):
         return None

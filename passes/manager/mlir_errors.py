@@ -1,4 +1,4 @@
-"""MLIR's diagnostics as places a user can look at: file, line, column, and the line with a caret."""
+"""MLIR's diagnostics with source positions for users: file, line, column, and the line with a caret."""
 
 from __future__ import annotations
 
@@ -11,25 +11,27 @@ from shardc.dialects.dist.discardable import first_problem
 from shardc.dialects.location import Place, place_of
 
 UNNAMED_SOURCE = "-"
-"""What MLIR calls a source that it was given as text."""
+"""MLIR's file name for a source that was given as text."""
 
 SNIPPET_WIDTH = 100
-"""Characters of a line that a message shows."""
+"""Number of characters of a line that a message shows."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The MLIR text that a module was parsed from, and the name that the user knows it by."""
+    """The MLIR text of a module, and the file name that messages show for it."""
 
     name: str = "the module"
     text: str = ""
 
     def where(self, place: Place) -> str:
-        """``file:line:column``, with MLIR's name for our input replaced by the user's."""
+        """Return ``file:line:column``, with the user's name of the source."""
         return f"{self.name if place.file == UNNAMED_SOURCE else place.file}:{place.line}:{place.column}"
 
     def snippet(self, place: Place) -> str:
-        """The line with a caret under the column, to append to a message; empty if it is another file's."""
+        """Return the line with a caret under the column, for a message; empty for a position in another
+        file.
+        """
         lines = self.text.split("\n")
         if place.file != UNNAMED_SOURCE or not self.text or not 1 <= place.line <= len(lines):
             return ""
@@ -37,7 +39,9 @@ class Source:
         return f"\n    {line}\n    {' ' * caret}^"
 
     def describe(self, error: ir.MLIRError) -> dict[str, str]:
-        """The fields ``message``, ``snippet`` and ``where`` of an error, from the first thing MLIR says."""
+        """Return the fields ``message``, ``snippet`` and ``where`` of an error, from MLIR's first
+        diagnostic.
+        """
         diagnostics = error.error_diagnostics
         if not diagnostics:
             return self.fields(str(error), None)
@@ -45,7 +49,7 @@ class Source:
         return self.fields(diagnostics[0].message.strip() + more, diagnostics[0].location)
 
     def fields(self, message: str, location: ir.Location | None) -> dict[str, str]:
-        """The fields ``message``, ``snippet`` and ``where`` of an error at a location."""
+        """Return the fields ``message``, ``snippet`` and ``where`` of an error at a location."""
         place = None if location is None else place_of(location)
         if place is None:
             return {"message": message, "snippet": "", "where": self.name}
@@ -53,7 +57,9 @@ class Source:
 
 
 def _clipped(line: str, column: int) -> tuple[str, int]:
-    """The part around a column of a line, which may have 100,000 characters, and the column in it."""
+    """Clip a line, which may have 100,000 characters, around a column. Return the part and the column in
+    it.
+    """
     if len(line) <= SNIPPET_WIDTH:
         return line, column
     start = max(0, min(column - SNIPPET_WIDTH // 2, len(line) - SNIPPET_WIDTH))
@@ -63,11 +69,11 @@ def _clipped(line: str, column: int) -> tuple[str, int]:
 
 
 UNKNOWN_SOURCE = Source()
-"""For modules that were built and not parsed."""
+"""Source of modules that were built, not parsed."""
 
 
 def parse_module(source: Source, context: ir.Context) -> ir.Module:
-    """Return the module that a text stands for. Raises MalformedMlir with line and column."""
+    """Parse a module. Raises MalformedMlir with line and column."""
     try:
         module = ir.Module.parse(source.text, context)
     except ir.MLIRError as error:

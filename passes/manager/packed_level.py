@@ -1,4 +1,4 @@
-"""Collectives on several tensors packed into one, as ``dist-combine`` makes them: each tensor's own step."""
+"""Checks of collectives on several tensors packed into one, which ``dist-combine`` builds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SHAPED = ("torch.aten.reshape",)
 def packed_problem(
     op: ir.Operation, codec: ShardingCodec, layouts: Mapping[ir.Value, Sharding]
 ) -> str | None:
-    """What is wrong with a collective on a ``cat`` of tensors of known layout; None for any other operand.
+    """Return the problem of a collective on a ``cat`` of tensors with known layouts; None for other operands.
 
-    Each part of the result must have the layout to which the collective leads from the tensor in its place.
+    Each part of the result must have the layout that the collective gives to the corresponding tensor.
     """
     members = _members(op)
     parts = _parts(op.results[0])
@@ -42,7 +42,7 @@ def packed_problem(
 
 
 def _members(op: ir.Operation) -> list[ir.Value]:
-    """The tensors that were put together for a collective, before they were shaped for it."""
+    """Return the tensors that were packed for a collective, before they were reshaped for it."""
     made = None if isinstance(op.operands[0].owner, ir.Block) else op.operands[0].owner.operation
     if made is None or made.name != "torch.aten.cat":
         return []
@@ -56,7 +56,7 @@ def _unshaped(value: ir.Value) -> ir.Value:
 
 
 def _parts(value: ir.Value) -> list[tuple[float, ir.Value]]:
-    """(where it begins, as a share of the whole; the part) of what a packed result is taken apart into."""
+    """Return (start as a fraction of the whole, part) for each part into which a packed result is split."""
     found: list[tuple[float, ir.Value]] = []
     for user in (use.owner.operation for use in value.uses):
         if user.name in _SHAPED:
@@ -70,7 +70,7 @@ def _parts(value: ir.Value) -> list[tuple[float, ir.Value]]:
 
 
 def _shaped(part: ir.Value) -> ir.Value:
-    """The part in its own shape."""
+    """Return the part after the reshape to its own shape."""
     users = [use.owner.operation for use in part.uses]
     if (
         "dist.shardings" not in part.owner.operation.attributes
@@ -82,7 +82,7 @@ def _shaped(part: ir.Value) -> ir.Value:
 
 
 def _steps(op: ir.Operation, codec: ShardingCodec, rank: int) -> Iterator[Step]:
-    """What the collective may be to one of its tensors: packing forgets the dim."""
+    """Yield the steps that the collective may be for one of its tensors; packing loses the dim."""
     axes = codec.read_axes(op.attributes["axes"])
     if op.name == "dist.all_reduce":
         yield AllReduce(axes, op.attributes["reduction"].value)

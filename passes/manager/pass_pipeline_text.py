@@ -1,4 +1,4 @@
-"""The text of a pass pipeline, in MLIR's own syntax, read into a tree.
+"""Parser of pass pipelines in MLIR's syntax.
 
     dist-propagate{max-iterations=4 strategy=basic},canonicalize,func.func(cse,canonicalize)
 
@@ -18,7 +18,7 @@ _CLOSING = {"{": "}", "[": "]", "(": ")"}
 
 @dataclass(frozen=True)
 class Element:
-    """One pass with the text between its braces, or one anchor op with the elements in its parentheses."""
+    """A pass with the text in its braces, or an anchor op with the elements in its parentheses."""
 
     name: str
     options: str = ""
@@ -31,7 +31,7 @@ class Element:
 
 
 def parse_pipeline(text: str) -> tuple[Element, ...]:
-    """The elements of ``text``; an enclosing ``builtin.module(...)`` is taken off. Raises BadPipeline."""
+    """Return the elements of ``text``, without an enclosing ``builtin.module(...)``. Raises BadPipeline."""
     reader = _Reader(text)
     elements = reader.elements() if text.strip() else ()
     reader.skip_space()
@@ -41,7 +41,7 @@ def parse_pipeline(text: str) -> tuple[Element, ...]:
 
 
 def parse_options(text: str) -> dict[str, str]:
-    """``a=1 b='x y' c`` as ``{"a": "1", "b": "x y", "c": ""}``. Raises BadPipeline."""
+    """Parse ``a=1 b='x y' c`` to ``{"a": "1", "b": "x y", "c": ""}``. Raises BadPipeline."""
     options: dict[str, str] = {}
     reader = _Reader(text)
     while True:
@@ -100,7 +100,7 @@ class _Reader:
         return element
 
     def value(self) -> str:
-        """An option's value, up to a space outside of brackets; quotes or braces around it are dropped."""
+        """Read an option's value up to a space outside brackets, without enclosing quotes or braces."""
         start, first = self.at, self.text[self.at : self.at + 1]
         if first in ("'", '"'):
             end = self.text.find(first, start + 1)
@@ -118,7 +118,7 @@ class _Reader:
         return self.text[start : self.at]
 
     def balanced(self) -> str:
-        """The text from the bracket at the cursor to the one that closes it, both included."""
+        """Read the text from the bracket at the cursor to its closing bracket, both included."""
         start, open_brackets = self.at, []
         for offset in range(start, len(self.text)):
             character = self.text[offset]

@@ -1,6 +1,6 @@
-"""Pass pipelines as data, and how the text of one becomes a list of passes that runs on a module.
+"""Pass pipelines as data; building a list of passes from text, and running it on a module.
 
-A name in it is one of ``PIPELINES``, one of the passes in our registry, or else goes to MLIR as text.
+A name in a pipeline is one of ``PIPELINES``, a pass in our registry, or else is passed to MLIR as text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PIPELINES: dict[str, str] = {
     "rank": "shard,partition",
     "kernel": "rank,kern-fuse",
 }
-"""Named pass pipelines; the text may name passes and other pass pipelines."""
+"""Named pass pipelines. The text names passes and other pass pipelines."""
 
 FAMILIAR_MLIR_PASSES = (
     "canonicalize",
@@ -49,14 +49,14 @@ FAMILIAR_MLIR_PASSES = (
     "strip-debuginfo",
     "symbol-dce",
 )
-"""For suggestions and ``--list-passes`` only: every pass that is registered in MLIR can be named."""
+"""MLIR passes for suggestions and ``--list-passes``; a pipeline may name any registered MLIR pass."""
 
 _UNREGISTERED = re.compile(r"'([^']*)' does not refer to a registered pass")
 
 
 @dataclass(frozen=True)
 class MlirPass(Pass):
-    """One element of a pass pipeline that MLIR runs itself, such as ``func.func(canonicalize)``."""
+    """An element of a pass pipeline that MLIR runs, such as ``func.func(canonicalize)``."""
 
     name: ClassVar[str] = "mlir"
     text: str = ""
@@ -65,19 +65,21 @@ class MlirPass(Pass):
         self.manager(module.context).run(module.operation)
 
     def manager(self, context: ir.Context) -> PassManager:
-        """MLIR's pass manager for the text. Raises ValueError in MLIR's own words if MLIR refuses it."""
+        """Return MLIR's pass manager for the text. Raises ValueError with MLIR's message."""
         manager = PassManager("builtin.module", context=context)
         manager.add(self.text)
         return manager
 
 
 def build(pipeline: str) -> list[Pass]:
-    """The passes that ``pipeline`` stands for, options set. Raises BadPipeline, UnknownPass and the like."""
+    """Return the passes of ``pipeline``, with their options set. Raises BadPipeline, UnknownPass,
+    BadPassOption.
+    """
     return [step for element in parse_pipeline(pipeline) for step in _expand(element, ())]
 
 
 def title(step: Pass) -> str:
-    """What to call a pass in messages: its name, or the text that MLIR was given."""
+    """Return the title of a pass in messages: its name, or the text for MLIR."""
     return step.text if isinstance(step, MlirPass) else step.name
 
 
@@ -92,9 +94,9 @@ def run(
 ) -> None:
     """Run the passes in order and call ``after_pass(title, module)`` after each.
 
-    ``reading`` is ``module`` as it was read before, if it has not changed since but for attributes.
-    ``source`` is what the module was parsed from, for error messages. Raises what a pass raises, PassFailed
-    if MLIR refused something, PassBrokeModule if a pass left IR that does not verify.
+    ``reading`` is an earlier reading of ``module``, if only attributes changed since. ``source`` is the text
+    that the module was parsed from, for error messages. Raises the errors of passes, PassFailed if an MLIR
+    pass fails, and PassBrokeModule if a pass leaves IR that does not verify.
     """
     for number, step in enumerate(steps):
         progress.step(title(step), number + 1, len(steps))
@@ -162,7 +164,7 @@ def _nearest(name: str) -> str:
 
 
 def describe_all() -> str:
-    """Every pass with its documentation and options, and every named pipeline, for ``--list-passes``."""
+    """Return text about all passes, their options, and all named pipelines, for ``--list-passes``."""
     lines = ["Passes:"]
     for name in sorted(PASSES):
         cls = pass_class(name)

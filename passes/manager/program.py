@@ -1,6 +1,7 @@
-"""A step function as the passes see it: values by number, calls with their rules, who uses what.
+"""A step function in the form that passes work on: numbered values, and calls with their rules.
 
-Reading MLIR from Python takes microseconds an access: a pass reads the function once and works on integers.
+Reading MLIR from Python takes microseconds an access, so a pass reads the function once and works on
+integers.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from shardc.passes.manager.attributes import PER_MICRO_BATCH, edge_attribute, ed
 
 STEP = "step"
 ABSENT = TensorType((), torch.bool)
-"""Stands for the type of a result that a call was asked not to make (``!torch.none``)."""
+"""Type of a result that ``output_mask`` leaves out (``!torch.none``)."""
 
 
 @dataclass(slots=True)
 class Node:
-    """One call, or one ``dist`` op that takes a value to a value of the same type."""
+    """A call, or a ``dist`` op whose result has the type of its operand."""
 
     op: ir.Operation
     spec: OpCall
@@ -48,7 +49,7 @@ class Node:
     operands: list[int]
     results: list[int]
     known: bool = True
-    """Whether a rule was found; if not, everything about the call is replicated."""
+    """Whether the call has a rule; if not, all its tensors are replicated."""
 
     @property
     def values(self) -> tuple[int, ...]:
@@ -69,59 +70,63 @@ class Program:
     types: list[TensorType] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     users: list[list[int]] = field(default_factory=list)
-    """For each value the numbers of the nodes that read it."""
+    """For each value, the numbers of the nodes that read it."""
     producer: list[int] = field(default_factory=list)
-    """For each value the number of the node that makes it; -1 for arguments."""
+    """For each value, the number of the node that produces it; -1 for arguments."""
     arguments: list[int] = field(default_factory=list)
     returns: list[int] = field(default_factory=list)
     index: dict[ir.Value, int] = field(default_factory=dict)
 
     def attribute(self, argument: int, name: str) -> ir.Attribute | None:
-        """An argument's attribute."""
+        """Return an attribute of an argument, or None."""
         return edge_attribute(self.function, "arg_attrs", argument, name)
 
     def result_attribute(self, result: int, name: str) -> ir.Attribute | None:
         return edge_attribute(self.function, "res_attrs", result, name)
 
     def argument_key(self, argument: int) -> tuple[str, str]:
-        """(role, name) of an argument; empty where the IR does not say."""
+        """Return (role, name) of an argument; empty strings if the IR has none."""
         return edge_key(self.function, "arg_attrs", argument)
 
     def result_key(self, result: int) -> tuple[str, str]:
-        """(role, name) of a result; empty where the IR does not say."""
+        """Return (role, name) of a result; empty strings if the IR has none."""
         return edge_key(self.function, "res_attrs", result)
 
     def argument_keys(self) -> list[tuple[str, str]]:
         return [self.argument_key(position) for position in range(len(self.arguments))]
 
     def annotated(self, argument: int, codec: ShardingCodec) -> Sharding:
-        """The sharding that an argument is annotated with; whole if it has none."""
+        """Return the sharding of an argument's annotation; replicated if it has none."""
         attribute = self.attribute(argument, "dist.sharding")
         rank = len(self.types[self.arguments[argument]].shape)
         return Sharding.replicated(rank) if attribute is None else codec.read(attribute)
 
     def state_of_results(self) -> list[int | None]:
-        """For each result the argument of the same role and name: state that a step takes and gives back."""
+        """Return, for each result, the argument with the same role and name, that is, the state that it
+        replaces.
+        """
         arguments = dict(zip(self.argument_keys(), self.arguments, strict=True)) | {("", ""): None}
         return [arguments.get(edge_key(self.function, "res_attrs", i)) for i in range(len(self.returns))]
 
 
 def find_function(module: ir.Module) -> ir.Operation | None:
-    """The ``func.func`` called ``step``, else the first one."""
+    """Return the ``func.func`` called ``step``, else the first one, else None."""
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
     named = [f for f in functions if f.attributes["sym_name"].value == STEP]
     return (named or functions or [None])[0]
 
 
 def micro_batches_apart(module: ir.Module) -> int:
-    """How many micro-batches the step runs as programs of their own; 0 if it computes what the model does."""
+    """Return how many micro-batches the step runs as separate programs; 0 if it runs none so."""
     function = find_function(module)
     found = None if function is None else function.attributes.get(PER_MICRO_BATCH)
     return 0 if found is None else ir.IntegerAttr(found).value
 
 
 def program_functions(module: ir.Module) -> list[ir.Operation]:
-    """The ops whose bodies run: the step, or a pipeline's stages followed by the function of each rank."""
+    """Return the ops whose bodies run: the step, or a pipeline's stages and then the function of each
+    rank.
+    """
     ranks = rank_functions(module)
     if ranks:
         ops = (op.operation for op in module.body.operations)
@@ -131,13 +136,13 @@ def program_functions(module: ir.Module) -> list[ir.Operation]:
 
 
 def program_blocks(module: ir.Module) -> list[ir.Block]:
-    """The blocks of a program's functions and of the loops in them."""
+    """Return the blocks of a program's functions and of the loops in them."""
     bodies = (function.regions[0].blocks[0] for function in program_functions(module))
     return [block for body in bodies for block in step_blocks(body)]
 
 
 def step_blocks(block: ir.Block) -> Iterator[ir.Block]:
-    """A block and those of the loops in it."""
+    """Yield the blocks of the loops in a block, then the block."""
     for op in block.operations:
         if op.operation.name == "dist.loop":
             yield from step_blocks(op.operation.regions[0].blocks[0])
@@ -145,7 +150,7 @@ def step_blocks(block: ir.Block) -> Iterator[ir.Block]:
 
 
 def read_program(module: ir.Module) -> Program | None:
-    """The step function of ``module``; None if it has no function."""
+    """Read the step function of ``module``; None if it has no function."""
     function = find_function(module)
     if function is None:
         return None
@@ -172,7 +177,7 @@ def _add_value(program: Program, value: ir.Value, type_: TensorType | None, prod
 
 
 def _finder(module: ir.Module) -> RuleFunction:
-    """What finds the rules of a module's calls."""
+    """Return the function that finds the rules of a module's calls."""
     mesh = read_mesh(module)
     timed = mesh is not None and any(axis.kind == "time" for axis in mesh.axes)
     return find_rule_in_loops if timed else find_rule
@@ -217,21 +222,21 @@ def _read_call(op: ir.Operation, reader: CallReader) -> Call:
 
 
 def _read_dist(op: ir.Operation) -> Call:
-    """``dist.constraint`` and ``dist.reshard``: a value in, the same value out."""
+    """Read a ``dist.constraint`` or ``dist.reshard`` as a call that returns its operand."""
     type_ = read_type(op.operands[0].type)
     assert type_ is not None
     return Call(op, OpCall(op.name, (type_,), (type_,)), [op.operands[0]])
 
 
 def same_rule(type_: TensorType) -> Rule:
-    """The rule of the identity: every dim of the operand is the same dim of the result."""
+    """Return the rule of the identity: operand and result share all factors."""
     dims: tuple[Dim, ...] = tuple((f"i{d}",) if size > 1 else () for d, size in enumerate(type_.shape))
     sizes = {f"i{d}": size for d, size in enumerate(type_.shape) if size > 1}
     return Rule((dims,), (dims,), sizes, linear=(frozenset({0}),))
 
 
 def carried_values(program: Program) -> list[tuple[int, int]]:
-    """(argument, result) pairs of the state that a step takes and gives back changed."""
+    """Return (argument, result) pairs of the state that the step updates."""
     pairs = zip(program.state_of_results(), program.returns, strict=True)
     return [(old, new) for old, new in pairs if old is not None and old != new]
 
@@ -242,7 +247,9 @@ def new_function(
     outputs: Sequence[ir.Type],
     changed: Mapping[str, ir.Attribute] | None = None,
 ) -> ir.Block:
-    """The body of an empty function before the step's, with its attributes but for those ``changed``."""
+    """Insert an empty function before the step, with the step's attributes and ``changed``; return its
+    body.
+    """
     old = program.function
     type_ = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs, old.context), old.context)
     attributes = {**dict(old.attributes.items()), **(changed or {}), "function_type": type_}
@@ -253,7 +260,7 @@ def new_function(
 
 
 def copy_module(module: ir.Module) -> ir.Module:
-    """A module of its own in the same context, locations included."""
+    """Return a copy of a module in the same context, with locations."""
     with module.context, ir.Location.unknown():
         made = ir.Module.create(module.operation.location)
         for name, attribute in module.operation.attributes.items():

@@ -1,9 +1,9 @@
-"""What level 3 promises: between one op's layout and the next's stands just what leads from one to the other.
+"""Verifier of level 3: collectives and calls must lead from the layouts of operands to those of results.
 
-A value's layout is what its maker says (``dist.shardings``), or follows from its operand's. A collective
-must lead from one layout to the other, a call make of its operands' layouts what its rule says, and a loop
-combine terms over its axis. Ops that a rule's local version adds say nothing of their layout: what reads them
-is taken at its word.
+A value's layout is in ``dist.shardings`` of the op that produces it, or follows from its operand's. A
+collective must change its operand's layout to its result's, a call must follow its rule, and a loop must
+combine terms over its axis. Ops that a rule's lowering adds have no layout; the stated layout of an op that
+reads them is not checked.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _SAME = ("torch.aten._to_copy", "dist.broadcast")
 _SHAPES = "view _unsafe_view reshape expand full ones zeros new_full new_ones new_zeros slice.Tensor"
 _PRODUCTS = "addmm baddbmm addmv linear embedding embedding_dense_backward"
 _SAME_CALL = frozenset(f"aten.{name}" for name in f"{_SHAPES} {_PRODUCTS}".split())
-"""Calls that a rank may make otherwise: of operands whose layouts are all known, it makes the call itself."""
+"""Operators that are checked by their own rule if the layouts of all operands are known."""
 
 
 class RankLevel:
-    """Follows the layouts of a rank's program."""
+    """Checker that tracks the layouts of a rank's program."""
 
     def __init__(self, function: ir.Operation, mesh: Mesh) -> None:
         self._function, self._mesh = function, mesh
@@ -59,7 +59,7 @@ class RankLevel:
         self._right: set[object] = set()  # layers repeat the same calls
 
     def check(self) -> None:
-        """Raises LevelBroken at the first op that breaks the level."""
+        """Check the program. Raises LevelBroken at the first op that breaks the level."""
         block = self._function.regions[0].blocks[0]
         returned = list(block.operations)[-1].operation.operands
         for position, argument in enumerate(block.arguments):
@@ -72,7 +72,9 @@ class RankLevel:
                 raise LevelBroken(level=3, problem=problem)
 
     def _edge(self, what: str, which: str, position: int, value: ir.Value) -> Sharding:
-        """The layout of an argument or a result, which must cut its global type to what a rank has."""
+        """Return the layout of an argument or a result, which must divide the global type into the rank's
+        type.
+        """
         row = edge_attributes(self._function, which, position)
         if "dist.sharding" not in row:
             raise LevelBroken(level=3, problem=f"{what} {position} has no dist.sharding")
@@ -83,7 +85,7 @@ class RankLevel:
         return sharding
 
     def _check_block(self, block: ir.Block, loops: tuple[str, ...]) -> None:
-        """``loops``: the axes of the loops around the block."""
+        """Check a block; ``loops`` are the axes of the enclosing loops."""
         for op in [view.operation for view in block.operations][:-1]:
             if problem := self._problem(op, loops):
                 raise LevelBroken(level=3, problem=problem, where=source_line(op.location))
@@ -110,7 +112,9 @@ class RankLevel:
         return None
 
     def _shares_problem(self, op: ir.Operation, loops: tuple[str, ...]) -> str | None:
-        """Whether an op works along an axis whose ranks run different iterations of a loop around it."""
+        """Return the problem of an op along an axis whose ranks run different iterations of an enclosing
+        loop.
+        """
         if not self._mesh.shares or not op.name.startswith("dist.") or "axes" not in op.attributes:
             return None
         apart = [shared_axis(name) for name in loops if name in self._mesh.shares]
@@ -119,7 +123,7 @@ class RankLevel:
         return f"{op.name} is along an axis whose ranks run iterations of their own, in the loop over these"
 
     def _said(self, op: ir.Operation) -> list[Sharding] | None:
-        """What an op says of its results' layouts. Raises LevelBroken for one that is not legal."""
+        """Return the layouts in an op's ``dist.shardings``. Raises LevelBroken for an illegal one."""
         array = op.attributes.get("dist.shardings")
         if array is not None and array not in self._read:
             found = self._read[array] = [self._codec.read(attribute).normal() for attribute in array]
@@ -132,9 +136,9 @@ class RankLevel:
     def _micro_batch_problem(
         self, op: ir.Operation, said: list[Sharding] | None, loops: tuple[str, ...]
     ) -> str | None:
-        """What is wrong with the rows that a micro-batch takes, or with its part of a mean over all of them.
+        """Return the problem of the rows that a micro-batch reads, or of its part of a mean over all of them.
 
-        Its iteration runs a program of its own, whose values are not cut over the loop's axis.
+        An iteration runs a separate program, whose values are not split over the loop's axis.
         """
         (axis,) = self._codec.read_axes(op.attributes[PER_MICRO_BATCH])
         source = self._layouts.get(op.operands[0])
@@ -150,7 +154,9 @@ class RankLevel:
     def _step_problem(
         self, op: ir.Operation, said: list[Sharding] | None, loops: tuple[str, ...]
     ) -> str | None:
-        """What is wrong with a collective, a slice or the like between the layouts beside it."""
+        """Return the problem of a collective, slice or similar op, given the layouts of operand and
+        result.
+        """
         source = self._layouts.get(op.operands[0])
         if source is None:
             if said is not None:
@@ -170,15 +176,15 @@ class RankLevel:
         return None
 
     def _applied(self, step: Step, source: Sharding) -> Sharding:
-        """The layout that a step makes. Raises ValueError where it does not apply."""
+        """Return the layout after a step. Raises ValueError if the step does not apply."""
         if not isinstance(step, Permute):
             return step.apply(source).normal()
-        # Devices trade blocks within an iteration, whatever iterations cut.
+        # Devices exchange blocks within an iteration, independent of time axes.
         space = space_part(source, self._mesh)
         return join_time(step.apply(space), source, self._mesh).normal()
 
     def _call_problem(self, op: ir.Operation, said: list[Sharding]) -> str | None:
-        """What is wrong with a call whose operands' layouts are all known."""
+        """Return the problem of a call whose operands all have known layouts."""
         call = self._reader.read(op)
         leaves_ = [leaf for leaf in leaves(call.spec.args) if isinstance(leaf, TensorType | IntValue)]
         values = [v for v, leaf in zip(call.operands, leaves_, strict=True) if isinstance(leaf, TensorType)]
@@ -206,7 +212,7 @@ class RankLevel:
         inside, sharers = list(body.arguments)[len(values.inits) :], self._mesh.sharers(axis)
         for argument, value in zip(inside, values.captures, strict=True):
             layout = self._layouts.get(value)
-            # Of a stack of another such loop a rank reads the iterations that it has run itself.
+            # A rank reads, of another such loop's stack, only the iterations that it ran itself.
             if layout is not None and all(term != sharers for _, term in layout.partial):
                 self._layouts[argument] = layout
         self._check_block(body, (*loops, axis.name))
@@ -235,14 +241,14 @@ def _users(op: ir.Operation) -> list[ir.Operation]:
 
 
 def _is_of_loops(stack: ir.Value, loop: ir.Operation) -> bool:
-    """Whether only later loops over the same axis read a stack."""
+    """Return whether only later loops over the same axis read a stack."""
     owners = [use.owner.operation for use in stack.uses]
     owners = [o for each in owners for o in (_users(each) if each.name in TUPLES else [each])]
     return all(o.name == loop.name and o.attributes["axis"] == loop.attributes["axis"] for o in owners)
 
 
 def _shape_problem(sharding: Sharding, row: Mapping[str, ir.Attribute], value: ir.Value) -> str | None:
-    """Whether what a rank has of an argument or a result is no block of the whole; None if it is one."""
+    """Return the problem if an argument's or result's local type is not a block of the global type."""
     local, whole = read_type(value.type), None
     if "dist.padded" in row:
         whole = tuple(ir.DenseI64ArrayAttr(row["dist.padded"]))
@@ -256,7 +262,7 @@ def _shape_problem(sharding: Sharding, row: Mapping[str, ir.Attribute], value: i
 
 
 def _whole_call(spec: OpCall, operands: list[Sharding], results: list[Sharding]) -> OpCall:
-    """The call on global shapes of which ``spec`` is a rank's version."""
+    """Return the call on global shapes whose local version is ``spec``."""
     layouts = iter(operands)
     args = replace_leaves(
         spec.args, lambda leaf: _whole(leaf, next(layouts)) if isinstance(leaf, TensorType) else leaf
@@ -266,7 +272,9 @@ def _whole_call(spec: OpCall, operands: list[Sharding], results: list[Sharding])
 
 
 def _is_misfit(whole: OpCall, rule: Rule, local: Rule | None) -> bool:
-    """Whether dims that go together on a rank do not on all ranks: a layout cuts one of them otherwise."""
+    """Return whether dims that share a factor locally do not share it globally, because layouts split them
+    differently.
+    """
     if local is None:
         return False
     pairs = zip(rule.operands + rule.results, local.operands + local.results, strict=True)

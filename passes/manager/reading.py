@@ -1,4 +1,4 @@
-"""Passes over the step function that read it once for all of them."""
+"""A reading of the step function that several passes share."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from shardc.passes.manager.program import Program, read_program
 
 
 class Reading:
-    """The step function of ``module``, read when it is first asked for, until a pass changes the module."""
+    """The step function of ``module``, read lazily and kept until a pass changes the module."""
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
 
     @cached_property
     def program(self) -> Program | None:
-        """None if the module has no function."""
+        """The step function, or None if the module has no function."""
         return read_program(self.module)
 
     def sharded(self, level: int) -> tuple[Mesh, Program]:
-        """The mesh and the step function, for passes over shardings. Raises LevelBroken."""
+        """Return the mesh and the step function, for passes over shardings. Raises LevelBroken."""
         mesh = read_mesh(self.module)
         if mesh is None or self.program is None:
             missing = "dist.mesh" if mesh is None else "function"
@@ -35,11 +35,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class ReadingPass(Pass):
-    """A pass that takes the step function as it was read before, if no pass has changed it since."""
+    """A pass that reuses an earlier reading of the step function, if no pass has changed it since."""
 
     def run(self, module: ir.Module) -> None:
         self.apply(Reading(module))
 
     def apply(self, reading: Reading) -> bool:
-        """Rewrite the step. Return whether more changed than attributes of ops, arguments and results."""
+        """Rewrite the step. Return whether anything other than attributes changed."""
         raise NotImplementedError(f"{type(self).__name__} has no apply method")

@@ -1,4 +1,4 @@
-"""Which passes there are. Adding one is a line here; its module is imported when it is first asked for."""
+"""Registry of passes. A new pass adds one line here; its module is imported at first use."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ PASSES: dict[str, str] = {
 
 
 def pass_class(name: str) -> type[Pass]:
-    """The class that ``name`` stands for. Raises KeyError for a name that is not in the registry."""
+    """Return the class of the pass ``name``. Raises KeyError."""
     module, _, class_name = PASSES[name].partition(":")
     return getattr(import_module(module), class_name)

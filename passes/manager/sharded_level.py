@@ -1,4 +1,4 @@
-"""What level 2 promises of each call: its tensors' cuts and partial terms are what its rule makes of them."""
+"""Verifier of level 2: the shardings of each call's operands and results must agree with its rule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardc.passes.manager.program import Node, Program
 
 
 class ShardedLevel:
-    """Reads the shardings of all values, in order, and compares each call's with its rule."""
+    """Checker that reads the shardings of all values in order, and compares each call with its rule."""
 
     def __init__(self, program: Program, mesh: Mesh) -> None:
         self._program, self._mesh = program, mesh
@@ -26,7 +26,7 @@ class ShardedLevel:
         self._attributes: list[ir.Attribute] = []
 
     def check(self) -> None:
-        """Raises LevelBroken at the first value or call that breaks the level."""
+        """Check the program. Raises LevelBroken at the first value or call that breaks the level."""
         program = self._program
         for position in range(len(program.arguments)):
             name = program.argument_key(position)[1] or position
@@ -62,7 +62,9 @@ class ShardedLevel:
         return found and f"{found[0]} of {node.spec.target} {found[1]}"
 
     def _reshard_problem(self, node: Node, source: Sharding, target: Sharding) -> str | None:
-        """What is wrong with a reshard: its result is not what it makes, or no chain of steps makes that."""
+        """Return the problem of a reshard: its result has another sharding, or no chain of steps leads to
+        it.
+        """
         made = self._codec.read(node.op.attributes["sharding"])
         if made.normal() != target.normal():
             return f"dist.reshard makes {made}, but its result is {target}"
@@ -72,7 +74,7 @@ class ShardedLevel:
         )
 
     def _check_returns(self) -> None:
-        """Each result lies as it says, and state as the argument that it replaces."""
+        """Check that results have their stated shardings, and state that of the argument that it replaces."""
         program = self._program
         for position, (value, argument) in enumerate(
             zip(program.returns, program.state_of_results(), strict=True)
@@ -101,7 +103,7 @@ class ShardedLevel:
         raise LevelBroken(level=2, problem=problem, where=where)
 
     def _add(self, attribute: ShardingAttr) -> str | None:
-        """Add the next value's sharding, or return what is wrong with it."""
+        """Add the next value's sharding, or return its problem."""
         shape = self._program.types[len(self._shardings)].shape
         try:
             sharding = self._codec.read(attribute)
@@ -116,7 +118,7 @@ class ShardedLevel:
 
 
 def edge_problem(sharding: Sharding, mesh: Mesh) -> str | None:
-    """What is wrong with the layout of a step's argument or result, which no loop is around."""
+    """Return the problem of an argument's or result's layout, which must have no time axes and no terms."""
     if sharding.partial:
         return f"is partial outside of the step: {sharding}"
     if any(mesh.is_time(axis) for axis in sharding.used):
@@ -127,11 +129,11 @@ def edge_problem(sharding: Sharding, mesh: Mesh) -> str | None:
 def call_problem(
     rule: Rule, operands: Sequence[Sharding], results: Sequence[Sharding]
 ) -> tuple[str, str] | None:
-    """Which tensor of a call does not lie as its rule has it, and how; None if all do.
+    """Return the first tensor whose sharding contradicts the call's rule, and the problem; None if all agree.
 
-    Operands and results must be cut by one assignment of axes to factors. A result is partial over the axes
-    that cut a factor which it lacks, and over those of terms that pass through operands in which the call is
-    linear; no other operand may be partial.
+    One assignment of axes to factors must explain all operands and results. A result is partial over the axes
+    of reduced factors that it lacks, and over the axes of terms in operands in which the call is linear. No
+    other operand may be partial.
     """
     assignment = assignment_of(rule, (*operands, *results))
     if problem := _assignment_problem(rule, assignment):
@@ -166,7 +168,7 @@ def _assignment_problem(rule: Rule, assignment: Assignment) -> str | None:
 def _operand_terms_problem(
     rule: Rule, operands: Sequence[Sharding], assignment: Assignment
 ) -> tuple[str, str] | None:
-    """What is wrong with the partial operands of a call."""
+    """Return the problem of a call's partial operands, or None."""
     partial = [i for i, s in enumerate(operands) if s.partial]
     if not partial:
         return None
@@ -185,7 +187,7 @@ def _operand_terms_problem(
 def _tensors(
     rule: Rule, operands: Sequence[Sharding], results: Sequence[Sharding]
 ) -> Iterator[tuple[str, tuple[tuple[str, ...], ...], Sharding]]:
-    """(what to call it, its factors, its sharding) of each tensor of a call."""
+    """Yield (title, factors, sharding) of each tensor of a call."""
     for i, (dims, sharding) in enumerate(zip(rule.operands, operands, strict=True)):
         yield f"operand {i}", dims, sharding
     for i, (dims, sharding) in enumerate(zip(rule.results, results, strict=True)):

@@ -1,4 +1,4 @@
-"""``dist.reduce``: where a cast stands to the sum, over devices or micro-batches, of what it reads."""
+"""``dist.reduce``: whether a partial value is summed before or after a cast of it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch_mlir import ir
 
 REDUCE = "dist.reduce"
 Place = Literal["after", "before"]
-"""``after``: what a cast makes is summed, though it is larger. ``before``: what it reads is."""
+"""``after``: the cast's result is summed, although it is larger. ``before``: its operand is summed."""
 
 
 def set_place(op: ir.Operation, place: Place) -> None:
-    """Say where the sum stands."""
+    """Set the place of the sum."""
     op.attributes[REDUCE] = ir.StringAttr.get(place, op.context)
 
 
 def sum_is(place: Place, op: ir.Operation) -> bool:
-    """Whether an op says that the sum stands there."""
+    """Return whether an op has this place of the sum."""
     return REDUCE in op.attributes and op.attributes[REDUCE].value == place

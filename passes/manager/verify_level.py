@@ -1,4 +1,4 @@
-"""``verify-level``: the contract between passes, which MLIR's own verifier can't see into."""
+"""``verify-level``: checks of the contracts between passes, beyond MLIR's own verifier."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class VerifyLevel(ReadingPass):
     1: one function, every op of the torch dialect (or ``dist.constraint``), every argument with a role and a
     name.
 
-    2: besides, a mesh; a sharding on every op, argument and result; every call's operands and results are
-    cut, and partial, as its rule makes them; results lie as the step says.
+    2: also a mesh, and a sharding on every op, argument and result; the shardings of every call agree with
+    its rule; results have their stated shardings.
 
-    3: a mesh, a sharding on every argument and result; no ``dist.reshard``, ``dist.constraint``. Each
-    collective leads from its operand's layout to its result's, each call makes of its operands' layouts its
-    result's, each loop combines terms over its axis.
+    3: a mesh, and a sharding on every argument and result; no ``dist.reshard`` or ``dist.constraint``. Each
+    collective changes its operand's layout to its result's, each call agrees with its rule, and each loop
+    combines terms over its axis.
     """
 
     name: ClassVar[str] = "verify-level"

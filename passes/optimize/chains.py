@@ -1,4 +1,4 @@
-"""Chains of collectives: each reads what another one made, directly or through a view."""
+"""Chains of collectives, in which each reads the result of another, directly or through views."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from torch_mlir import ir
 from shardc.passes.partition.storage import VIEWS
 
 KINDS = ("dist.all_reduce", "dist.all_gather", "dist.reduce_scatter")
-"""What can be packed."""
+"""Collectives that can be packed."""
 
 
 class Chains:
     """The chains of a block's collectives, such as a gradient scattered over one axis and reduced over
-    another. ``depth[v]``: for the result of a collective, how many stand before it in its chain.
+    another.
+
+    ``depth[v]`` is the number of collectives before that of result ``v`` in its chain.
     """
 
     def __init__(self, ops: Sequence[ir.Operation]) -> None:
@@ -33,18 +35,18 @@ class Chains:
 
     @property
     def longest(self) -> int:
-        """The collectives of the longest chain."""
+        """Return the length of the longest chain."""
         return max(self.depth.values(), default=-1) + 1
 
     def settle(self) -> None:
-        """Move what reads a collective that was packed, and so sent later, behind it again."""
+        """Move readers of packed collectives, which now run later, behind them."""
         for op in self._followers:
             made = op.operands[0].owner.operation
             if not made.is_before_in_block(op):
                 op.move_after(made)
 
     def forget(self, packed: set[ir.Value]) -> None:
-        """Packed collectives are no more: their results, before they are erased."""
+        """Forget the results of packed collectives, before these are erased."""
         self._followers = [op for op in self._followers if op.results[0] not in packed]
         for value in packed:
             del self.depth[value]
@@ -57,9 +59,9 @@ def is_view(op: ir.Operation) -> bool:
 def first_need(
     value: ir.Value, ops: Sequence[ir.Operation], place: dict[ir.Value, int], patient: bool = False
 ) -> int:
-    """The number of the first op that reads ``value``; lists count where they stand.
+    """Return the number of the first op that reads ``value``; a list counts as a reader at its position.
 
-    Not counted if ``patient``: views and collectives, which can follow it; only their readers are.
+    If ``patient``, readers of views and collectives count instead of these, because these can move down.
     """
     last = len(ops) - 1
     found = last

@@ -1,4 +1,4 @@
-"""``dist-combine``: many collectives become few."""
+"""``dist-combine``: packs small collectives into few large ones."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from shardc.passes.partition.local_call import type_of
 class DistCombine(Pass):
     """Packs collectives of one kind, over the same axes, of one dtype and phase, into buckets.
 
-    A bucket is sent where all its operands are there and none of its results is needed yet: gathers as late
-    as they can wait, reductions as soon as they can start. A collective on the result of a reduction gives
-    way to it: the reductions are packed first, then what follows them. Of a pipeline each stage, and each
-    rank's function, is packed by itself. ``bucket-bytes`` bounds what a bucket holds, and so what it delays:
-    by default 25 MiB, as in PyTorch's DistributedDataParallel (all-reduces alone; Li et al., VLDB 2020).
+    A bucket is placed after all its operands are computed and before any of its results is read: gathers as
+    late as possible, reductions as early as possible. In a chain of collectives, reductions are packed first,
+    then the collectives on their results. In a pipeline, each stage and each rank's function is packed
+    separately. ``bucket-bytes`` limits the size of a bucket, and so its delay. The default is 25 MiB, as in
+    PyTorch's DistributedDataParallel (for all-reduces; Li et al., VLDB 2020).
     """
 
     name: ClassVar[str] = "dist-combine"
@@ -51,12 +51,12 @@ class DistCombine(Pass):
         chains = Chains(ops)
         for depth in range(chains.longest):
             self._pack(block, chains, depth)
-        for op in casts:  # what they read is larger
+        for op in casts:  # their operands are larger
             rise(op)
         sink_views(block)
 
     def _pack(self, block: ir.Block, chains: Chains, depth: int) -> None:
-        """Pack the collectives with ``depth`` others before them in their chain, which stay in place."""
+        """Pack the collectives with ``depth`` others before them in their chain."""
         ops = [o.operation for o in block.operations]
         buckets = collect_buckets(ops, self.bucket_bytes, {v for v, d in chains.depth.items() if d == depth})
         if not buckets:
@@ -65,7 +65,7 @@ class DistCombine(Pass):
         chains.forget({m.op.results[0] for bucket in buckets for m in bucket.members})
         packed = {id(m.op) for bucket in buckets for m in bucket.members}
         for bucket in buckets:
-            # It may be sent after a packed op that stands where it could start: that op reads nothing of it.
+            # A packed op at that position reads none of its results, so the bucket may come after it.
             before = next(op for op in ops[bucket.place :] if id(op) not in packed)
             members = [m.op for m in bucket.members]
             Packer.at(builder, members[0], ir.InsertionPoint(before)).pack(members)
@@ -74,7 +74,7 @@ class DistCombine(Pass):
 
 @dataclass(frozen=True)
 class Member:
-    """A collective to pack: where its operand is there, where its result is first needed, its size."""
+    """A collective to pack: when its operand is available, when its result is first read, its size."""
 
     op: ir.Operation
     earliest: int
@@ -84,7 +84,7 @@ class Member:
 
 @dataclass
 class Bucket:
-    """Members that can be sent together, before the op numbered ``place``."""
+    """Collectives that can be sent together, before the op numbered ``place``."""
 
     late: bool
     members: list[Member] = field(default_factory=list)
@@ -108,9 +108,9 @@ class Bucket:
 
 
 def sink_views(block: ir.Block) -> None:
-    """Move views of what a collective makes down to their first reader, so that they do not hurry it.
+    """Move views of a collective's result down to their first reader, so that it may run later.
 
-    The parts that a packed one is taken apart into are such views.
+    The parts of a packed result are such views.
     """
     views: list[ir.Operation] = []
     seen: set[ir.Value] = set()
@@ -132,14 +132,14 @@ def sink(op: ir.Operation) -> None:
 
 
 def rise(op: ir.Operation) -> None:
-    """Move an op up to the last op that it reads."""
+    """Move an op up to directly after the last op that it reads."""
     made = [v.owner.operation for v in op.operands if isinstance(v, ir.OpResult)]
     if made:
         op.move_after(reduce(lambda a, b: b if a.is_before_in_block(b) else a, made))
 
 
 def collect_buckets(ops: list[ir.Operation], limit: int, chosen: set[ir.Value]) -> list[Bucket]:
-    """The buckets of two and more members in a block's ops, of collectives that make ``chosen`` values."""
+    """Return the buckets of at least two members, among the collectives whose results are in ``chosen``."""
     place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
     open_buckets: dict[tuple[object, ...], Bucket] = {}
     found: list[Bucket] = []
@@ -157,7 +157,7 @@ def collect_buckets(ops: list[ir.Operation], limit: int, chosen: set[ir.Value]) 
 
 
 def _key(op: ir.Operation) -> tuple[object, ...] | None:
-    """What collectives must share to be packed; None for one whose dim has others before it."""
+    """Return a key that collectives must share to be packed; None if more major dims precede its dim."""
     attributes = op.attributes
     if "dim" in attributes and prod(type_of(op.operands[0]).shape[: attributes["dim"].value]) != 1:
         return None

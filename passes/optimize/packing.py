@@ -1,4 +1,4 @@
-"""Packing tensors into one flat tensor for a collective, and taking its result apart again."""
+"""Packing tensors into one flat tensor for a collective, and unpacking its result."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from shardc.passes.partition.local_call import CallWriter, type_of
 
 
 class Packer(CallWriter):
-    """Replaces collectives of one kind by one on their packed operands.
+    """Replaces collectives of one kind by one collective on their packed operands.
 
-    Reduced: operands flat, one after the other. Scattered over p ranks: each operand as p rows, side by side,
-    so that a rank's row holds its block of each. Gathered: flat blocks, the result's p rows taken apart.
+    For an all-reduce, flattened operands are concatenated. For a reduce-scatter over p ranks, each operand
+    becomes p rows, concatenated side by side, so that a rank's row has its block of each operand. For an
+    all-gather, flattened blocks are concatenated, and the result's p rows are split.
     """
 
     def pack(self, ops: Sequence[ir.Operation]) -> None:
@@ -49,7 +50,7 @@ class Packer(CallWriter):
         return self.call("aten.cat", [self._shaped(v, (type_of(v).numel,)) for v in values], 0)
 
     def _split(self, value: ir.Value, dim: int, outs: list[TensorType]) -> list[ir.Value]:
-        """A tensor taken apart along ``dim``, its last, into parts that are shaped as ``outs``."""
+        """Split a tensor along ``dim``, its last, into parts with the shapes of ``outs``."""
         rows = prod(type_of(value).shape[:dim])
         ends = accumulate((t.numel // rows for t in outs), initial=0)
         parts = [self.call("aten.slice.Tensor", value, dim, start, end, 1) for start, end in pairwise(ends)]

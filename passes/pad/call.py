@@ -1,4 +1,4 @@
-"""One call on padded shapes: the same operator on larger tensors, or what its rule's ``lower`` makes."""
+"""A call on padded shapes: the same operator on larger tensors, or the lowering of its rule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def padded_types(
     rule: Rule,
     factors: Mapping[str, Spans],
 ) -> tuple[TensorType | None, ...]:
-    """The types of a call's operands or results where its factors are padded."""
+    """Return the types of a call's operands or results with padded factors."""
     paddings = [tuple(of_dim(d, rule.sizes, factors) for d in dims) for dims in tensors]
     return tuple(
         None if type_ is None else type_.with_shape(padded_shape(type_.shape, padding))
@@ -28,12 +28,12 @@ def padded_types(
 
 
 def padded_rule(rule: Rule, factors: Mapping[str, Spans]) -> Rule:
-    """The rule with its factors' padded sizes."""
+    """Return the rule with the padded sizes of factors."""
     return replace(rule, sizes={f: padded_size(n, factors.get(f, ())) for f, n in rule.sizes.items()})
 
 
 def works_padded(spec: OpCall, rule: Rule, factors: Mapping[str, Spans]) -> bool:
-    """Whether the call on padded operands makes padded results, each element where it belongs."""
+    """Return whether the call on padded operands gives correctly padded results."""
     return _works(spec, tuple(sorted(factors.items())))
 
 
@@ -51,19 +51,21 @@ def _works(spec: OpCall, factors: tuple[tuple[str, Spans], ...]) -> bool:
         made = rule.lower(_Types(*call)) if rule.lower is not None else infer_types(spec.target, call[1])
         fits = tuple(made) == results
         return fits and not (inside and _places(rule, *call).intersection(inside))
-    except Exception:  # sizes among its arguments, and no lower to change them; users' may raise anything
+    except (
+        Exception
+    ):  # arguments contain sizes, and no lowering adapts them; a user's rule may raise anything
         return False
 
 
 @lru_cache(maxsize=16384)
 def placed_factors(spec: OpCall) -> frozenset[str]:
-    """The factors of whose elements a call needs to know the positions; none if no rule lowers it."""
+    """Return the factors for which a call depends on the positions of elements; none without a lowering."""
     rule = find_rule(spec)
     if rule is None:
         return frozenset()
     try:
         return _places(rule, spec, fill(spec.args, list(spec.tensors)), spec.results, rule.sizes)
-    except Exception:  # what it makes of such types may be anything, if it is a user's
+    except Exception:  # a user's rule may raise anything
         return frozenset(rule.sizes)
 
 
@@ -74,9 +76,9 @@ def _places(
     results: tuple[TensorType | None, ...],
     sizes: Mapping[str, int],
 ) -> frozenset[str]:
-    """The factors of whose elements the call needs to know the positions: padding must not move those.
+    """Return the factors for which the call depends on positions, which padding must not shift.
 
-    Among them are those that ranks trade, which are seen whole: types have no neighbours.
+    Traded factors are among them. The trial does not split these, because types have no neighbours.
     """
     local = _Types(spec, args, results, sizes, cut=frozenset(sizes) - rule.traded)
     if rule.lower is not None:
@@ -86,7 +88,7 @@ def _places(
 
 @dataclass
 class _Types:
-    """A rule's :class:`Local` on types alone, as if the factors ``cut`` were cut in two."""
+    """A rule's :class:`Local` on types only, with the factors ``cut`` split in two."""
 
     spec: OpCall
     args: tuple[object, ...]

@@ -1,4 +1,4 @@
-"""``dist-pad``: dims that do not divide, padded so that they do."""
+"""``dist-pad``: pads dims that do not divide."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from shardc.passes.partition.local_call import MlirLocal
 
 @dataclass(frozen=True)
 class DistPad(ReadingPass):
-    """Pads dims that do not divide into the plan's equal blocks, and all dims that hang together with them.
+    """Pads dims that do not divide into the plan's equal blocks, and all dims that share a factor with them.
 
-    A batch of 3 over 2 devices becomes one of 4 in the whole step, so that everything after this pass
-    divides. Padding may hold any value unless a reduction reads it; then it holds what the reduction does not
-    see. State leaves the step with zeros in its padding, as it came in. ``dist.padded`` on an argument or
-    result is its padded shape, ``dist.global_type`` its true type. Does nothing where everything divides.
+    A batch of 3 over 2 devices becomes one of 4 in the whole step, so that after this pass all dims divide.
+    Padding may hold any value unless a reduction reads it; then it holds the reduction's neutral element.
+    Padding of state holds zeros before and after the step. ``dist.padded`` of an argument or result is its
+    padded shape, ``dist.global_type`` its true type. The pass does nothing if all dims divide.
     """
 
     name: ClassVar[str] = "dist-pad"
@@ -53,7 +53,7 @@ class DistPad(ReadingPass):
 
 
 def _report(program: Program, seeds: Mapping[int, Padding]) -> None:
-    """One remark for each size that is padded."""
+    """Emit one remark for each padded size."""
     named: dict[tuple[int, int], list[str]] = {}
     for (_, name), value in zip(program.argument_keys(), program.arguments, strict=True):
         for size, spans in zip(program.types[value].shape, seeds.get(value, ()), strict=False):
@@ -65,11 +65,11 @@ def _report(program: Program, seeds: Mapping[int, Padding]) -> None:
 
 
 class _Padder:
-    """Rebuilds the step on padded shapes. ``_values`` are the new values, by the number of the old."""
+    """Rebuilds the step on padded shapes. ``_values`` maps the number of an old value to the new value."""
 
     def __init__(self, program: Program, spread: PaddingSpread, codec: ShardingCodec) -> None:
         self._program, self._spread, self._codec = program, spread, codec
-        # State goes out as it came in; what a user gets is not padded.
+        # State keeps its padding; other results are returned without padding.
         self._results = [
             no_padding(len(program.types[v].shape)) if argument is None else spread.padding(argument)
             for v, argument in zip(program.returns, program.state_of_results(), strict=True)
@@ -107,7 +107,7 @@ class _Padder:
         return type_.with_shape(padded_shape(type_.shape, padding))
 
     def _edges(self, which: str, values: list[int], types: list[TensorType]) -> ir.ArrayAttr:
-        """The attributes of arguments or results, with the true type of those that are padded."""
+        """Return the attributes of arguments or results, with the true types of padded ones."""
         program, rows = self._program, []
         for position, (value, type_) in enumerate(zip(values, types, strict=True)):
             row = edge_attributes(program.function, which, position)
@@ -139,7 +139,9 @@ class _Padder:
         return results
 
     def _operands(self, node: Node, factors: FactorPadding) -> list[ir.Value]:
-        """What a call reads: padded as its factors are, and filled where its results would see padding."""
+        """Return a call's operands, padded like its factors, with padding filled if it would affect
+        results.
+        """
         rule, types = node.rule, [self._program.types[v] for v in node.operands]
         paddings = [tuple(of_dim(d, rule.sizes, factors) for d in dims) for dims in rule.operands]
         made = [
@@ -154,7 +156,9 @@ class _Padder:
     def _filled(
         self, value: ir.Value, dim: int, size: int, padding: Padding, span: Span, number: float
     ) -> ir.Value:
-        """``value`` with ``number`` in one of its paddings; itself if that is there already."""
+        """Return ``value`` with ``number`` in one of its paddings; ``value`` itself if it holds that
+        already.
+        """
         known = self._pad_values.get(value, {})
         if known.get((dim, span)) == number:
             return value
@@ -191,7 +195,7 @@ class _Padder:
         return made
 
     def _return(self, position: int, value: int) -> ir.Value:
-        """A result as it leaves, state with zeros in its padding."""
+        """Return a result of the step; padding of state holds zeros."""
         shape, want = self._program.types[value].shape, self._results[position]
         new = self._converted(self._values[value], shape, self._spread.padding(value), want)
         for dim, span in _zeros(want):

@@ -1,4 +1,4 @@
-"""Calls that make finite numbers of finite numbers, so that one factor of a product needs zeros there."""
+"""Calls with finite results for finite operands, so that zeros in one factor of a product suffice."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _CASTS = ("aten._to_copy", "prims.convert_element_type")
 LOSES = frozenset(
     f"aten.{name}" for name in ("rsqrt", "sqrt", "reciprocal", "div.Tensor", "log", "pow.Tensor_Scalar")
 )
-"""Calls whose padding is worth filling at once: most make a number a row, and what follows is finite."""
+"""Calls that may give infinities. Filling their padding at once is cheap, and keeps later padding finite."""
 
 
 def stays_finite(node: Node, factor: str) -> bool:
-    """Whether finite padding of ``factor`` in all operands leaves finite padding in the results."""
+    """Return whether finite padding of ``factor`` in all operands gives finite padding in the results."""
     spec, rule = node.spec, node.rule
     has = [any(factor in dim for dim in dims) for dims in rule.operands]
     if node.op.name.startswith("dist."):
@@ -56,7 +56,7 @@ def stays_finite(node: Node, factor: str) -> bool:
         return not any(has[1:])
     if spec.target == "aten.pow.Tensor_Scalar":
         return spec["exponent"] >= 0 and spec["exponent"] == int(spec["exponent"])
-    if spec.target in CHOOSE:  # what is no padding may be infinite, and be chosen nowhere but in padding
+    if spec.target in CHOOSE:  # true elements may be infinite and be selected only in padding
         return all(there or not t.dtype.is_floating_point for there, t in zip(has, spec.tensors, strict=True))
     if spec.target.startswith("shardc.attention") and spec["mask"] is not None:
         return False  # a row whose columns are all masked

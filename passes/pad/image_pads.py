@@ -1,4 +1,4 @@
-"""Which calls pad an image or cut a part of it out, along dims that devices will cut."""
+"""Search for calls that pad or crop an image along dims that will be split over devices."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from shardc.passes.manager.program import Node, Program
 from shardc.passes.propagate.state import PropagationState
 
 IMAGE_DIMS = 4
-"""Tensors of fewer dims are not touched: which part of a sequence is meant is a matter of positions."""
+"""Least rank of an image; tensors of fewer dims are sequences, whose parts depend on positions."""
 SLICES = ("aten.slice.Tensor", "aten.slice_backward")
 
 
 @dataclass(frozen=True)
 class ImageDim:
-    """A dim of ``given`` elements in the operand and ``made`` in the result, which ``axes`` will cut."""
+    """A dim with ``given`` elements in the operand and ``made`` in the result, to be split over ``axes``."""
 
     dim: int
     axes: Axes
@@ -48,7 +48,8 @@ class ImageDim:
 class ImagePad:
     """A pad, as a call of ``target``, and its ``dims`` that change size.
 
-    ``pairs``: elements before and behind each dim, the last dim first. ``layout``: the operand's.
+    ``pairs`` are the elements before and after each dim, the last dim first. ``layout`` is the operand's
+    sharding.
     """
 
     node: Node
@@ -59,14 +60,14 @@ class ImagePad:
 
     @property
     def is_first_part(self) -> bool:
-        """Whether it takes the first elements of as many as are computed for the result anyway."""
+        """Whether it slices the first elements, of as many as the padded result computes anyway."""
         is_slice = self.node.spec.target == "aten.slice.Tensor"
         starts = not any(self.pairs[::2])
         return is_slice and starts and all(d.given == d.even_made for d in self.dims)
 
     @property
     def sharding(self) -> Sharding:
-        """The constraint on both sides: cut along ``dims``, open along the others."""
+        """The constraint on both sides: split along ``dims``, open along the others."""
         axes = {d.dim: d.axes for d in self.dims}
         cut = tuple(axes.get(d, own) for d, own in enumerate(self.layout.dims))
         return Sharding(cut, (), tuple(d not in axes for d in range(len(cut))))
@@ -83,7 +84,7 @@ def may_pad(node: Node) -> bool:
 
 
 def find_pads(program: Program, state: PropagationState, mesh: Mesh) -> Iterator[ImagePad]:
-    """The pads and parts that devices could not make of equal blocks as they are."""
+    """Yield the pads and crops that cannot be computed on equal blocks as they are."""
     for node in filter(may_pad, program.nodes):
         pairs = _pairs(node.spec)
         layout = state.sharding(node.operands[0])
@@ -98,7 +99,9 @@ def find_pads(program: Program, state: PropagationState, mesh: Mesh) -> Iterator
 
 
 def _pairs(call: OpCall) -> tuple[int, ...] | None:
-    """None for slices that leave elements out, are empty, or are one of several equal parts, as of heads."""
+    """Return the padding; None for slices with a step, empty slices, and one of several equal parts, as of
+    heads.
+    """
     if call.target not in SLICES:
         return amounts(call)
     sides = call.tensors[0].shape, call.result.shape
@@ -119,9 +122,9 @@ def _dims(call: OpCall, given: Sharding, made: Sharding) -> Iterator[ImageDim]:
 
 
 def _can_be_filled(call: OpCall, d: ImageDim) -> bool:
-    """Operands are filled up with zeros, which must stand for nothing else; reflections need as much.
+    """Return whether the operand may be filled up with zeros without changing the result.
 
-    Fewer elements than devices are no image, but one that a loop over the dim took, or its gradient.
+    Fewer elements than devices are not an image: a loop over the dim selected them, or they are its gradient.
     """
     if min(d.given, d.made) < d.ways:
         return False

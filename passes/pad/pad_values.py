@@ -1,4 +1,4 @@
-"""The values in padding: what a call needs there, and where zeros stand already."""
+"""Values in padding: those that a call needs, and those that are known."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from shardc.passes.pad.finite import CHOOSE, LOSES, stays_finite
 from shardc.passes.pad.span import Span, Spans, of_dim
 
 PadValues = Mapping[tuple[int, Span], float | None]
-"""The number in a value's padding, by dim and span, as far as it is known; None for unknown finite numbers.
+"""The known number in a value's padding, by dim and span; None for unknown finite numbers.
 
-Elements that are padding of two dims at once do not count: what is made of them is padding of the other dim.
+Elements in the padding of two dims are ignored, because results computed from them are padding of the other
+dim.
 """
 
 _POINTING = ("aten.embedding", "aten.gather", "aten.index", "aten.scatter", "aten._unsafe_index", "aten.take")
-"""Calls whose integer operands point at elements: what stands in padding must point at some, too."""
+"""Calls whose integer operands are indices of elements; padding must hold valid indices, too."""
 _SHARES = {"aten._softmax": 0.0, "aten._log_softmax": -inf}
 
 
@@ -34,12 +35,12 @@ class _PaddedFactor:
     operands: Sequence[PadValues] = ()
 
     def places(self, dims: tuple[Dim, ...]) -> list[tuple[int, Span]]:
-        """The (dim, span) of the factor's padding in a tensor."""
+        """Return the (dim, span) pairs of the factor's padding in a tensor."""
         sizes, own = self.node.rule.sizes, {self.name: self.spans}
         return [(d, s) for d, dim in enumerate(dims) if self.name in dim for s in of_dim(dim, sizes, own)]
 
     def values(self, operand: int) -> list[float | None]:
-        """What an operand's padding of the factor holds; infinity where that is unknown."""
+        """Return the numbers in an operand's padding of the factor; infinity if unknown."""
         known = self.operands[operand]
         return [known.get(place, inf) for place in self.places(self.node.rule.operands[operand])]
 
@@ -50,7 +51,7 @@ class _PaddedFactor:
         return all(number == 0 for number in self.values(operand))
 
     def is_finite(self, operand: int) -> bool:
-        """Whether an operand's padding is known to be finite, or it has none."""
+        """Return whether an operand's padding is known to be finite, or it has none."""
         if not _floating(self.node.spec.tensors[operand]):
             return True
         return all(number is None or isfinite(number) for number in self.values(operand))
@@ -59,7 +60,9 @@ class _PaddedFactor:
 def needed_numbers(
     node: Node, factors: Mapping[str, Spans], operands: Sequence[PadValues]
 ) -> Iterator[tuple[int, int, Span, float]]:
-    """(operand, dim, span, number) of what must be put into padding, as results would see what is there."""
+    """Yield (operand, dim, span, number) of each padding that must be filled, because results depend on
+    it.
+    """
     for name, spans in factors.items():
         factor = _PaddedFactor(node, name, spans, operands)
         for operand, number in enumerate(_numbers(factor)):
@@ -69,7 +72,7 @@ def needed_numbers(
 
 
 def _numbers(factor: _PaddedFactor) -> list[float | None]:
-    """What padding of a factor must hold in each operand, None where it may stay as it is."""
+    """Return the number that padding of a factor must hold in each operand; None if it may stay as it is."""
     node, rule, operands = factor.node, factor.node.rule, range(len(factor.node.operands))
     numbers = list(rule.neutral_of(factor.name) or (None,) * len(operands))
     if factor.name not in rule.neutral and any(n == 0 for n in numbers):
@@ -83,7 +86,7 @@ def _numbers(factor: _PaddedFactor) -> list[float | None]:
 
 
 def _for_linear(factor: _PaddedFactor, linear: frozenset[int]) -> list[float | None]:
-    """The zeros that hide padding from a sum: in the operands of a linear set, others must be finite."""
+    """Return the zeros that hide padding from a sum: in a linear set's operands; others must be finite."""
     right = lambda i: factor.is_zero(i) if i in linear else factor.is_finite(i)  # noqa: E731
     return [None if right(i) else 0.0 for i in range(len(factor.node.operands))]
 
@@ -91,9 +94,10 @@ def _for_linear(factor: _PaddedFactor, linear: frozenset[int]) -> list[float | N
 def made_values(
     node: Node, result: int, factors: Mapping[str, Spans], operands: Sequence[PadValues]
 ) -> PadValues:
-    """What a call leaves in the padding of a result.
+    """Return the known numbers in the padding of a call's result.
 
-    Zeros where its linear operands hold zeros and no other may be infinite; a softmax has no share there.
+    They are zeros if its linear operands hold zeros and no other operand may be infinite, and in a softmax,
+    whose padding has probability 0.
     """
     found: dict[tuple[int, Span], float | None] = {}
     type_ = node.spec.results[result]
@@ -113,9 +117,10 @@ def made_values(
 def worth_filling(
     node: Node, result: int, factors: Mapping[str, Spans], values: PadValues
 ) -> Iterator[tuple[int, Span]]:
-    """The (dim, span) of a result's padding that should hold zeros although no reduction reads it.
+    """Yield the (dim, span) of padding that should hold zeros although no reduction reads it yet.
 
-    Where it ceases to be finite, and where a gradient begins (the loss's mean or mask): linear from there on.
+    These are results that may become infinite, and the start of a gradient (the loss's mean or mask), from
+    which on calls are linear.
     """
     phase, target = phase_of(node.op), node.spec.target
     type_ = node.spec.results[result]
@@ -143,7 +148,7 @@ def _makes_zeros(factor: _PaddedFactor) -> bool:
         others = [i for i in range(len(node.rule.operands)) if i not in linear and factor.is_in(i)]
         finite = all(map(factor.is_finite, others))
         if zeros and (not others or (finite and stays_finite(node, factor.name))):
-            return True  # a quotient is linear in its dividend, and 0 / 0 is no zero
+            return True  # a quotient is linear in its dividend, but 0 / 0 is NaN
     return False
 
 

@@ -1,4 +1,4 @@
-"""The arguments and constraints whose annotated cuts do not divide their dims: where padding starts."""
+"""Seeds of padding: arguments and constraints whose annotated shardings do not divide their dims."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from shardc.passes.propagate.blocks import block_size
 from shardc.passes.propagate.refinement import read_refinements
 
 MOST_PADDING = 1 / 8
-"""Of a dim of stored state. The first that takes less is padded, as the first that divides is cut:
-leading dims pack best."""
+"""Largest padding of stored state, as a fraction of a dim. The first dim below it is padded, because leading
+dims pack best.
+"""
 
 
 def find_seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Padding]:
-    """Value -> its padding, for the values that a plan cuts into more equal blocks than they divide into.
+    """Return the padding of each value that a plan splits into blocks that do not divide it.
 
-    Raises TooManyWays where a dim has fewer elements than blocks.
+    Raises TooManyWays if a dim has fewer elements than blocks.
     """
     cuts = {value: program.annotated(i, codec).dims for i, value in enumerate(program.arguments)}
     for node in program.nodes:
@@ -47,9 +48,10 @@ def find_seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, 
 
 
 def _stored(shape: tuple[int, ...], cuts: tuple[Axes, ...], padding: Padding, axis: Axis) -> Padding:
-    """The padding of state of which some dim is to be cut over ``axis``: added only if none divides.
+    """Return the padding of state that is to be split over ``axis``; padding is added only if no dim divides.
 
-    Vectors stay whole then: they are small, and padding them would take more time than it saves memory.
+    Vectors that do not divide stay whole: they are small, and padding them costs more time than it saves
+    memory.
     """
     sizes = [padded_size(n, s) for n, s in zip(shape, padding, strict=True)]
     ways = [prod(a.size for a in (*axes, axis)) for axes in cuts]
@@ -67,7 +69,7 @@ def _spans(program: Program, value: int, dim: int, axes: Axes) -> Spans:
     size, ways = program.types[value].shape[dim], prod(a.size for a in axes)
     producer = program.producer[value]
     role, name = ("", "") if producer >= 0 else program.argument_key(program.arguments.index(value))
-    # Parameters are cut between heads or groups, where there is one for every device.
+    # Parameters are split between heads or groups, if there is one for every device.
     block = block_size(program, value, dim) if axes and role == "param" else 1
     if size // block % ways and size // block >= ways:
         return (Span(block, size // block, -(-size // block // ways) * ways),)

@@ -1,7 +1,7 @@
-"""Which part of a dim is padded, and how that reads after the dim was split or merged.
+"""Padded parts of a dim, in a form that survives splitting and merging of dims.
 
-A dim of 45 that is 3 sequences of 15 tokens, padded to 4 sequences, has the span ``Span(15, 3, 4)``: of
-what lies 15 elements apart there are 3, and 4 with padding. Padding always stands at the end of its span.
+A dim of 45 with 3 sequences of 15 tokens, padded to 4 sequences, has the span ``Span(15, 3, 4)``: 3 blocks of
+15 elements, padded to 4 blocks. Padding is always at the end of its span.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shardc.dialects.rules.rule import Dim
 class Span:
     """``size`` blocks of ``minor`` elements each, padded to ``padded`` blocks; in lowest terms.
 
-    ``stored``: only what is kept between steps is padded so, and the optimizer's work on it (ZeRO's cuts).
+    ``stored``: only state between steps, and the optimizer's work on it, has this padding (ZeRO).
     """
 
     minor: int
@@ -33,14 +33,14 @@ class Span:
 
     @property
     def end(self) -> int:
-        """The elements of the dim from one of the span's repeats to the next."""
+        """The number of the dim's elements from one repetition of the span to the next."""
         return self.minor * self.size
 
 
 Spans = tuple[Span, ...]
-"""Of one dim (or factor), the most major first."""
+"""The spans of a dim or factor, the most major first."""
 Padding = tuple[Spans, ...]
-"""Of each dim of a value."""
+"""The spans of each dim of a value."""
 
 
 def no_padding(rank: int) -> Padding:
@@ -48,7 +48,7 @@ def no_padding(rank: int) -> Padding:
 
 
 def padded_size(size: int, spans: Spans) -> int:
-    """The size of a dim (or factor) of ``size`` with its padding."""
+    """Return the padded size of a dim or factor of ``size``."""
     for s in spans:
         size = size // s.size * s.padded
     return size
@@ -59,14 +59,15 @@ def padded_shape(shape: tuple[int, ...], padding: Padding) -> tuple[int, ...]:
 
 
 def is_tail(size: int, spans: Spans) -> bool:
-    """Whether all padding of a dim stands at its end."""
+    """Return whether all padding of a dim is at its end."""
     return not spans or (len(spans) == 1 and spans[0].end == size)
 
 
 def joined(old: Spans, new: Span) -> Spans:
-    """``old`` with one more; ``old`` itself if it has it, or padding that is in its way.
+    """Return ``old`` with ``new`` added; ``old`` itself if it contains ``new``, or a span that conflicts with
+    it.
 
-    What computation needs takes the place of the same padding of storage.
+    Padding for computation replaces the same padding for storage.
     """
     for s in old:
         if s.stored and s == replace(new, stored=True):
@@ -77,7 +78,7 @@ def joined(old: Spans, new: Span) -> Spans:
 
 
 def of_factors(dim: Dim, sizes: Mapping[str, int], spans: Spans) -> dict[str, Spans]:
-    """A dim's spans dealt to its factors, in elements of the factor; what fits into none is left out."""
+    """Return a dim's spans by factor, in elements of the factor; spans that fit no factor are left out."""
     found: dict[str, Spans] = {}
     minor = prod(sizes[f] for f in dim)
     for f in dim if minor else ():  # nothing is padded of what is empty
@@ -89,7 +90,7 @@ def of_factors(dim: Dim, sizes: Mapping[str, int], spans: Spans) -> dict[str, Sp
 
 
 def of_dim(dim: Dim, sizes: Mapping[str, int], factors: Mapping[str, Spans]) -> Spans:
-    """The other way round: a dim's spans where its factors are padded so."""
+    """Return a dim's spans from those of its factors: the inverse of :func:`of_factors`."""
     found: list[Span] = []
     minor = prod(sizes[f] for f in dim)
     for f in dim if minor else ():
@@ -99,9 +100,9 @@ def of_dim(dim: Dim, sizes: Mapping[str, int], factors: Mapping[str, Spans]) -> 
 
 
 def segments(size: int, spans: Spans) -> list[tuple[int, int, Span | None]]:
-    """(true size, padded size, span) of the parts that a dim of ``size`` falls into, the most major first.
+    """Factor a dim of ``size`` into parts (true size, padded size, span), the most major first.
 
-    The span is None for what lies between spans. The product of the sizes is the dim.
+    The span is None for parts between spans. The product of the sizes is the dim's size.
     """
     parts: list[tuple[int, int, Span | None]] = []
     end = size

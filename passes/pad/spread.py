@@ -1,4 +1,4 @@
-"""The spread of padding from the few arguments where a plan needs it to all values that share their dims."""
+"""Propagation of padding from the arguments that a plan pads to all values that share their factors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FactorPadding = dict[str, Spans]
 
 
 class PaddingSpread:
-    """The padding of every value, driven to a fixed point from ``seeds`` by the calls' rules, both ways.
+    """The padding of every value, propagated from ``seeds`` to a fixed point by the calls' rules, both ways.
 
-    Values that a user sees (arguments, results, named gradients) are padded at the end of a dim only.
+    Values that a user sees (arguments, results, named gradients) are padded only at the end of a dim.
     """
 
     def __init__(self, program: Program, seeds: Mapping[int, Padding]) -> None:
@@ -28,7 +28,7 @@ class PaddingSpread:
         self._refused: set[int] = set()
         self._links = carried_values(program)
         self._steps_of: list[list[int]] = [[] for _ in program.types]
-        """For each value, the steps that it takes part in: calls by number, then links."""
+        """For each value, the numbers of its steps: calls, then links between arguments and results."""
         for number, values in enumerate([*(n.values for n in program.nodes), *self._links]):
             for value in dict.fromkeys(values):
                 self._steps_of[value].append(number)
@@ -40,14 +40,14 @@ class PaddingSpread:
         return self._now[value]
 
     def of_call(self, number: int) -> FactorPadding:
-        """The padding of a call's factors: what all its tensors that have the factor can say."""
+        """Return the padding of a call's factors that all tensors with the factor can express."""
         node = self._program.nodes[number]
         wanted = {} if number in self._refused else self._wanted(node)
         kept = {f: tuple(s for s in spans if self._is_said(node, f, s)) for f, spans in wanted.items()}
         return self._working(number, {f: spans for f, spans in kept.items() if spans})
 
     def _working(self, number: int, factors: FactorPadding) -> FactorPadding:
-        """``factors``, or nothing, then and ever after, if the call does not work with them padded."""
+        """Return ``factors``, or nothing if the call does not work padded; the call is then never padded."""
         node = self._program.nodes[number]
         if factors and not works_padded(node.spec, node.rule, factors):
             self._refused.add(number)
@@ -67,7 +67,7 @@ class PaddingSpread:
                         queue.append(other)
 
     def _step(self, number: int) -> list[int]:
-        """The values whose padding one call (or link) adds to."""
+        """Process one call or link, and return the values whose padding grew."""
         nodes = self._program.nodes
         if number >= len(nodes):
             argument, result = self._links[number - len(nodes)]
@@ -96,7 +96,7 @@ class PaddingSpread:
         return found
 
     def _take(self, value: int, dims: tuple[Dim, ...], rule: Rule, wanted: FactorPadding) -> bool:
-        """Add to a value's padding what it may have; whether that changed anything."""
+        """Add allowed spans to a value's padding. Return whether it changed."""
         shape = self._program.types[value].shape
         padding = []
         for size, dim, old in zip(shape, dims, self._now[value], strict=True):
@@ -109,7 +109,7 @@ class PaddingSpread:
         return changed
 
     def _is_said(self, node: Node, factor: str, span: object) -> bool:
-        """Whether every tensor of a call that has ``factor`` has it padded so."""
+        """Return whether every tensor of a call that has ``factor`` has this padding."""
         rule = node.rule
         tensors = zip(rule.operands + rule.results, node.values, strict=True)
         dims = ((d, s) for dims, v in tensors for d, s in zip(dims, self._now[v], strict=True) if factor in d)

@@ -1,4 +1,4 @@
-"""``torch-lift-pads``: pads of images before convolutions become the convolutions' own."""
+"""``torch-lift-pads``: merges pads of images into the convolutions that read them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ _CIRCULAR = "shardc.circular_pad"
 
 @dataclass(frozen=True)
 class TorchLiftPads(ReadingPass):
-    """``convolution(constant_pad_nd(x, p), w)`` becomes ``shardc::padded_convolution(x, w)``, ring pads too.
+    """Replaces ``convolution(constant_pad_nd(x, p), w)``, and circular pads, by
+    ``shardc::padded_convolution``.
 
-    Where a plan cuts the pixels of an input. A padded image has a size of which devices have no equal blocks,
-    and its windows begin elsewhere than they do; the image itself has both, and a halo holds the padding.
-    Networks from TensorFlow pad so: less before the image than behind it.
+    Runs only if a plan splits the pixels of an input. The padded image does not divide into equal blocks that
+    match the convolution's windows. The image itself does, and a halo holds its padding. Networks from
+    TensorFlow have such asymmetric pads: less before the image than after it.
     """
 
     name: ClassVar[str] = "torch-lift-pads"
@@ -51,7 +52,7 @@ class TorchLiftPads(ReadingPass):
 
 
 class _Pad(NamedTuple):
-    """The image that is padded, pixels before and behind each dim, and whether they are its other end."""
+    """A padded image, its pixels of padding before and after each dim, and whether padding is circular."""
 
     image: int
     before: tuple[int, ...]
@@ -67,7 +68,7 @@ def _cuts_pixels(program: Program, mesh: Mesh, context: ir.Context) -> bool:
 
 
 def _pad_of(program: Program, node: Node) -> _Pad | None:
-    """The pad that a convolution, or its gradient, reads; None where it can't be the convolution's own."""
+    """Return the pad that a convolution or its gradient reads; None if it cannot be merged."""
     call = node.spec
     if (
         call.target not in (_FORWARD, _BACKWARD)
@@ -103,7 +104,7 @@ def _read_pad(source: Node, call: OpCall) -> _Pad | None:
 
 
 def _goes_on(call: OpCall, image: TensorType, pad: _Pad) -> bool:
-    """Whether equal blocks of the image go with equal blocks of windows."""
+    """Return whether equal blocks of the image correspond to equal blocks of windows."""
     made = call.result if call.target == _FORWARD else call["grad_output"]
     sizes = zip(image.shape[2:], made.shape[2:], call["weight"].shape[2:], pad.before, strict=True)
     for d, (x, y, z, before) in enumerate(sizes):
@@ -118,7 +119,7 @@ def _users(program: Program, node: Node) -> list[Node]:
 
 
 def _takes_off(spec: OpCall, pad: OpCall) -> bool:
-    """Whether a call is the gradient of ``pad``."""
+    """Return whether a call is the gradient of ``pad``."""
     if pad.target == _CIRCULAR:
         return spec.target == f"{_CIRCULAR}_backward" and spec["padding"] == pad["padding"]
     return spec.target == CONSTANT and tuple(spec["pad"]) == tuple(-n for n in pad["pad"])

@@ -1,4 +1,4 @@
-"""``torch-round-pads``: padded images whose new size does not divide get equal blocks all the same."""
+"""``torch-round-pads``: rounds up sizes of padded images, so that they divide into equal blocks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from shardc.passes.propagate.dist_propagate import propagate
 
 @dataclass(frozen=True)
 class TorchRoundPads(ReadingPass):
-    """Rounds the sizes that pads make of images up, along dims that devices will cut.
+    """Rounds up the sizes of padded images along dims that will be split over devices.
 
-    A pad of 64 rows to 66 over 8 devices becomes one to 72, of which a slice takes 66 under a constraint that
-    cuts them: ``dist-pad`` computes them as 72, and the slice is nothing then. A gradient goes the other way:
-    66 rows are filled up to 72, of which a negative pad makes 64. Slices of images are negative pads. Runs
-    before ``dist-pad``, and propagates on the side to see the cuts.
+    A pad of 64 rows to 66 over 8 devices becomes a pad to 72, and a slice of 66 with a constraint that splits
+    them. ``dist-pad`` then pads these 66 rows to 72, which makes the slice a no-op. A gradient is the
+    reverse: 66 rows are filled up to 72, and a negative pad leaves 64. Slices of images are rewritten as
+    negative pads. The pass runs before ``dist-pad``, and predicts shardings by a trial propagation.
     """
 
     name: ClassVar[str] = "torch-round-pads"
@@ -48,7 +48,7 @@ class TorchRoundPads(ReadingPass):
 
 @dataclass(frozen=True)
 class _Rounding:
-    """Writes one pad before the call that it stands for."""
+    """Writer of a rounded pad before the call that it replaces."""
 
     pad: ImagePad
     writer: CallWriter
@@ -69,7 +69,7 @@ class _Rounding:
         return value
 
     def _even(self, tensors: list[ir.Value]) -> ir.Value:
-        """The pad between sizes that divide."""
+        """Write the pad between sizes that divide."""
         for d in self.pad.dims:
             if d.given != d.even_given:
                 tensors[0] = self._filled(self._constraint(tensors[0]), d)
@@ -93,7 +93,7 @@ class _Rounding:
         return args
 
     def _pairs(self) -> tuple[int, ...]:
-        """More behind each dim, so that the even size makes the even size."""
+        """Return the padding with more elements after each dim, so that both sizes divide."""
         pairs, rank = list(self.pad.pairs), len(self.pad.layout.dims)
         sign = -1 if reads_padded(self.pad.node.spec) and self.pad.target != CONSTANT else 1
         for d in self.pad.dims:

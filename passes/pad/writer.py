@@ -1,4 +1,4 @@
-"""The ops that padding takes: what fills it, cuts it off, puts it on. All are ATen calls with rules."""
+"""Ops that add, remove or fill padding. All are ATen calls with rules."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shardc.passes.partition.local_call import CallWriter, type_of
 
 
 class PadWriter(CallWriter):
-    """Builds such ops at the end of a block that is being filled.
+    """Writer of these ops at the end of a block.
 
-    Every filled value has a mask of its own: one for all would have to lie on the mesh in one way for all.
+    Every filled value has its own mask, because a shared mask would have one layout for all.
     """
 
     def __init__(self, block: ir.Block, builder: CallBuilder) -> None:
@@ -24,13 +24,15 @@ class PadWriter(CallWriter):
         self._made: dict[object, ir.Value] = {}
 
     def place(self, location: ir.Location, attributes: Mapping[str, ir.Attribute]) -> None:
-        """Where the next ops belong in the user's source, and their phase."""
+        """Set the source location and the phase of the next ops."""
         self.loc, self.attributes = location, attributes
 
     def masked(
         self, value: ir.Value, dim: int, size: int, spans: Spans, span: Span, number: float
     ) -> ir.Value:
-        """``value`` with ``number`` in ``span``'s padding, one of the ``spans`` of a dim of true ``size``."""
+        """Return ``value`` with ``number`` in the padding of ``span``, one of the ``spans`` of a dim of true
+        ``size``.
+        """
         key = ("masked", value, dim, span, number)
         if key not in self._made:
             type_ = type_of(value)
@@ -46,8 +48,10 @@ class PadWriter(CallWriter):
         return self.call("aten.logical_or", self.call("aten.logical_not", keep), value)
 
     def converted(self, value: ir.Value, shape: tuple[int, ...], have: Padding, want: Padding) -> ir.Value:
-        """``value``, of true ``shape`` and padded as ``have``, with padding ``want``, zeros if it is new."""
-        # In each phase anew: a parameter that is gathered for one need not live on for another.
+        """Convert ``value``, of true ``shape``, from padding ``have`` to padding ``want``; new padding holds
+        zeros.
+        """
+        # The key has the phase, so that a parameter gathered for one phase is not kept for another.
         key = ("converted", value, have, want, self.attributes.get("dist.phase"))
         if key not in self._made:
             both = tuple(tuple(s for s in h if s in w) for h, w in zip(have, want, strict=True))
@@ -56,7 +60,7 @@ class PadWriter(CallWriter):
         return self._made[key]
 
     def _mask(self, size: int, spans: Spans, span: Span, after: int) -> ir.Value:
-        """Which elements along a dim are no padding, shaped to stand before ``after`` more dims."""
+        """Return a mask of the true elements along a dim, shaped for ``after`` more dims behind it."""
         parts = segments(size, spans)
         at = [s for _, _, s in parts].index(span)
         outer, inner = (prod(padded for _, padded, _ in part) for part in (parts[:at], parts[at + 1 :]))
@@ -68,7 +72,7 @@ class PadWriter(CallWriter):
         return found if type_of(found).shape == shape else self.call("aten.reshape", found, shape)
 
     def _resized(self, value: ir.Value, shape: tuple[int, ...], have: Padding, want: Padding) -> ir.Value:
-        """One of ``have`` and ``want`` is a part of the other, dim by dim."""
+        """Resize dim by dim; in each dim one of ``have`` and ``want`` contains the other."""
         for dim, size in enumerate(shape):
             if have[dim] != want[dim]:
                 value = self._resized_dim(value, dim, size, have[dim], want[dim])
@@ -97,7 +101,7 @@ class PadWriter(CallWriter):
 
 
 def as_number(number: float, dtype: torch.dtype) -> float | int:
-    """``number`` in a tensor's kind; infinities of an integer are its extremes."""
+    """Convert ``number`` to a dtype's kind; infinities become the extremes of an integer dtype."""
     if dtype.is_floating_point or dtype.is_complex:
         return number
     limits = torch.iinfo(dtype)

@@ -1,4 +1,4 @@
-"""The decision which axes cut which factor of one call, between what its tensors request."""
+"""Choice of the axes that split each factor of a call, from the requests of its tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardc.dialects.rules.rule import Rule, factor_axes, representable
 
 @dataclass(frozen=True)
 class Request:
-    """One tensor's request: its sharding, the rounds in which axes came to it, and its size."""
+    """Request of a tensor: its sharding, the rounds in which it got its axes, and its size."""
 
     sharding: Sharding
     priorities: tuple[tuple[str, int], ...]
@@ -19,10 +19,10 @@ class Request:
 
 
 def assign(rule: Rule, requests: Sequence[Request]) -> dict[str, Axes]:
-    """An assignment that every tensor of the call can represent.
+    """Return an assignment that every tensor of the call can represent.
 
-    An axis that two factors want goes to the one asked for in the earlier round; among equals to the one
-    whose tensors weigh more (moving the lighter one is cheaper), then to the first.
+    If two factors request an axis, the request of the earlier round wins; then the factor whose tensors have
+    more bytes, because moving the smaller ones is cheaper; then the first.
     """
     tensors = rule.operands + rule.results
     claims: dict[tuple[str, Axes], tuple[int, int, int]] = {}
@@ -49,15 +49,16 @@ def assign(rule: Rule, requests: Sequence[Request]) -> dict[str, Axes]:
             if all(representable(dims, candidate, rule.sizes) for dims in tensors):
                 chosen = candidate
             else:
-                later.append((f, axes))  # until a factor more major than it is cut
+                later.append((f, axes))  # until a more major factor is split
         waiting = later if chosen != before else []
     return chosen
 
 
 def passing(rule: Rule, operands: Sequence[Sharding]) -> tuple[frozenset[int], Axes]:
-    """The operands that may stay partial sums through the call, and over which axes; empty if none may.
+    """Return the operands that may stay partial sums through the call, and the axes; empty if none may.
 
-    They are one of the rule's linear sets, over axes that all of it share and that cut no other operand.
+    They are one of the rule's linear sets. The axes are those of all its operands that split no other
+    operand.
     """
     for linear in rule.linear:
         terms = [{a for r, a in operands[i].partial if r == "sum"} for i in linear]
@@ -70,7 +71,7 @@ def passing(rule: Rule, operands: Sequence[Sharding]) -> tuple[frozenset[int], A
 
 
 def without(chosen: dict[str, Axes], axes: Axes) -> dict[str, Axes]:
-    """An assignment that leaves ``axes`` free, and what is cut further inside of them."""
+    """Return the assignment without ``axes`` and without the axes that are more minor in the same factor."""
     free: dict[str, Axes] = {}
     for f, cut in chosen.items():
         end = next((i for i, a in enumerate(cut) if any(a.overlaps(b) for b in axes)), len(cut))

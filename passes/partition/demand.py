@@ -1,4 +1,6 @@
-"""What every use of every value needs: the decisions of level 2, before any reshard is placed."""
+"""Shardings that each value has and that each use needs: the decisions of level 2, before reshards are
+placed.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,15 @@ from shardc.passes.partition.storage import stored_parameters, views_of_storage
 
 RETURN = -1
 Rounds = tuple[tuple[str, int], ...]
-"""(axis, round in which a value took it) pairs."""
+"""Pairs of an axis and the round in which a value got it."""
 
 
 @dataclass
 class Demands:
-    """The sharding with which each value is made, and those that its uses need.
+    """The sharding with which each value is computed, and the shardings that its uses need.
 
-    ``uses[v]`` lists (node, operand, sharding); (``RETURN``, result, sharding) for the function's return.
+    ``uses[v]`` lists (node, operand, sharding), with (``RETURN``, result, sharding) for the function's
+    return.
     """
 
     made: list[Sharding]
@@ -35,7 +38,7 @@ class Demands:
 
 
 class DemandAnalysis:
-    """Walks a propagated program once, in order, and decides each call's assignment."""
+    """Analysis that visits a propagated program once, in order, and chooses each call's assignment."""
 
     def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh) -> None:
         self._program, self._codec, self._mesh = program, codec, mesh
@@ -49,7 +52,7 @@ class DemandAnalysis:
     def run(self) -> Demands:
         program = self._program
         self._read_requests()
-        # Outside of the step a value has no time axes: they are loops inside it.
+        # Values outside the step have no time axes, which are loops inside it.
         wanted = [self._wanted[value].without_partial() for value in program.arguments]
         demands = Demands([space_part(sharding, self._mesh).normal() for sharding in wanted])
         for number, node in enumerate(program.nodes):
@@ -72,7 +75,7 @@ class DemandAnalysis:
 
     def _decide(self, demands: Demands, number: int, node: Node) -> None:
         if node.op.name in ("dist.constraint", "dist.reshard"):
-            # Over time the value stays cut as it is.
+            # The time axes of the value do not change.
             made, wanted = demands.made[node.operands[0]], self._wanted[node.results[0]].without_partial()
             layout = join_time(space_part(wanted, self._mesh), made, self._mesh).normal()
             demands.uses[node.operands[0]].append((number, 0, layout))
@@ -100,9 +103,10 @@ class DemandAnalysis:
     def _layouts(
         self, number: int, node: Node, partial: Axes
     ) -> tuple[list[Sharding], list[Sharding]] | None:
-        """What a call needs and makes, where sums over ``partial`` pass through it.
+        """Return the shardings that a call needs and makes if partial sums over ``partial`` pass through it.
 
-        None where blocks cannot say the other cuts without that axis: the sum is reduced before, then.
+        None if the other splits cannot be expressed without that axis; then the sum is reduced before the
+        call.
         """
         whole = self._views.get(number, frozenset())
         wanted = tuple(self._wanted[v] for v in node.values)
@@ -119,12 +123,12 @@ class DemandAnalysis:
         return self._memo[key]
 
     def _passing(self, demands: Demands, node: Node) -> tuple[frozenset[int], Axes]:
-        """The operands that stay partial sums through a call, and over which axes.
+        """Return the operands that stay partial sums through a call, and the axes.
 
-        They do where that costs nothing: one user, one result that is not larger. So terms meet in an
-        addition before they are reduced, and are reduced once. A gradient that the plan cuts itself (ZeRO-2)
-        is reduced where it is made, so that what a time loop carries is cut. Any gradient is reduced before
-        its update, though SGD's is linear: in buckets then, while the backward goes on.
+        They stay partial if that costs nothing: they have one user, and its result is not larger. So terms
+        are added before they are reduced once. A gradient that the plan splits (ZeRO-2) is reduced where it
+        is computed, so that a time loop carries the split gradient. All gradients are reduced before their
+        update, even if it is linear, as in SGD: then buckets overlap with the backward.
         """
         nothing = frozenset[int](), ()
         if (
@@ -141,13 +145,13 @@ class DemandAnalysis:
         if phase_of(node.op) == "optimizer" and any(self._phase(v) != "optimizer" for v in values):
             return nothing
         if node.spec.target == "aten.constant_pad_nd" or sum_is("after", node.op):
-            return through, axes  # larger by no more than what makes it divide, or as was asked for
+            return through, axes  # larger only by padding, or by request
         made = [type_.size_bytes for type_ in node.spec.results if type_]
         largest = max((program.types[v].size_bytes for v in values), default=0)
         return nothing if len(made) > 1 or any(size > largest for size in made) else (through, axes)
 
     def _phase(self, value: int) -> str:
-        """In which phase a value is made; empty for an argument."""
+        """Return the phase in which a value is computed; empty for an argument."""
         producer = self._program.producer[value]
         return phase_of(self._program.nodes[producer].op) if producer >= 0 else ""
 
@@ -173,6 +177,6 @@ def _rounds(attribute: ir.Attribute | None) -> Rounds:
 
 
 def _without(sharding: Sharding, axes: frozenset[str]) -> Sharding:
-    """``sharding`` with no cut over ``axes``."""
+    """Return ``sharding`` without ``axes`` in its dims."""
     dims = tuple(tuple(a for a in dim if a.name not in axes) for dim in sharding.dims)
     return Sharding(dims, sharding.partial) if axes else sharding

@@ -1,4 +1,6 @@
-"""``dist-insert-reshards``: an explicit ``dist.reshard`` between what a value is and what its user needs."""
+"""``dist-insert-reshards``: inserts a ``dist.reshard`` wherever a use needs another sharding than the value
+has.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,12 @@ Use = tuple[int, int]
 
 @dataclass(frozen=True)
 class DistInsertReshards(ReadingPass):
-    """Decides how every call is cut and makes each change of layout a ``dist.reshard``.
+    """Chooses the sharding of every call, and turns each change of layout into a ``dist.reshard``.
 
-    Afterwards every operand's sharding is what its user's rule needs (the level-2 contract). Reshards of one
-    value to one layout are shared. Parameters that are stored in pieces (ZeRO-3) are gathered again in each
-    phase, and in each iteration of a time loop; everything else is kept from forward for backward. Without
-    ``reshard_after_forward`` parameters are gathered once and kept, too.
+    Afterwards every operand has the sharding that its user's rule needs (the contract of level 2). Reshards
+    of one value to one layout are shared. Parameters that are stored in shards (ZeRO-3) are gathered again in
+    each phase, and in each iteration of a time loop; all other values are kept from forward for backward.
+    Without ``reshard_after_forward``, parameters are gathered once and kept, too.
     """
 
     name: ClassVar[str] = "dist-insert-reshards"
@@ -50,7 +52,8 @@ class DistInsertReshards(ReadingPass):
         module = reading.module
         mesh, program = reading.sharded(level=2)
         codec = ShardingCodec(module.context, mesh)
-        # Ranks that run iterations of their own gather nothing in them, and keep what they gather before.
+        # With unequal shares, ranks run different iterations: they gather before the loop, and keep the
+        # result.
         again = self.reshard_after_forward and not mesh.shares
         program = split_by_phase(module, program) if again else program
         demands = DemandAnalysis(program, codec, mesh).run()
@@ -68,7 +71,7 @@ class _Inserter:
     def __init__(
         self, program: Program, codec: ShardingCodec, mesh: Mesh, demands: Demands, stored: Collection[int]
     ) -> None:
-        """``stored``: the values that are gathered again in each phase."""
+        """Create the inserter; ``stored`` are the values that are gathered again in each phase."""
         self._program, self._codec, self._demands, self._stored = program, codec, demands, stored
         self._loops = any(a.kind == "time" for a in mesh.axes)
         refined = [node for node in program.nodes if "dist.refine" in node.op.attributes]
@@ -85,7 +88,9 @@ class _Inserter:
         self._write_edges()
 
     def _reshard_all(self, value: int, groups: dict[tuple[Sharding, str], list[Use]]) -> None:
-        """A reshard for each group; a partial sum is reduced once, and cut for those that need a piece."""
+        """Insert a reshard for each group. A partial sum is reduced once, and sliced for uses that need a
+        part.
+        """
         first = self._coarsest(value, [need for need, _ in groups])
         reduced: ir.Operation | None = None
         for (need, _), uses in sorted(groups.items(), key=lambda group: group[0][0] != first):
@@ -94,7 +99,9 @@ class _Inserter:
                 reduced = made
 
     def _coarsest(self, value: int, needs: list[Sharding]) -> Sharding | None:
-        """What a partial sum is reduced to: the need of which all others are pieces, if there is one."""
+        """Return the sharding to which a partial sum is reduced, of whose blocks all other needs are
+        parts.
+        """
         if len(needs) < 2 or not self._demands.made[value].partial:
             return None
         return next((n for n in needs if not n.partial and all(_is_piece(o, n) for o in needs)), None)
@@ -102,7 +109,7 @@ class _Inserter:
     def _groups(
         self, value: int, uses: list[tuple[int, int, Sharding]]
     ) -> dict[tuple[Sharding, str], list[Use]]:
-        """The uses that need something else than what is there, by what they need and in which phase."""
+        """Group the uses that need another sharding than the value has by sharding and phase."""
         made = self._demands.made[value]
         groups: dict[tuple[Sharding, str], list[Use]] = defaultdict(list)
         for node, position, need in uses:
@@ -114,13 +121,13 @@ class _Inserter:
     def _reshard(
         self, value: int, need: Sharding, uses: list[Use], reduced: ir.Operation | None
     ) -> ir.Operation:
-        """The reshard of ``value``, or of what it was ``reduced`` to already, for ``uses``."""
+        """Insert the reshard of ``value``, or of its reduced form ``reduced``, for ``uses``."""
         program = self._program
         grows = _grows(self._demands.made[value], need)
         producer = program.producer[value]
         maker = program.nodes[producer].op if producer >= 0 else None
         reader = self._op(min((n for n, _ in uses if n != RETURN), default=RETURN))
-        # What frees memory comes right after its producer; what takes memory right before its first use.
+        # A reshard that frees memory follows its producer; one that takes memory precedes its first use.
         early = None if grows else maker
         after = reduced or early
         place = ir.InsertionPoint.after(after) if after else ir.InsertionPoint(reader)
@@ -158,7 +165,9 @@ class _Inserter:
         self._write_shardings("res_attrs", program.returns, [needs[i] for i in range(len(program.returns))])
 
     def _note_shares(self) -> None:
-        """Say of inputs that their rows are shared out; their layouts outside of the loop do not."""
+        """Mark inputs whose rows are divided in unequal shares, since their layouts outside the loop do not
+        show it.
+        """
         program, shares = self._program, self._codec.mesh.shares
         rows = [edge_attributes(program.function, "arg_attrs", i) for i in range(len(program.arguments))]
         for row in rows if shares else ():
@@ -168,7 +177,7 @@ class _Inserter:
         set_edge_attributes(program.function, "arg_attrs", rows)
 
     def _write_shardings(self, which: str, values: list[int], shardings: list[Sharding]) -> None:
-        """Add shardings and global types to arguments or results, and drop the passes' own annotations."""
+        """Add shardings and global types to arguments or results, and drop annotations of earlier passes."""
         program, rows = self._program, []
         for position, (value, sharding) in enumerate(zip(values, shardings, strict=True)):
             row = edge_attributes(program.function, which, position)
@@ -181,7 +190,7 @@ class _Inserter:
 
 
 def _grows(made: Sharding, need: Sharding) -> bool:
-    """Whether a device holds more after the reshard than before."""
+    """Return whether a device holds more after the reshard than before."""
     return _ways(need) < _ways(made)
 
 
@@ -190,6 +199,6 @@ def _ways(sharding: Sharding) -> int:
 
 
 def _is_piece(fine: Sharding, coarse: Sharding) -> bool:
-    """Whether each device's block under ``fine`` is cut out of its block under ``coarse``."""
+    """Return whether each device's block under ``fine`` is a part of its block under ``coarse``."""
     pairs = zip(fine.dims, coarse.dims, strict=True)
     return not fine.partial and all(f[: len(c)] == c for f, c in pairs)

@@ -1,4 +1,4 @@
-"""``dist-partition``: from global shapes and explicit reshards (level 2) to one rank's program (level 3)."""
+"""``dist-partition``: lowers global shapes and reshards (level 2) to the program of a rank (level 3)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ from shardc.passes.partition.reshard_lower import ReshardLowering, plan_steps
 
 @dataclass(frozen=True)
 class DistPartition(ReadingPass):
-    """Rebuilds the step on local shapes: calls as rules say, reshards as the cheapest chains of collectives.
+    """Rebuilds the step on local shapes: calls by their rules, reshards as the cheapest chains of
+    collectives.
 
-    What is cut over a time axis runs in a ``dist.loop``; sums over iterations are its carried values.
-    ``cluster``: whose links decide which chain is the cheapest; without one, the bytes that devices send.
+    Values that are split over a time axis are computed in a ``dist.loop``; sums over iterations are its
+    carried values. ``cluster`` has the links by which chains are priced; without it the price is the bytes
+    that devices send.
     """
 
     name: ClassVar[str] = "dist-partition"
@@ -48,12 +50,12 @@ class DistPartition(ReadingPass):
         with module.context, ir.Location.unknown():
             _Partitioner(program, ShardingCodec(module.context, mesh), mesh, self._links(mesh)).run()
         if padded or apart:
-            # Masks and positions of each use are its own until all know how they lie.
+            # Masks and positions are merged only after their layouts are known.
             TorchShare().run(module)
         return True
 
     def _links(self, mesh: Mesh) -> LinkModel:
-        """The links along the mesh's axes. Raises MeshDoesNotFit."""
+        """Return the links along the mesh's axes. Raises MeshDoesNotFit."""
         if self.cluster is None:
             return UNIFORM
         return LinkModel(Placement.of(self.cluster, {axis.name: axis.size for axis in mesh.space}))
@@ -108,14 +110,14 @@ class _Partitioner:
             made = self._builder.call(node.spec.target, args, results, *place).results
         else:
             call = (node.spec, node.rule, args, results, assignment)
-            # Elsewhere masks and positions of several phases are shared.
+            # Other lowered ops have no phase, so that masks and positions are shared among phases.
             phase = attributes_of(node.op, "dist.phase") if node.rule.traded else {}
             made = node.rule.lower(MlirLocal(self._builder, self._codec, *place, *call, phase))
         self._label(node, list(made))
         return made
 
     def _label(self, node: Node, made: list[ir.Value]) -> None:
-        """Put the call's phase, names and shardings on the ops that make its results."""
+        """Copy the call's phase, names and shardings to the ops that compute its results."""
         owners = {value.owner.results[0]: value.owner for value in made}
         if len(owners) == 1:
             copy_attributes(node.op, made[0].owner, "dist.phase", "dist.name", "dist.shardings", REDUCE)
@@ -125,7 +127,7 @@ class _Partitioner:
             copy_attributes(node.op, op, "dist.phase")
             here = {i: made.index(r) for i, r in enumerate(op.results) if r in made}
             said = {_shape(op.results[i]): self._shardings[node.results[at]] for i, at in here.items()}
-            # What the rule's local version alone reads lies as a result of its shape.
+            # Results that only the rule's lowering reads have the layout of a result with their shape.
             lie = [said.get(_shape(r)) or Sharding.replicated(len(_shape(r))) for r in op.results]
             for i, at in here.items():
                 lie[i] = self._shardings[node.results[at]]

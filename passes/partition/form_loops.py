@@ -1,4 +1,4 @@
-"""``dist.loop`` ops made of a flat rank program, by the plan of :mod:`loop_plan`."""
+"""Forming of ``dist.loop`` ops in a flat rank program, by the plan of :mod:`loop_plan`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from shardc.passes.partition.reshard_lower import EDGE_KIND
 
 _MATMULS = ("aten.mm", "aten.bmm", "aten.addmm")
 _HEAVY = (*_MATMULS, "aten.convolution", "shardc.attention", "aten.embedding", "dist.")
-"""Ops whose results are kept from one loop to a later one; anything else is computed again there."""
+"""Ops whose results are kept for a later loop; results of other ops are recomputed there."""
 Pair = tuple[ir.Value, ir.Value]
 
 
 def form_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> None:
-    """Move every op that depends on an iteration into a loop. Does nothing where no time axis is in use."""
+    """Move every op that depends on an iteration into a loop. Does nothing if no time axis is used."""
     plan = plan_loops(block, codec, mesh)
     if not plan.loops:
         return
@@ -41,13 +41,13 @@ def form_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> None:
 
 @dataclass
 class _Body:
-    """One loop while it is built: its ops, what it takes from outside and what it hands out."""
+    """A loop under construction: its ops, the values that it captures, and the values that leave it."""
 
     ops: list[ir.Operation]
     captures: list[ir.Value] = field(default_factory=list)
     reduced: list[ir.Operation] = field(default_factory=list)
     stacked: list[tuple[ir.Value, int, ir.Value | None]] = field(default_factory=list)
-    """(value inside, dim, the value that stood for the stack outside; None if a later loop reads it)."""
+    """(value inside, dim, the placeholder of the stack outside; None if a later loop reads it)."""
 
 
 class _Former:
@@ -78,13 +78,13 @@ class _Former:
         self._drop_unread()
 
     def _drop_unread(self) -> None:
-        """Constants and lists whose readers have copies of their own inside a loop by now."""
+        """Erase constants and lists whose readers now use copies inside a loop."""
         for op in reversed([o.operation for o in self._block.operations]):
             if is_constant(op) and not any(True for r in op.results for _ in r.uses):
                 op.erase()
 
     def _move(self, op: ir.Operation) -> None:
-        """Move an op to the end of what is placed, with the lists and computed numbers that it reads."""
+        """Move an op behind the ops placed so far, with the lists and computed numbers that it reads."""
         for value in op.operands:
             if value not in self._moved and _is_constant(value) and _is_computed(value):
                 self._moved.add(value)
@@ -113,7 +113,7 @@ class _Former:
         constant, loop_ = is_constant(op), self.loop_of(value)
         if not constant and loop_ in (None, k):
             return value
-        # A parameter that is stored in pieces is gathered again: what a loop keeps, it would keep whole.
+        # A parameter that is stored in shards is gathered again; keeping it would keep the whole parameter.
         if not constant and _heavy(op) and "dist.in_loop" not in op.attributes:
             body = self._bodies[self._plan.loop_of[op.results[0]]]
             if all(v != value for v, _, outside in body.stacked if outside is None):
@@ -132,11 +132,11 @@ class _Former:
         return copies[value]
 
     def loop_of(self, value: ir.OpResult) -> int | None:
-        """The loop in which a value is made."""
+        """Return the number of the loop in which a value is computed, or None."""
         return self._plan.loop_of.get(value.owner.results[0])
 
     def stack_dim(self, value: ir.OpResult) -> int:
-        """The dim that iterations cut of a value; 0 if each has terms, which are put one after the other."""
+        """Return the dim of a value that iterations split; 0 for terms, which are stacked."""
         sharding = self.codec.read(value.owner.attributes["dist.shardings"][value.result_number])
         cut = (d for d, axes in enumerate(sharding.dims) if any(a.name == self.axis.name for a in axes))
         return next(cut, 0)
@@ -166,7 +166,7 @@ class _Former:
                 outside.replace_all_uses_with(result)
 
     def _gather_captures(self, k: int) -> None:
-        """Note what the ops of loop ``k`` read from outside, through lists too."""
+        """Record the values that the ops of loop ``k`` read from outside, also through lists."""
         captures: dict[ir.Value, None] = {}
 
         def capture(op: ir.Operation) -> None:
@@ -184,7 +184,7 @@ class _Former:
 
 
 def _initial(writer: CallWriter, edge: ir.Operation) -> ir.Value:
-    """What a sum, a maximum or a minimum over iterations starts from."""
+    """Return the initial value of a sum, maximum or minimum over iterations."""
     type_, kind = _carried_type(edge), edge.attributes[EDGE_KIND].value
     start = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}[kind]
     if not type_.dtype.is_floating_point:
@@ -216,7 +216,7 @@ def _combine(inner: CallBuilder, acc: ir.Value, edge: ir.Operation, ip: ir.Inser
 
 
 class _Filler:
-    """Moves a loop's ops into its body and makes them read what the body sees."""
+    """Moves a loop's ops into its body, and redirects their operands to values of the body."""
 
     def __init__(self, former: _Former, k: int, end: ir.InsertionPoint, seen: Iterable[Pair]) -> None:
         self._former, self._k, self._end = former, k, end
@@ -231,7 +231,7 @@ class _Filler:
                 op.operands[i] = value
 
     def _inside(self, value: ir.Value) -> ir.Value:
-        """What stands for a value in the body."""
+        """Return the value of the body that replaces ``value``."""
         if value in self._mapping:
             return self._mapping[value]
         if not isinstance(value, ir.OpResult) or self._former.loop_of(value) == self._k:
@@ -267,12 +267,12 @@ def _is_constant(value: ir.Value) -> bool:
 
 
 def _is_computed(value: ir.Value) -> bool:
-    """Whether a value is not known until the program runs."""
+    """Return whether a value is known only at run time."""
     return not _is_constant(value) or any(map(_is_computed, value.owner.operands))
 
 
 def _carried_type(edge: ir.Operation) -> TensorType:
-    """Half-precision terms are summed in float32, as a full batch's would be inside one matmul."""
+    """Return the type of a carried value: half-precision terms are summed in f32, as inside a matmul."""
     type_ = type_of(edge.results[0])
     is_half = type_.dtype in (torch.bfloat16, torch.float16)
     return TensorType(type_.shape, torch.float32) if is_half else type_

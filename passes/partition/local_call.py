@@ -1,4 +1,4 @@
-"""Calls built in a rank's program: their result types, and the local version of a call for its rule."""
+"""Building of calls in a rank's program: result types, and the interface of rules' lowerings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Types = tuple[TensorType | None, ...]
 
 @dataclass
 class CallWriter:
-    """Builds calls at one place of a function; their result types are those of the meta kernels."""
+    """Writer of calls at one place of a function; meta kernels give their result types."""
 
     builder: CallBuilder
     loc: ir.Location
@@ -35,17 +35,17 @@ class CallWriter:
 
     @classmethod
     def at(cls, builder: CallBuilder, op: ir.Operation, ip: ir.InsertionPoint | None = None) -> Self:
-        """A writer before ``op`` (or at ``ip``), with its location and phase."""
+        """Return a writer before ``op`` (or at ``ip``), with its location and phase."""
         return cls(builder, op.location, ip or ir.InsertionPoint(op), attributes_of(op, "dist.phase"))
 
     def call(self, target: str, *args: object) -> ir.Value:
-        """The first result of one call; trailing arguments may be left to their defaults."""
+        """Build a call and return its first result. Trailing arguments have their defaults."""
         full = with_defaults(target, args)
         types = infer_types(target, replace_leaves(full, _leaf_type))
         return self.builder.call(target, full, types, self.loc, self.ip, self.attributes).results[0]
 
     def cast(self, value: ir.Value, dtype: torch.dtype) -> ir.Value:
-        """``value`` itself if it has that dtype."""
+        """Return ``value`` cast to ``dtype``; ``value`` itself if it has that dtype."""
         if type_of(value).dtype == dtype:
             return value
         return self.call("aten._to_copy", value, dtype, None, None)
@@ -53,9 +53,9 @@ class CallWriter:
 
 @dataclass
 class MlirLocal:
-    """One rank's version of a call, the :class:`~shardc.dialects.rules.rule.Local` of a rule.
+    """Implementation of :class:`~shardc.dialects.rules.rule.Local` that builds MLIR.
 
-    Builds the rule's local ops at one place of the rank program. Handles are SSA values.
+    It builds the rule's local ops at one place of the rank program. Handles are SSA values.
     """
 
     builder: CallBuilder
@@ -68,7 +68,7 @@ class MlirLocal:
     results: Types
     assignment: Mapping[str, Axes] = field(default_factory=dict)
     attributes: Mapping[str, ir.Attribute] = field(default_factory=dict)
-    """What every op that it builds is given: the call's phase."""
+    """Attributes of every op that it builds: the call's phase."""
 
     def size(self, factor: str) -> int:
         return self.rule.sizes[factor] // self.ways(factor)
@@ -105,7 +105,7 @@ class MlirLocal:
         return op.results[0] if len(types) == 1 else tuple(op.results)
 
     def _corrected(self, types: Types) -> Types:
-        """What meta kernels predict wrongly for the whole call, in mixed dtypes, is as the call has it."""
+        """Correct dtypes that meta kernels predict wrongly for calls with mixed dtypes."""
         pairs = list(zip(types, self.spec.results, strict=True))
         if all(t is None or whole is None or t.dtype == whole.dtype for t, whole in pairs):
             return types
@@ -117,7 +117,7 @@ class MlirLocal:
 
 
 def type_of(value: ir.Value) -> TensorType:
-    """The type of a value that is a tensor."""
+    """Return the type of a tensor value."""
     found = read_type(value.type)
     assert found is not None
     return found
@@ -128,7 +128,7 @@ def _leaf_type(leaf: object) -> object:
 
 
 def with_defaults(target: str, args: Sequence[object]) -> tuple[object, ...]:
-    """``args`` in schema order, missing ones at their defaults; lists as tuples, devices as the rank's."""
+    """Complete ``args`` in schema order with defaults; lists become tuples, and devices the rank's device."""
     schema = schema_of(overload(target)).arguments
     rest = [
         DEVICE if "Device" in kind else a.default_value
@@ -139,7 +139,7 @@ def with_defaults(target: str, args: Sequence[object]) -> tuple[object, ...]:
 
 @lru_cache(maxsize=65536)
 def infer_types(target: str, args: tuple[object, ...]) -> Types:
-    """The result types of a call, by running its meta kernel. ``args`` hold types where tensors go."""
+    """Return the result types of a call by running its meta kernel. ``args`` have types for tensors."""
 
     def meta(leaf: object) -> object:
         if isinstance(leaf, TensorType):

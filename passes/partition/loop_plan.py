@@ -1,4 +1,4 @@
-"""Which ops of a flat rank program run inside a time loop, and in which one."""
+"""Assignment of the ops of a flat rank program to time loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardc.dialects.dist.time_part import time_terms
 from shardc.passes.partition.reshard_lower import EDGE_KIND
 
 GATHERED = "dist.in_loop"
-"""Marks what gathers a parameter for an iteration, and again in the next."""
+"""Attribute of ops that gather a parameter in each iteration."""
 
 
 @dataclass
@@ -24,16 +24,16 @@ class LoopPlan:
     outside: dict[int, list[ir.Operation]] = field(default_factory=lambda: defaultdict(list))
     inside: dict[int, list[ir.Operation]] = field(default_factory=lambda: defaultdict(list))
     loop_of: dict[ir.Value, int] = field(default_factory=dict)
-    """The loop of an op inside, by its first result: an op's hash changes with its attributes."""
+    """First result of an op -> its loop. (The hash of an op changes with its attributes.)"""
     loops: int = 0
 
 
 def plan_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> LoopPlan:
-    """Deal the ops of a function's body to loops.
+    """Assign the ops of a function's body to loops.
 
-    An op is inside if it takes an iteration's part of something, makes a term of a sum over iterations, or
-    reads what is inside; edges lead out. Where something outside stands between two inside ops, two loops are
-    needed. Every op runs in the last loop that can have it, so a forward pass stays with its backward.
+    An op is inside if it selects an iteration's part of a value, computes a term of a sum over iterations, or
+    reads a value from inside. Edges lead out. If an outside op is between two inside ops, these need two
+    loops. Every op runs in the last possible loop, so that a forward pass is in the loop of its backward.
     """
     ops = [o.operation for o in block.operations]
     body = [o for o in ops[:-1] if not is_constant(o)]
@@ -58,7 +58,7 @@ def plan_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> LoopPlan:
 
 
 def _readers(op: ir.Operation, number: dict[ir.Value, int]) -> list[int]:
-    """The numbers of the ops that read ``op``'s results, through lists too."""
+    """Return the numbers of the ops that read the results of ``op``, also through lists."""
     found: list[int] = []
     for result in op.results:
         for use in result.uses:
@@ -78,7 +78,7 @@ def _inside(
     mesh: Mesh,
 ) -> list[bool]:
     edges = [EDGE_KIND in op.attributes for op in body]
-    # A term that is the same in all iterations counts in each of them, and a part, such as one of zeros, too.
+    # A term that is equal in all iterations is counted in each, and so is a part, such as zeros.
     starts = [
         _takes_iteration(op, codec, mesh)
         or any(_is_term(r, codec, mesh) for r in op.results)
@@ -95,7 +95,7 @@ def _inside(
 
 
 def _behind(body: list[ir.Operation], sources: list[list[int]], starts: list[bool]) -> list[bool]:
-    """The ops of ``starts`` and what reads them, up to edges, which are outside."""
+    """Return the ops of ``starts`` and their direct and indirect readers up to edges, which are outside."""
     inside: list[bool] = []
     for op, reads, start in zip(body, sources, starts, strict=True):
         inside.append(EDGE_KIND not in op.attributes and (start or any(inside[s] for s in reads)))
@@ -105,7 +105,9 @@ def _behind(body: list[ir.Operation], sources: list[list[int]], starts: list[boo
 def _read_inside(
     sources: list[list[int]], readers: list[list[int]], inside: list[bool], gathered: list[bool]
 ) -> list[bool]:
-    """Whether an op is read, itself or by way of ops on what is gathered alone, by ops inside alone."""
+    """Return, for each op, whether only inside ops read it, directly or through ops on only gathered
+    values.
+    """
     alone: list[bool] = []
     for i, reads in enumerate(sources):
         alone.append(gathered[i] or (bool(reads) and all(alone[s] for s in reads)))
@@ -116,14 +118,14 @@ def _read_inside(
 
 
 def _takes_iteration(op: ir.Operation, codec: ShardingCodec, mesh: Mesh) -> bool:
-    """Whether an op depends on which iteration of a time loop runs."""
+    """Return whether an op depends on the iteration of a time loop."""
     if op.name not in ("dist.slice", "dist.offset"):
         return False
     return any(mesh.is_time(a) for a in codec.read_axes(op.attributes["axes"]))
 
 
 def _count(sources: list[list[int]], inside: list[bool]) -> int:
-    """How many loops it takes, one after the other: 0 if nothing is inside."""
+    """Return the number of loops that are needed; 0 if no op is inside."""
     stage: list[int] = []
     for i, reads in enumerate(sources):
         bounds = [stage[s] + (1 if inside[s] and not inside[i] else 0) for s in reads]
@@ -132,9 +134,9 @@ def _count(sources: list[list[int]], inside: list[bool]) -> int:
 
 
 def _latest(body: list[ir.Operation], readers: list[list[int]], inside: list[bool], loops: int) -> list[int]:
-    """The last loop, or number of finished loops, at which each op may run for its readers' sake.
+    """Return, for each op, the last loop (or number of finished loops) at which its readers allow it to run.
 
-    Outside ops that feed nothing inside, directly or not, run after all loops.
+    Outside ops on which no inside op depends run after all loops.
     """
     stage = [0] * len(body)
     for i in reversed(range(len(body))):
@@ -151,9 +153,10 @@ def _keep_terms(
     codec: ShardingCodec,
     mesh: Mesh,
 ) -> None:
-    """Run ops on one iteration's terms of a sum where these are made: passing them on would cost their size.
+    """Keep ops on an iteration's terms in the loop that computes the terms, because passing terms on costs
+    memory.
 
-    What such an op reads from outside of loops is then needed sooner, too.
+    Values that such an op reads from outside are then needed earlier, too.
     """
     for i, op in enumerate(body):
         if inside[i] and any(_is_term(v, codec, mesh) for v in op.operands):

@@ -1,4 +1,4 @@
-"""Changes of what an op reads."""
+"""Replacement of an op's operands."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from shardc.dialects.aten.types import read_type
 
 
 def set_operand(op: ir.Operation, position: int, new: ir.Value) -> None:
-    """Make the ``position``-th tensor that ``op`` reads be ``new``; tensors in lists count one by one.
+    """Replace the ``position``-th tensor that ``op`` reads by ``new``; tensors in lists are counted singly.
 
-    A list may be shared with other ops, so it is built anew. Raises IndexError.
+    A list may be shared with other ops, so a new one is built. Raises IndexError.
     """
     for slot, operand in enumerate(op.operands):
         listed = _is_tensor_list(operand)

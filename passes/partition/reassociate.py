@@ -1,7 +1,7 @@
-"""Sums of several terms: those that are partial over the same axes are added first, and so reduced once.
+"""Reordering of sums: terms that are partial over the same axes are added first, and so reduced once.
 
-Autograd adds a gradient's terms in the order in which they come: ``((residual + dv) + dk) + dq``, where the
-last three are partial. As written that takes three reductions; as ``residual + ((dv + dk) + dq)`` one.
+Autograd adds a gradient's terms in order of arrival, such as ``((residual + dv) + dk) + dq``, where the last
+three are partial. This order takes three reductions; ``residual + ((dv + dk) + dq)`` takes one.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ Terms = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Chain:
-    """Additions that feed one another alone: ``adds`` in program order, the last one the whole sum."""
+    """A sum: ``adds`` are its additions in program order, the last one is the whole sum; ``leaves`` its
+    terms.
+    """
 
     adds: tuple[int, ...]
     leaves: tuple[int, ...]
 
 
 def reassociate(program: Program, demands: Demands) -> bool:
-    """Reorder every chain of additions that is reduced more often than needed. Return whether any was."""
+    """Reorder every chain with more reductions than needed. Return whether any chain changed."""
     changed = False
     for chain in chains(program):
         groups = Counter(t for v in chain.leaves if (t := _terms(program, demands, v)))
@@ -39,7 +41,7 @@ def reassociate(program: Program, demands: Demands) -> bool:
 
 
 def chains(program: Program) -> Iterator[Chain]:
-    """The maximal chains of two additions and more."""
+    """Yield the maximal chains of at least two additions."""
     additions = {number for number, node in enumerate(program.nodes) if _is_plain_addition(program, node)}
     inner = {
         number
@@ -56,7 +58,7 @@ def chains(program: Program) -> Iterator[Chain]:
 
 
 def _collect(program: Program, inner: set[int], number: int) -> tuple[list[int], list[int]]:
-    """The additions of a sum, and the values that they add up."""
+    """Return the additions of a sum, and its terms."""
     adds, leaves = [number], []
     for value in program.nodes[number].operands:
         if program.producer[value] in inner:
@@ -69,19 +71,19 @@ def _collect(program: Program, inner: set[int], number: int) -> tuple[list[int],
 
 
 def _is_plain_addition(program: Program, node: Node) -> bool:
-    """``a + b`` of one type, nothing broadcast or scaled."""
+    """Return whether a node is ``a + b`` of one type, without broadcasting or scaling."""
     if node.spec.target != "aten.add.Tensor" or len(node.operands) != 2 or node.spec["alpha"] != 1:
         return False
     return len({program.types[v] for v in node.values}) == 1
 
 
 def _terms(program: Program, demands: Demands, value: int) -> Terms:
-    """Over what a leaf is partial, if the chain may pass it on unreduced."""
+    """Return the partial terms of a leaf that the chain may add before they are reduced."""
     return demands.made[value].partial if len(program.users[value]) == 1 else ()
 
 
 def _reductions(program: Program, demands: Demands, chain: Chain) -> int:
-    """How many reductions the chain takes as it stands, the one of its sum included."""
+    """Return the number of reductions of the chain in its present order, including that of its sum."""
     numbers = set(chain.adds)
     inside = {program.nodes[n].results[0] for n in chain.adds}
     count = sum(
@@ -94,7 +96,7 @@ def _reductions(program: Program, demands: Demands, chain: Chain) -> int:
 
 
 def _rebuild(program: Program, demands: Demands, chain: Chain) -> None:
-    """Whole terms first, then the sum of each group of partial ones; the result takes the old sum's place."""
+    """Replace the sum: add whole terms first, then the sum of each group of partial terms."""
     root = program.nodes[chain.adds[-1]].op
     groups: dict[Terms, list[ir.Value]] = {}
     for value in chain.leaves:
@@ -104,14 +106,14 @@ def _rebuild(program: Program, demands: Demands, chain: Chain) -> None:
     for name, attribute in root.attributes.items():
         total.owner.attributes[name] = attribute
     root.results[0].replace_all_uses_with(total)
-    # The sum may be a leaf of another chain.
+    # The sum may be a term of another chain.
     program.values[program.nodes[chain.adds[-1]].results[0]] = total
     for number in reversed(chain.adds):
         program.nodes[number].op.erase()
 
 
 def _sum(root: ir.Operation, values: list[ir.Value]) -> ir.Value:
-    """The values added up from left to right, before ``root``."""
+    """Return the sum of the values, from left to right, inserted before ``root``."""
     total, *rest = values
     attributes = attributes_of(root, "dist.phase", "dist.shardings", "dist.priorities")
     loc, ip, types = root.location, ir.InsertionPoint(root), [root.results[0].type]

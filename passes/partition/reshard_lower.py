@@ -1,4 +1,4 @@
-"""The ops that carry out one ``dist.reshard`` on a rank: collectives over space, and edges of time loops."""
+"""Lowering of a ``dist.reshard`` to collectives over space axes and edges of time loops."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from shardc.passes.manager.attributes import i64
 from shardc.passes.partition.reshard_plan import plan_reshard
 
 EDGE = "builtin.unrealized_conversion_cast"
-"""What stands for a value's way out of a time loop until the loop is formed (within ``dist-partition``)."""
+"""Placeholder op for a value that leaves a time loop, until the loop is formed (within
+``dist-partition``).
+"""
 EDGE_KIND = "dist.edge"
-"""On an edge: ``stack``, or the reduction over iterations."""
+"""Attribute of an edge: ``stack``, or the reduction over iterations."""
 
 
 @dataclass(frozen=True)
 class StackLoop:
-    """Put the blocks of all iterations together again along ``dim``, after the loop.
+    """Stack the blocks of all iterations along ``dim`` after the loop.
 
-    ``sharers``: the devices' axes along which iterations are shared out. A rank has zeros in the place of the
-    others' blocks, so that the whole is the sum of what ranks have.
+    ``sharers`` are the space axes whose ranks divide the iterations. A rank has zeros for the iterations of
+    others, so that the whole is the sum over ranks.
     """
 
     dim: int
@@ -47,9 +49,9 @@ class StackLoop:
 
 @dataclass(frozen=True)
 class ReduceLoop:
-    """Combine the terms of all iterations, carried through the loop.
+    """Combine the terms of all iterations in a carried value.
 
-    ``sharers``: the devices' axes along which iterations are shared out, whose ranks then have terms of it.
+    ``sharers`` are the space axes whose ranks divide the iterations; the result is partial over them.
     """
 
     axes: Axes
@@ -62,7 +64,7 @@ class ReduceLoop:
 
 
 TimeStep = StackLoop | ReduceLoop
-"""Ways out of a loop; the way in is a Slice over time axes."""
+"""Steps out of a loop. (A step into a loop is a Slice over time axes.)"""
 
 
 def plan_steps(
@@ -75,13 +77,13 @@ def plan_steps(
     links: LinkModel = UNIFORM,
     element_bytes: int = 1,
 ) -> list[Step | TimeStep]:
-    """The chain from ``source`` to ``target``, loop edges included: the cheapest over ``links``.
+    """Return the cheapest chain from ``source`` to ``target`` over ``links``, including loop edges.
 
-    Terms of iterations are summed on each device before devices communicate (one collective after the loop).
-    With ``reduce_first`` they communicate in every iteration, so that what the loop carries is cut already.
-
-    Within an iteration devices trade only what is inside of the loop's axis: of a dim cut by
-    ``[data, micro, tensor]`` what ``tensor`` cuts. A value leaves and enters a loop with that axis innermost.
+    Terms of iterations are summed on each device before devices communicate, with one collective after the
+    loop. With ``reduce_first``, devices communicate in every iteration, so that the loop carries a split
+    value. Within an iteration devices exchange only what is inside the loop's axis: for a dim split by
+    ``[data, micro, tensor]``, the split over ``tensor``. A value leaves and enters a loop with the loop's
+    axis innermost.
     """
     terms = time_terms(source, mesh)
     over_space = partial(_space_steps, shape=shape, mesh=mesh, links=links, element_bytes=element_bytes)
@@ -92,7 +94,7 @@ def plan_steps(
     steps += over_space(source, here)
     entry = space_part(outside, mesh)
     inside = join_time(entry, here, mesh)
-    reduce_first = reduce_first and not mesh.shares  # ranks run their iterations by themselves
+    reduce_first = reduce_first and not mesh.shares  # ranks run different iterations
     if reduce_first and (terms or time_dims(source, mesh)) and _heads(here, mesh) == _heads(inside, mesh):
         steps += over_space(here, inside)
         here = inside
@@ -106,13 +108,13 @@ def plan_steps(
 
 
 def _heads(sharding: Sharding, mesh: Mesh) -> dict[int, Axes]:
-    """Dim -> its axes up to the last that is a loop's, for the dims that loops cut."""
+    """Map each dim that time axes split to its axes up to the last time axis."""
     times = time_dims(sharding, mesh)
     return {d: sharding.dims[d][: sharding.dims[d].index(axes[-1]) + 1] for d, axes in times.items()}
 
 
 def _time_innermost(sharding: Sharding, mesh: Mesh) -> Sharding:
-    """``sharding`` without what is cut inside of a loop's axis."""
+    """Return ``sharding`` without the axes that are inside a time axis."""
     heads = _heads(sharding, mesh)
     return Sharding(tuple(heads.get(d, axes) for d, axes in enumerate(sharding.dims)), sharding.partial)
 
@@ -125,7 +127,7 @@ def _space_steps(
     links: LinkModel,
     element_bytes: int,
 ) -> tuple[Step, ...]:
-    """Collectives between two layouts with the same time part."""
+    """Return the collectives between two layouts with the same time axes."""
     cut = time_dims(source, mesh)
     per_iteration = tuple(n // prod(a.size for a in cut.get(d, ())) for d, n in enumerate(shape))
     layouts = space_part(source, mesh), space_part(target, mesh)
@@ -133,7 +135,7 @@ def _space_steps(
 
 
 def permuted(step: Permute, here: Sharding, mesh: Mesh) -> Sharding:
-    """What a permutation within an iteration makes of ``here``. Its own layouts have no axes of loops."""
+    """Return the layout after a permutation within an iteration, whose own layouts have no time axes."""
     made, heads = step.apply(space_part(here, mesh)), _heads(here, mesh)
     dims = list(made.dims)
     for d, head in heads.items():
@@ -152,7 +154,7 @@ def _exits(sharding: Sharding, mesh: Mesh) -> list[TimeStep]:
 
 @dataclass(frozen=True)
 class ReshardLowering:
-    """Builds the ops of a chain of steps."""
+    """Builder of the ops of a chain of steps."""
 
     builder: CallBuilder
     codec: ShardingCodec
@@ -168,7 +170,9 @@ class ReshardLowering:
         ip: ir.InsertionPoint,
         attributes: Mapping[str, ir.Attribute],
     ) -> ir.Value:
-        """The value after ``steps``; ``type_`` is the global type, ``attributes`` go on every op made."""
+        """Build ``steps`` and return the value. ``type_`` is the global type; every op gets
+        ``attributes``.
+        """
         here, mesh = source, self.codec.mesh
         for step in steps:
             here = permuted(step, here, mesh) if isinstance(step, Permute) else step.apply(here)

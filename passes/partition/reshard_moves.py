@@ -1,8 +1,8 @@
-"""States and moves among which the cheapest chain of reshard steps is searched.
+"""States and moves of the search for the cheapest chain of reshard steps.
 
-Axes of both layouts are cut to a common refinement and numbered; a state says which stand on each dim, in
-order, and which hold partial terms. Moves lead towards the target: axes are added only where it has them, and
-a collective takes as many neighbouring axes as it can: over two axes it is one move.
+Axes of both layouts are split to a common refinement and numbered. A state has the axes on each dim, in
+order, and the axes with partial terms. Moves lead towards the target: axes are added only to dims where the
+target has them. A collective over several adjacent axes is one move.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from shardc.dialects.dist.axis import Axis, merge, refine
 from shardc.dialects.dist.sharding import Axes, Sharding, normal_partial
 
 MAX_REARRANGED = 4
-"""With more axes than this a permute is tried to few arrangements instead of to all."""
+"""With more axes than this, permutes are tried only to a few arrangements."""
 
 Numbers = tuple[int, ...]
 Dims = tuple[Numbers, ...]
 
 
 class State(NamedTuple):
-    """The numbers of the axes on each dim, and of those that hold terms of ``reduction``, sorted."""
+    """Numbers of the axes on each dim, and of the axes with terms of ``reduction``, sorted."""
 
     dims: Dims
     partial: Numbers
@@ -32,7 +32,7 @@ class State(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One step: its kind, its dims, the numbers of its axes, and the state that it leads to."""
+    """A step: its kind, its dims, the numbers of its axes, and the resulting state."""
 
     kind: type
     dims: tuple[int, ...]
@@ -43,8 +43,8 @@ class Move(NamedTuple):
 class Moves:
     """The moves between ``source`` and ``target``, both normal, which divide the tensor's global ``shape``.
 
-    With ``scatter_anywhere`` reduce-scatters may put axes where the target lacks them: where links differ, it
-    can pay to divide a reduction among the devices of a fast axis, and to gather the result.
+    With ``scatter_anywhere``, reduce-scatters may add axes that the target lacks: if links differ, it can pay
+    to divide a reduction among the devices of a fast axis and to gather the result.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Moves:
         return found
 
     def from_state(self, state: State) -> Iterator[Move]:
-        """Every move that may lead on from ``state``."""
+        """Yield every move from ``state``."""
         yield from self._all_reduces(state)
         yield from self._to_partials(state)
         for dim, axes in enumerate(state.dims):
@@ -88,7 +88,7 @@ class Moves:
         yield from self._permutes(state)
 
     def direct(self) -> Iterator[Move]:
-        """The chain that always works: combine all terms, make whole what lies elsewhere, then cut."""
+        """Yield a chain that always works: combine all terms, gather dims that differ, then slice."""
         state, target = self.source, self.target
         if move := next(self._all_reduces(state), None):
             yield move
@@ -108,13 +108,15 @@ class Moves:
                 state = move.to
 
     def _pending(self, state: State) -> Numbers:
-        """The terms that the target does not have."""
+        """Return the axes of terms that the target does not have."""
         if state.reduction != self.target.reduction:
             return state.partial
         return tuple(x for x in state.partial if x not in self.target.partial)
 
     def _all_reduces(self, state: State) -> Iterator[Move]:
-        """All-reduces: of all that is pending, of what of it cuts no dim of the target, of other parts."""
+        """Yield all-reduces over all pending axes, over those that split no dim of the target, and over other
+        parts.
+        """
         pending = self._pending(state)
         scattered = {x for axes in self.target.dims for x in axes}
         plain = tuple(x for x in pending if x not in scattered)
@@ -132,7 +134,7 @@ class Moves:
             yield Move(steps.ToPartial, (), new, State(state.dims, partial, target.reduction))
 
     def _moves_onto(self, state: State, dim: int) -> Iterator[Move]:
-        """Slices and reduce-scatters that cut ``dim`` further, by axes that the target has there."""
+        """Yield slices and reduce-scatters that split ``dim`` over axes that the target has there."""
         wanted, pending = self.target.dims[dim], self._pending(state)
         for axes in _subsets(self._unused(state, wanted)):
             if self._divides(state, dim, axes):
@@ -146,7 +148,7 @@ class Moves:
                 yield Move(steps.ReduceScatter, (dim,), axes, to)
 
     def _exchanges(self, state: State, dim: int, inner: int) -> Iterator[Move]:
-        """All-to-alls that move the ``inner`` innermost axes of ``dim`` elsewhere."""
+        """Yield all-to-alls that move the ``inner`` innermost axes of ``dim`` to other dims."""
         axes = state.dims[dim][-inner:]
         without = _put(state, dim, state.dims[dim][:-inner])
         for other in range(len(state.dims)):
@@ -154,7 +156,7 @@ class Moves:
                 yield Move(steps.AllToAll, (other, dim), axes, _put(without, other, state.dims[other] + axes))
 
     def _permutes(self, state: State) -> Iterator[Move]:
-        """Permutes to the target, or to layouts from which a cheaper step leads there."""
+        """Yield permutes to the target, or to layouts from which a cheaper step leads there."""
         target = self.target
         for dims in self._arrangements(state):
             if dims != state.dims:
@@ -164,7 +166,7 @@ class Moves:
             yield self._permute(state, target)
 
     def _arrangements(self, state: State) -> list[Dims]:
-        """Other ways to put axes on the dims that cut each into as many blocks."""
+        """Return other arrangements of axes on the dims with the same numbers of blocks."""
         lengths = tuple(len(axes) for axes in state.dims)
         free = tuple(x for x in range(len(self.axes)) if self._is_free(x, state.partial))
         if len(free) > MAX_REARRANGED:
@@ -176,12 +178,12 @@ class Moves:
         return self._arranged[key]
 
     def _legal(self, arrangements: list[Dims], state: State) -> list[Dims]:
-        """Those that cut the dims as ``state`` does, and in which no two axes overlap."""
+        """Return the arrangements that split dims as ``state`` does and in which no two axes overlap."""
         found = dict.fromkeys(arrangements)
         return [d for d in found if self._same_cut(d, state.dims) and self._is_legal(d, state)]
 
     def _aligned(self, state: State) -> Dims:
-        """The target's axes as far as they fit, the innermost places left to what has to go."""
+        """Return the target's axes as far as they fit; axes that the target lacks are innermost."""
         here = [x for axes in state.dims for x in axes]
         spare = [x for x in here if all(x not in axes for axes in self.target.dims)]
         dims: list[Numbers] = []
@@ -199,7 +201,7 @@ class Moves:
         return all(self.ways(a) == self.ways(b) for a, b in zip(dims, others, strict=True))
 
     def _is_legal(self, dims: Dims, state: State) -> bool:
-        """Whether no two axes of ``dims`` and the state's terms overlap."""
+        """Return whether no two axes of ``dims`` and the state's terms overlap."""
         used = [x for axes in (*dims, state.partial) for x in axes]
         return all(y not in self.clash[x] for i, x in enumerate(used) for y in used[:i])
 
@@ -207,7 +209,7 @@ class Moves:
         return self.clash[axis].isdisjoint(used)
 
     def _unused(self, state: State, wanted: Numbers) -> Numbers:
-        """Those of ``wanted`` that overlap nothing that the state has."""
+        """Return the axes of ``wanted`` that overlap no axis of the state."""
         used = [x for axes in (*state.dims, state.partial) for x in axes]
         return tuple(x for x in wanted if self._is_free(x, tuple(used)))
 
@@ -227,7 +229,7 @@ class Moves:
         return Move(steps.Permute, (), tuple(sorted(moved)), to)
 
     def step(self, move: Move, state: State) -> steps.Step:
-        """The step that ``move`` stands for, made from ``state``."""
+        """Return the step of ``move`` from ``state``."""
         if move.kind is steps.Permute:
             return steps.Permute(self._sharding(state), self._sharding(move.to))
         axes = merge(tuple(self.axes[x] for x in move.axes))
@@ -241,7 +243,7 @@ class Moves:
 
 
 def common(axes: Numbers, others: Numbers) -> int:
-    """How many axes both begin with."""
+    """Return the length of the common prefix."""
     pairs = enumerate(zip(axes, others, strict=False))
     return next((i for i, (x, y) in pairs if x != y), min(len(axes), len(others)))
 
@@ -251,13 +253,13 @@ def _put(state: State, dim: int, axes: Numbers) -> State:
 
 
 def _combined(state: State, axes: Numbers) -> State:
-    """``state`` with the terms over ``axes`` combined."""
+    """Return ``state`` with the terms over ``axes`` combined."""
     partial = tuple(x for x in state.partial if x not in axes)
     return State(state.dims, partial, state.reduction if partial else "")
 
 
 def _subsets(axes: Numbers) -> Iterator[Numbers]:
-    """All non-empty parts of a short list in its order; of a long one those that it begins with."""
+    """Yield all non-empty sublists of a short list in its order; for a long list, its prefixes."""
     for length in range(1, len(axes) + 1):
         if len(axes) > 3:
             yield axes[:length]

@@ -1,8 +1,8 @@
-"""The cheapest chain of steps from one layout of a value to another, by best-first search (A*).
+"""Search for the cheapest chain of steps from one layout of a value to another (A*).
 
     plan_reshard(partial over "tensor", dim 0 on "tensor", ...)  ->  (ReduceScatter(0, (tensor,), "sum"),)
 
-Only axes over devices take part: a time axis is entered and left by loops.
+Only space axes take part; loops handle time axes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from shardc.dialects.dist.sharding import Sharding
 from shardc.passes.partition.reshard_moves import Dims, Move, Moves, Numbers, State, common
 
 MAX_TRIED = 2000
-"""Moves to try before the best chain found so far is taken: some 10 ms; layouts of two axes need a tenth."""
+"""Limit of moves to try, after which the best chain so far is taken: about 10 ms. Two axes need a tenth of
+it.
+"""
 
 
 def plan_reshard(
@@ -34,10 +36,10 @@ def plan_reshard(
     element_bytes: int = 1,
     where: str | None = None,
 ) -> tuple[Step, ...]:
-    """The cheapest chain of steps from ``source`` to ``target``, for a tensor of global ``shape``.
+    """Return the cheapest chain of steps from ``source`` to ``target``, for a tensor of global ``shape``.
 
-    Cheapest by the seconds that ``links`` give, then by the number of steps. ``element_bytes`` matters only
-    on a cluster's links. ``where`` is the user's source line, for errors.
+    The cost is the seconds that ``links`` give, then the number of steps. ``element_bytes`` matters only on a
+    cluster's links. ``where`` is the user's source line, for errors.
 
     Raises IndivisibleDim if a layout does not cut the shape into equal blocks. Both must be legal on ``mesh``
     (see ``check_sharding``) and free of time axes; ValueError otherwise.
@@ -85,11 +87,11 @@ class _Search:
         self._bytes = prod(shape) * element_bytes
         self._fastest = links.fastest(self._moves.axes)
         self._target_bytes = self._local_bytes(self._moves.target.dims)
-        # Ties go to the shorter chain: a step counts as a billionth of moving the whole tensor.
+        # A shorter chain wins a tie: a step costs a billionth of moving the whole tensor.
         self._step_cost = max(1e-9 * self._bytes / self._fastest, 1e-15)
 
     def run(self) -> tuple[Step, ...]:
-        """The steps of the cheapest chain found; at worst the direct one."""
+        """Return the steps of the cheapest chain found, at worst the direct one."""
         source, target = self._moves.source, self._moves.target
         best = list(self._moves.direct())
         bound = self._cost(best)
@@ -131,14 +133,14 @@ class _Search:
         return self._taken[key] + self._step_cost
 
     def _remaining(self, dims: Dims) -> float:
-        """A lower bound: the device whose block overlaps its target least receives what it lacks."""
+        """Return a lower bound of the cost: what the device with the least overlap must receive."""
         own = 1
         for axes, wanted in zip(dims, self._moves.target.dims, strict=True):
             same = common(axes, wanted)
             if same == len(axes):
                 continue
             if same < len(wanted):
-                # Unless parts of one axis hang together, some device has nothing of what it needs.
+                # Unless the axes are sub-axes of one axis, some device has nothing of its target block.
                 if not any(x in self._moves.clash[y] for x in axes[same:] for y in wanted[same:]):
                     own = 0
             else:

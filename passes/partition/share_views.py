@@ -1,4 +1,4 @@
-"""Values of which one user needs a view (mostly the transpose): gathered once, then viewed."""
+"""Shared gathers of values that one user reads directly and another through a view, such as a transpose."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from shardc.passes.partition.storage import VIEWS
 
 
 def share_views(program: Program, demands: Demands, kept: Collection[int], mesh: Mesh) -> int:
-    """Let views read their operand as another user needs it, where all readers of the view need just that.
+    """Let a view read its operand in the layout that another user needs, if all readers of the view allow it.
 
-    So of two reshards one is left, and none is added. The other user is of the view's phase, so that nothing
-    is gathered sooner than it was. Values ``kept`` stay as they are: storage that is gathered in each phase
-    anew. Changes ``demands``; returns how many views it changed.
+    Then one reshard replaces two, and none is added. The other user must be in the view's phase, so that no
+    value is gathered earlier than before. Values ``kept`` are left out: storage that is gathered in each
+    phase. Changes ``demands``, and returns the number of changed views.
     """
     count = 0
     for number in reversed(range(len(program.nodes))):
@@ -50,7 +50,9 @@ def _only_need(demands: Demands, value: int) -> Sharding | None:
 
 
 def _before(node: Node, need: Sharding) -> Sharding | None:
-    """How a view's operand must lie for its result to be as needed; None where no blocks say so."""
+    """Return the sharding of a view's operand that gives the result the sharding ``need``; None if there is
+    none.
+    """
     if need.partial:
         return None
     nothing = Sharding.replicated(len(node.rule.operands[0]))

@@ -1,4 +1,4 @@
-"""Parameters that are stored in pieces (ZeRO-3): the values that are their storage, and views of them."""
+"""Parameters that are stored in shards (ZeRO-3): the values of their storage, and views of these."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ VIEWS = frozenset(f"aten.{name}" for name in (*_TRANSPOSES, *_RESHAPES))
 
 
 def stored_parameters(program: Program) -> dict[int, frozenset[str]]:
-    """The values that are a parameter's storage, with the axes that only its storage is cut over.
+    """Return the values of parameters' storage, with the axes that split only the storage.
 
-    Those axes came in a later round of propagation. A view or a cast of storage is storage too, in the phases
-    that compute with the parameter; the optimizer works on the pieces.
+    A value got those axes in a later round of propagation. A view or a cast of storage is storage, too, in
+    the phases that compute with the parameter; the optimizer works on the shards.
     """
     found: dict[int, frozenset[str]] = {}
     for position, value in enumerate(program.arguments):
@@ -31,9 +31,10 @@ def stored_parameters(program: Program) -> dict[int, frozenset[str]]:
 
 
 def views_of_storage(program: Program, stored: dict[int, frozenset[str]]) -> dict[int, frozenset[str]]:
-    """The nodes that view storage outside of the optimizer, with its axes: they see the whole parameter.
+    """Return the nodes that view storage outside the optimizer, with the storage's axes.
 
-    So what is gathered is the parameter as it lies in memory, not a transposed piece of it.
+    They read the whole parameter, so that the parameter is gathered in its memory layout, not a transposed
+    shard of it.
     """
     return {
         number: stored[node.operands[0]]
@@ -43,12 +44,14 @@ def views_of_storage(program: Program, stored: dict[int, frozenset[str]]) -> dic
 
 
 def split_by_phase(module: ir.Module, program: Program) -> Program:
-    """Give each phase its own views of storage: a parameter gathered for one need not live on for another."""
+    """Give each phase its own views of storage, so that a gathered parameter is not kept for another
+    phase.
+    """
     views = views_of_storage(program, stored_parameters(program))
     copies: dict[tuple[int, str], ir.Value] = {}
 
     def copied(value: int, phase: str, before: ir.Operation) -> ir.Value:
-        """A phase's own version of a view, with those that it is a view of."""
+        """Return a phase's copy of a view, with copies of the views that it reads."""
         producer = program.producer[value]
         if producer not in views:
             return program.values[value]

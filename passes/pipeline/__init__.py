@@ -1,1 +1,1 @@
-"""Pipelines: the step cut into stages, and schedules that order their actions."""
+"""Pipelines: splitting the step into stages, and schedules of their actions."""

@@ -1,4 +1,4 @@
-"""``pipe-cut``: the step as stages, and a program for each rank of the pipeline."""
+"""``pipe-cut``: splits the step into stages, and writes a program for each rank of the pipeline."""
 
 from __future__ import annotations
 
@@ -51,20 +51,21 @@ from shardc.passes.pipeline.stages.weight_updates import StageUpdate, UpdateFind
 
 @dataclass(frozen=True)
 class PipeCut(Pass):
-    """Cuts a step of level 3 into stages, and writes the program of each rank along the mesh axis ``axis``.
+    """Splits a step of level 3 into stages, and writes the program of each rank along the mesh axis ``axis``.
 
-    The step's loop over micro-batches is taken apart: forward is cut at the modules ``cuts`` or, if none are
-    named, so that the ``stages`` of ``schedule`` cost the same (0: as few as it takes); every backward op
-    goes to the stage of its forward, and is W where only gradients of parameters need it. Micro-batches are
-    the mesh's time axis; schedules of slices cut dim 1 of the inputs, too, and there is a body for each
-    slice. Schedules that change the mathematics are refused without ``stale-weights``. ``recompute``: for all
-    stages, or one for each, ``none``, ``full`` or ``selective``
-    (:mod:`shardc.passes.pipeline.stages.recompute`). ``gather``: what parameters that are cut over other axes
-    are gathered for, each ``micro-batch`` or the ``step``. ``memory-limit-bytes``: what a device may hold of
-    parameters, gradients, optimizer state and activations; the stages that cost the same within it, 0 for any
-    amount. ``auto`` of ``schedule`` is for stages that cost the same; ``compile_step`` has those of a cluster
-    (:mod:`shardc.step.schedule`). Of a program without backward the forwards of the schedule run. ``speeds``:
-    of each rank beside the others; stages cost the same in proportion. None given: all are as fast.
+    The pass splits the step's loop over micro-batches, which are the mesh's time axis. It cuts forward before
+    the modules ``cuts`` or, if none are named, into ``stages`` of equal cost (0: the fewest that ``schedule``
+    allows). Every backward op goes to the stage of its forward; it is W if only gradients of parameters need
+    it. Schedules of slices also split dim 1 of the inputs, with a body for each slice. In a program without
+    backward only the forwards of the schedule run.
+
+    ``stale-weights``: allow schedules that change the mathematics. ``recompute``: ``none``, ``full`` or
+    ``selective``, one for all stages or one for each (:mod:`shardc.passes.pipeline.stages.recompute`).
+    ``gather``: when to gather parameters that are split over other axes: for each ``micro-batch``, or once
+    for the ``step``. ``memory-limit-bytes``: limit of a device's parameters, gradients, optimizer state and
+    activations, within which stages are balanced; 0 for no limit. ``schedule=auto`` assumes stages of equal
+    cost; ``compile_step`` uses the costs of a cluster (:mod:`shardc.step.schedule`). ``speeds``: relative
+    speed of each rank; a stage's cost is proportional to it. Default: equal.
     """
 
     name: ClassVar[str] = "pipe-cut"
@@ -98,12 +99,11 @@ def cut_pipeline(
     held: Held | None = None,
     recompute: str | Sequence[str] = "none",
 ) -> None:
-    """Cut the step of level 3 into stages along the mesh axis ``axis``.
+    """Split the step of level 3 into stages along the mesh axis ``axis``.
 
-    ``recompute``: a policy for all stages, or one for each.
-    ``held``: where a pipeline that runs holds the parameters and buffers that a forward reads; its schedule
-    and stages are then taken. Raises BadScheduleFile and what naming a schedule and :func:`cut_into_stages`
-    raise.
+    ``recompute`` is a policy for all stages, or one for each. ``held`` says where a running pipeline holds
+    the parameters and buffers that a forward reads; its schedule and stages are then used. Raises
+    BadScheduleFile, and the errors of schedule names and of :func:`cut_into_stages`.
     """
     schedule, path = options.schedule, options.schedule_path
     if held is not None:
@@ -136,7 +136,9 @@ def _from_file(path: Path) -> Schedule:
 
 
 def _named(module: ir.Module, axis: str, name: str, stages: int) -> Schedule:
-    """The schedule ``name`` for the pipeline of ``module`` along ``axis``; ``stages``: 0 for the fewest."""
+    """Return the schedule ``name`` for the pipeline of ``module`` along ``axis``; 0 ``stages`` means the
+    fewest.
+    """
     ranks, micro_batches = pipeline_sizes(module, axis)
     fewest = 1 if name == AUTO else named_schedule(name).fewest
     return by_name.schedule(name, stages or fewest * ranks, micro_batches, ranks=ranks)
@@ -156,17 +158,15 @@ def cut_into_stages(
     held: Held | None = None,
     speeds: Sequence[float] = (),
 ) -> None:
-    """Rewrite the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
+    """Rewrite the step of ``module`` for ``schedule``, which may be a user's; it is checked first.
 
-    Of a program that does not train the forwards of ``schedule`` run; nothing is recomputed, and a limit on
-    memory, which counts what is kept for backward, says nothing. ``held``: where another pipeline holds the
-    parameters and buffers; stages are cut so that they read what is there.
-
-    ``wanted``: how many stages there must be; 0 for any number. ``policies``: of recomputation, for all
-    stages or one for each. ``memory_limit_bytes``: 0 for any amount. The other options are those of
-    :class:`shardc.options.pipeline.Pipeline`. Raises BadSchedule, WrongStages, WrongRecompute, NoCutFits,
-    ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll, NotCausal, TooFewTokens, and what
-    reading and cutting the step raise.
+    If the program does not train, only the forwards of ``schedule`` run; recomputation and the memory limit,
+    which concern values kept for backward, have no effect. ``held`` says where another pipeline holds the
+    parameters and buffers; stages are then cut to match it. ``wanted`` is the required number of stages, 0
+    for any. ``policies`` are of recomputation, one for all stages or one for each. ``memory_limit_bytes`` is
+    0 for no limit. The other options are those of :class:`shardc.options.pipeline.Pipeline`. Raises
+    BadSchedule, WrongStages, WrongRecompute, NoCutFits, ScheduleNotYet, ChangesMathematics, OneRouteOnly,
+    OneUpdateForAll, NotCausal, TooFewTokens, and what reading and splitting the step raise.
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
@@ -232,7 +232,7 @@ def cut_into_stages(
 
 
 def _check_rows(schedule: Schedule, program: StepProgram) -> None:
-    """Raises ScheduleNotYet for outputs with rows of each micro-batch where a schedule has none of these."""
+    """Check that the schedule supports outputs with rows of each micro-batch. Raises ScheduleNotYet."""
     what = "cuts sequences into slices" if schedule.slices > 1 else "keeps old weights"
     if program.values.rows and (schedule.slices > 1 or schedule.changes_mathematics):
         where = source_line(program.values.rows[0].owner.location)
@@ -241,7 +241,7 @@ def _check_rows(schedule: Schedule, program: StepProgram) -> None:
 
 
 def _places(forward: Forward, stages: int, cuts: Sequence[str], held: Held | None) -> list[int]:
-    """Where the forward is cut."""
+    """Return the numbers of the ops before which the forward is cut."""
     if held is not None:
         return forward.at_home(stages, held.stages)
     return forward.named(cuts) if cuts else forward.balanced(stages)
@@ -250,9 +250,9 @@ def _places(forward: Forward, stages: int, cuts: Sequence[str], held: Held | Non
 def _not_yet(
     schedule: Schedule, policies: str | Sequence[str], memory_limit_bytes: float, gather: str, apart: bool
 ) -> Iterator[str]:
-    """Why a schedule can't be cut, or not with these options.
+    """Yield reasons why a schedule is not supported with these options.
 
-    ``apart``: micro-batches are programs of their own.
+    ``apart``: micro-batches are separate programs.
     """
     sliced, stale = schedule.slices > 1, schedule.changes_mathematics
     also = {
@@ -276,7 +276,7 @@ def _not_yet(
 
 
 def pipeline_sizes(module: ir.Module, axis: str) -> tuple[int, int]:
-    """The ranks of the pipeline and the micro-batches."""
+    """Return the number of the pipeline's ranks and the number of micro-batches."""
     mesh = read_mesh(module)
     if mesh is None or all(a.name != axis for a in mesh.space):
         raise LevelBroken(level=3, problem=f"pipe-cut needs a mesh with the axis {axis!r}")

@@ -1,4 +1,4 @@
-"""How attention under a cut sequence gets what other devices have: by all-gather or all-to-all."""
+"""Choice between all-gather and all-to-all for attention whose sequence is split."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ ALLGATHER, ULYSSES = "allgather", "ulysses"
 
 @dataclass(frozen=True)
 class Attention:
-    """A step's calls of attention, forward and backward; the bytes of masks with rows of their own."""
+    """A step's calls of attention, forward and backward, and the bytes of masks that differ by row."""
 
     calls: Sequence[OpCall] = ()
     mask_bytes: int = 0
 
     def cheapest(self, ways: int, head_ways: int) -> str:
-        """What sends fewer bytes over an axis of ``ways``; ``head_ways``: in which other axes cut heads.
+        """Return the method that sends fewer bytes over an axis of ``ways``. Other axes split heads
+        ``head_ways`` ways.
 
-        A call gathers keys and values, or in backward scatters their gradients. By all-to-all go queries,
-        keys, values and the output, or their gradients: from a part of the sequence to a part of the heads
+        All-gather sends keys and values, and in backward scatters their gradients. All-to-all moves queries,
+        keys, values and the output, or their gradients, from a part of the sequence to a part of the heads
         (Jacobs et al., DeepSpeed-Ulysses, 2023).
         """
         if not self.calls or any(heads_problem(call, ways, head_ways) for call in self.calls):
@@ -36,19 +37,19 @@ class Attention:
 
 
 def attention_of(program: Program) -> Attention:
-    """The attention of a step."""
+    """Collect the calls of attention of a step."""
     nodes = [node for node in program.nodes if node.spec.target in CALLS]
     masks = {n.operands[3]: n.spec["mask"] for n in nodes if n.spec.target == CALLS[0] and n.spec["mask"]}
     return Attention([n.spec for n in nodes], sum(m.size_bytes for m in masks.values() if m.shape[2] > 1))
 
 
 def heads_problem(call: OpCall, ways: int, head_ways: int) -> bool:
-    """Whether an axis of ``ways`` can't cut the heads of a call besides ``head_ways``."""
+    """Return whether ``ways`` and ``head_ways`` together do not divide the heads of a call."""
     return call["q"].shape[1] % (ways * _cut_already(call, head_ways)) != 0
 
 
 def _cut_already(call: OpCall, head_ways: int) -> int:
-    """Heads that do not divide are not cut."""
+    """Return ``head_ways``, or 1 if they do not divide the heads, which then stay whole."""
     return head_ways if call["q"].shape[1] % head_ways == 0 else 1
 
 

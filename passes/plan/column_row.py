@@ -1,4 +1,4 @@
-"""The dims of weights that tensor parallelism cuts: from the model's own plan, or found in the program."""
+"""The dims of weights that tensor parallelism splits, from the model's own plan or from the program."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _COPIES = ("aten._to_copy", "prims.convert_element_type", "aten.clone")
 
 @dataclass(frozen=True)
 class Cut:
-    """The dim of a weight to cut. ``fused``: its parts, if it is several weights in one."""
+    """The dim of a weight to split. ``fused``: its parts, if it is several weights in one."""
 
     dim: int
     fused: Fused | None = None
 
 
 def column_row_cuts(program: Program, model_plan: Mapping[str, str] | None) -> dict[str, Cut]:
-    """Parameter name -> how to cut it.
+    """Map parameter names to the dims to split.
 
     ``model_plan`` maps module patterns to styles such as ``colwise`` (``transformers`` ships it as
-    ``tp_plan``; :data:`~shardc.passes.plan.named_styles.NAMED_STYLES`). Without one, each weight is tried in
-    program order: cut by columns, does a later weight of the same chain get its rows cut by propagation, with
-    nothing in between that needs it whole? If so it heads a chain and is annotated; a weight already reached
-    by a chain is left to it. The words of a language model are cut, too
+    ``tp_plan``; :data:`~shardc.passes.plan.named_styles.NAMED_STYLES`). Without a model plan, each weight is
+    tried in program order: its columns are split, and propagation runs. If it splits the rows of a later
+    weight, and no call between them needs a whole value, the weight heads a chain and is annotated. Weights
+    that an earlier chain reaches are skipped. The vocabulary of a language model is split, too
     (:mod:`shardc.passes.plan.vocabulary`).
     """
     if model_plan:
@@ -45,10 +45,11 @@ def column_row_cuts(program: Program, model_plan: Mapping[str, str] | None) -> d
 
 
 def _from_model(program: Program, model_plan: Mapping[str, str]) -> Iterator[tuple[str, Cut]]:
-    """Patterns are of modules with a weight, or of parameters: [columns, rows] or [experts, columns, rows].
+    """Yield the cuts of a model's own plan. Raises UnknownStyle.
 
-    ``packed`` columns are those of several weights; they stay whole where the program does not slice them so.
-    Raises UnknownStyle.
+    Patterns match modules with a weight, or parameters: [columns, rows] or [experts, columns, rows].
+    ``packed`` columns belong to several weights; they stay whole if the program does not slice them
+    accordingly.
     """
     rules = [(name_pattern(pattern), named_style(pattern, style)) for pattern, style in model_plan.items()]
     for (role, name), value in zip(program.argument_keys(), program.arguments, strict=True):
@@ -95,15 +96,16 @@ def _from_chains(program: Program) -> dict[str, Cut]:
 
 
 def _least_divisor(size: int) -> int:
-    """The least divisor above 1; 1 for a size below 2."""
+    """Return the least divisor above 1; 1 for a size below 2."""
     return next((n for n in range(2, size + 1) if size % n == 0), 1)
 
 
 def _leaves_chain(program: Program, state: PropagationState, touched: list[int], probe: Axis) -> bool:
-    """Whether the cut reaches a forward call that needs it whole, or one that sums over it and is no matmul.
+    """Return whether the split reaches a forward call that needs the dim whole, or reduces it and is no
+    matmul.
 
-    Between the columns of one weight and the rows of another it meets neither. One that does has got into the
-    values that all layers share, whose norms would then take a reduction each.
+    Neither occurs between the columns of one weight and the rows of another. If one does, the split has
+    reached the residual stream, whose norms would then each need a reduction.
     """
     for number in sorted({n for v in touched for n in program.users[v]}):
         node = program.nodes[number]
@@ -121,9 +123,9 @@ def _leaves_chain(program: Program, state: PropagationState, touched: list[int],
 
 
 def _weights(program: Program) -> list[tuple[str, int, int, int]]:
-    """(name, value, column dim, row dim) of every weight of a matmul or a convolution, in program order.
+    """Return (name, value, column dim, row dim) of every weight of a matmul or convolution, in program order.
 
-    Columns are the dim that becomes a result's last dim (or channels); rows the one that is summed over.
+    Columns are the dim that becomes a result's last dim (or channels), and rows the dim that is summed over.
     """
     keys = zip(program.argument_keys(), program.arguments, strict=True)
     origin = {v: (name, v, False) for (role, name), v in keys if role == "param"}

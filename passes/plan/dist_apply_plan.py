@@ -1,4 +1,4 @@
-"""``dist-apply-plan``: a plan's entries as annotations on the step's arguments and gradients."""
+"""``dist-apply-plan``: writes a plan as annotations of the step's arguments and gradients."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from shardc.passes.propagate.refinement import refinement_attribute
 
 @dataclass(frozen=True)
 class DistApplyPlan(Pass):
-    """Annotates arguments as a preset (or a product of presets) says.
+    """Annotates arguments by a preset or a product of presets.
 
-    The module has its mesh already, or ``mesh`` gives one:
-    ``dist-apply-plan{plan=data*tensor mesh=data=2,tensor=2}``.
+    The module has a mesh already, or ``mesh`` gives one: ``dist-apply-plan{plan=data*tensor
+    mesh=data=2,tensor=2}``.
     """
 
     name: ClassVar[str] = "dist-apply-plan"
@@ -50,7 +50,7 @@ class DistApplyPlan(Pass):
             apply_plan(program, mesh, preset_plan(self.plan, program, mesh))
 
     def _axes(self) -> Iterator[MeshAxis]:
-        """The axes that the option ``mesh`` names. Raises BadPassOption."""
+        """Yield the axes in the option ``mesh``. Raises BadPassOption."""
         seen: set[str] = set()
         for entry in self.mesh:
             name, _, size = entry.partition("=")
@@ -63,7 +63,9 @@ class DistApplyPlan(Pass):
 
 
 def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None = None) -> Plan:
-    """The plan of a product of presets; ``model_plan`` is the model's own ``tp_plan`` where it ships one."""
+    """Return the plan of a product of presets. ``model_plan`` is the model's own ``tp_plan``, if it has
+    one.
+    """
     needs_columns = any(word in text for word in ("tensor", "sequence"))
     column_row = column_row_cuts(program, model_plan) if needs_columns else {}
     routed, attention = expert_parameters(program), attention_of(program)
@@ -94,7 +96,7 @@ def waveforms_of(program: Program) -> frozenset[str]:
 
 
 def arguments_of(program: Program) -> list[Argument]:
-    """The step's arguments as presets see them."""
+    """Return the step's arguments in the form that presets read."""
     pairs = zip(program.argument_keys(), program.arguments, strict=True)
     return [Argument(*key, (t := program.types[v]).shape, not _is_real(t.dtype)) for key, v in pairs]
 
@@ -138,7 +140,7 @@ def _attributes(
 
 
 def _annotate_gradient(op: ir.Operation, plan: Plan, context: ir.Context) -> None:
-    """Put refinements of a gradient on the op that makes it."""
+    """Write the refinements of a gradient to the op that produces it."""
     for name, _ in observed(op):
         kind, _, parameter = name.partition(":")
         entry = plan.entries.get((kind, parameter)) if kind == "grad" else None

@@ -1,4 +1,4 @@
-"""``dist-constrain``: what a model or a user says of activations, as ``dist.constraint``."""
+"""``dist-constrain``: turns ``shardc.constrain`` of activations into ``dist.constraint``."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ OPERATOR = "shardc.constrain"
 class DistConstrain(ReadingPass):
     """Replaces calls of ``shardc::constrain`` by ``dist.constraint``, with the axes that the calls name.
 
-    A user names axes of devices. Axes of time, along which micro-batches run, join the dims that they cut by
-    propagation from the arguments. Raises UnknownAxis, AxisUsedTwice and TooManyWays, with the user's line.
+    A user names only space axes. Time axes are added to the dims that they split when propagated from the
+    arguments. Raises UnknownAxis, AxisUsedTwice and TooManyWays, with the user's line.
     """
 
     name: ClassVar[str] = "dist-constrain"
@@ -50,7 +50,9 @@ class DistConstrain(ReadingPass):
 
 
 def _wanted(node: Node, program: Program, mesh: Mesh) -> Sharding:
-    """What the user asks of a value, closed but for its open dims. Raises the errors of the pass."""
+    """Return the sharding that the user asks for; only ``"?"`` dims are open. Raises the errors of the
+    pass.
+    """
     shape, where = program.types[node.results[0]].shape, source_line(node.op.location)
     given: list[list[str]] = json.loads(node.spec["layout"])
     given += [[] for _ in shape[len(given) :]]
@@ -62,7 +64,7 @@ def _wanted(node: Node, program: Program, mesh: Mesh) -> Sharding:
 
 
 def _times(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Sharding]:
-    """How axes of time cut each value, by propagation of nothing else; empty without such axes."""
+    """Return the time axes of each value, by propagating only time axes; empty if the mesh has none."""
     if len(mesh.space) == len(mesh.axes):
         return {}
     state, given = PropagationState(program), []

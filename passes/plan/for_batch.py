@@ -1,4 +1,4 @@
-"""A step's plan for a batch of other sizes: all but the batch is sharded as it was."""
+"""A step's plan for a batch of another size; shardings of all other arguments stay the same."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from shardc.passes.plan.plan import Argument, Plan
 
 
 def for_batch(plan: Plan, arguments: Sequence[Argument], mesh: Mesh) -> Plan:
-    """The plan, where a dim of an input that has fewer elements than ways stays whole along the minor axes.
+    """Return the plan in which a dim of an input with fewer elements than ways stays whole along minor axes.
 
-    So a last batch of one row runs on four ranks: each computes all of it.
+    So a last batch of one row runs on four ranks, and each computes all of it.
     """
     shapes = {argument.key: argument.shape for argument in arguments if argument.role == "input"}
     entries = dict(plan.entries)
@@ -26,7 +26,7 @@ def for_batch(plan: Plan, arguments: Sequence[Argument], mesh: Mesh) -> Plan:
 
 
 def _fitting(axes: tuple[str, ...], size: int, mesh: Mesh) -> tuple[str, ...]:
-    """As many axes, the most major first, as cut ``size`` elements into blocks of one or more."""
+    """Return as many of the most major axes as split ``size`` elements into blocks of at least one."""
     for count in range(len(axes), 0, -1):
         if prod(mesh.size(axis) for axis in axes[:count]) <= size:
             return axes[:count]

@@ -1,7 +1,8 @@
-"""The styles of plans that ``transformers`` models ship: what each does to a parameter.
+"""Styles of the plans that ``transformers`` models ship, and the dim of a parameter that each splits.
 
-``transformers.distributed.tensor_parallel`` and ``expert_parallel`` of 5.23. Styles that only say what is
-sent at a module's border (``all_reduce``, ``moe_tp_experts``) cut nothing: shardc finds what to send itself.
+The styles are those of ``transformers.distributed.tensor_parallel`` and ``expert_parallel`` of 5.23. Styles
+that only name communication at a module's boundary (``all_reduce``, ``moe_tp_experts``) split nothing,
+because shardc derives communication itself.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from shardc.diagnostics.styles import UnknownStyle
 from shardc.diagnostics.text import did_you_mean
 
 Place = Literal["columns", "rows", "experts", ""]
-"""The dim that a style cuts: the last but one, the last, the first, or none."""
+"""The dim that a style splits: the last but one, the last, the first, or none."""
 
 
 @dataclass(frozen=True)
 class NamedStyle:
-    """What a style cuts. ``packed``: several weights in one, each of which is cut."""
+    """The split of a style. ``packed``: the parameter is several weights in one, each of which is split."""
 
     place: Place = ""
     packed: bool = False
 
     def dim(self, rank: int) -> int | None:
-        """The dim of a parameter of ``rank`` dims; None: it stays whole."""
+        """Return the dim to split of a parameter with ``rank`` dims; None if it stays whole."""
         if self.place == "experts":
             return 0
         offset = {"columns": 2, "rows": 1}.get(self.place)
@@ -56,11 +57,11 @@ NAMED_STYLES: dict[str, NamedStyle] = {
     "ep_dispatch_experts": NamedStyle(),
 }
 EXPERT_STYLES = frozenset(("grouped_gemm", "ep_dispatch_experts"))
-"""Those of an ``ep_plan``."""
+"""Styles of an ``ep_plan``."""
 
 
 def named_style(pattern: str, style: str, where: str | None = None) -> NamedStyle:
-    """The style of that name. Raises UnknownStyle, which gives ``where`` the plan is."""
+    """Return the style of that name. Raises UnknownStyle, whose message says ``where`` the plan is."""
     if style not in NAMED_STYLES:
         known = ", ".join(NAMED_STYLES)
         nearest = did_you_mean(style, list(NAMED_STYLES))
@@ -69,11 +70,11 @@ def named_style(pattern: str, style: str, where: str | None = None) -> NamedStyl
 
 
 def name_pattern(pattern: str) -> re.Pattern[str]:
-    """What names ``layers.*.mlp`` means: each star is one part of a name, in any module."""
+    """Return a regular expression for names such as ``layers.*.mlp``: a star is one part of a name."""
     return re.compile(r"(?:.*\.)?" + re.escape(pattern).replace(r"\*", r"[^.]+"))
 
 
 def without_experts(plan: Mapping[str, str], experts: Mapping[str, str]) -> dict[str, str]:
-    """A ``tp_plan`` without what an ``ep_plan`` says, as ``transformers`` joins the two."""
+    """Return a ``tp_plan`` without the entries that an ``ep_plan`` replaces, as in ``transformers``."""
     is_expert = re.compile(rf"(?:{'|'.join(map(re.escape, experts))})(?:\..+)?").fullmatch
     return {name: style for name, style in plan.items() if not (experts and is_expert(name))}

@@ -20,9 +20,9 @@ def read_patterns(patterns: Mapping[str, object], arguments: Sequence[Argument],
     """The plan of ``{"*.q_proj.weight": ["tensor", None], "input_ids": ["data"], "*.norm.weight": "whole"}``.
 
     Patterns are shell-style (``*``, ``?``, ``[...]``) and match parameters, inputs and buffers by name, and
-    optimizer state (``w/exp_avg``) if they have a slash; optimizer state that nobody names lies as its
-    parameter does. A matching argument is closed: propagation adds nothing to it. The first pattern that
-    matches counts. Time axes cut the batch dim of every input, whether the mapping says so or not.
+    optimizer state (``w/exp_avg``) if they have a slash. Optimizer state that no pattern matches has its
+    parameter's sharding. A matching argument is closed: propagation adds nothing to it. The first matching
+    pattern applies. Time axes split the batch dim of every input, even if the mapping does not name them.
     """
     plan = Plan("mapping")
     for pattern, entries in patterns.items():
@@ -42,7 +42,7 @@ def read_patterns(patterns: Mapping[str, object], arguments: Sequence[Argument],
 
 
 def read_dims(argument: Argument, entries: object, mesh: Mesh) -> DimNames:
-    """One sharding as the user wrote it, checked against the argument's shape and the mesh."""
+    """Read a user's sharding, and check it against the argument's shape and the mesh."""
     if entries == WHOLE:
         entries = ()
     if isinstance(entries, str) or not isinstance(entries, Sequence):

@@ -1,4 +1,4 @@
-"""What holds for every plan, wherever it came from: its axes are the mesh's, its cuts fit the arguments."""
+"""Checks of all plans: the mesh has their axes, and their splits fit the arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.plan.plan import ATTENTION, Argument, DimNames, Entry, Plan
 
 _ATTENTION = Argument(*ATTENTION, (0, 0, 0, 0))
-"""[batch, heads, sequence, head]: refined alone, so of no known sizes."""
+"""Results of attention, [batch, heads, sequence, head]. Sizes are unknown: plans only refine them."""
 
 
 def check_plan(plan: Plan, arguments: Sequence[Argument], mesh: Mesh, file: Path | None = None) -> None:
@@ -47,7 +47,7 @@ def _problem(argument: Argument, entry: Entry, mesh: Mesh) -> ShardcError | None
 def dims_problem(
     argument: Argument, dims: DimNames, mesh: Mesh, shown: Sequence[object]
 ) -> ShardcError | None:
-    """What is wrong with the axes of each dim of an argument; ``shown`` is how the user wrote them."""
+    """Return the error of the axes of an argument's dims, or None; ``shown`` is the user's form of them."""
     seen: set[str] = set()
     for axis in (axis for axes in dims for axis in axes):
         if problem := _unknown_axis(argument, axis, mesh):
@@ -60,7 +60,7 @@ def dims_problem(
 
 
 def ways_problem(argument: Argument, dim: int, axes: Sequence[str], mesh: Mesh) -> TooManyWays | None:
-    """The error if axes cut a dim into more blocks than it has elements."""
+    """Return the error if axes split a dim into more blocks than it has elements, else None."""
     size, ways = argument.shape[dim], prod(mesh.size(axis) for axis in axes)
     if size % ways == 0 or size >= ways:
         return None

@@ -1,4 +1,4 @@
-"""Plans as JSON: written by one compile, checked and read by another."""
+"""Plans as JSON, written by one compile and read by another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardc.passes.plan.plan import Argument, Entry, Plan
 
 
 def fingerprint(arguments: Sequence[Argument]) -> str:
-    """What tells one step from another: the roles, names and shapes of its arguments."""
+    """Return a hash that identifies a step: of the roles, names and shapes of its arguments."""
     text = json.dumps([[a.role, a.name, list(a.shape)] for a in arguments])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -24,9 +24,7 @@ def fingerprint(arguments: Sequence[Argument]) -> str:
 def plan_to_json(
     plan: Plan, mesh: Mesh, arguments: Sequence[Argument], cluster: str = ""
 ) -> dict[str, object]:
-    """The plan as plain data, with the name of the cluster that it is for, if there is one, and the cuts of
-    calls that were searched.
-    """
+    """Return the plan as plain data, with the name of its cluster and with searched shardings of calls."""
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -44,7 +42,7 @@ def plan_to_json(
 
 
 def read_plan(path: Path, mesh: Mesh, arguments: Sequence[Argument]) -> Plan:
-    """A saved plan for this step on this mesh. Raises BadPlanFile saying what does not fit."""
+    """Read a saved plan for this step on this mesh. Raises BadPlanFile if it does not fit them."""
     data: dict[str, Any] = {**load_plan_file(path)}
     if data.get("model") != fingerprint(arguments):
         raise BadPlanFile(path=path, problem="it was made for another model, optimizer or batch")
@@ -60,7 +58,7 @@ def read_plan(path: Path, mesh: Mesh, arguments: Sequence[Argument]) -> Plan:
 
 
 def plan_of_json(data: Mapping[str, Any]) -> Plan:
-    """What :func:`plan_to_json` wrote, but for cuts, which are of one program.
+    """Read the data of :func:`plan_to_json` without ``cuts``, which hold for one program only.
 
     Raises KeyError, TypeError, ValueError.
     """

@@ -23,21 +23,21 @@ from shardc.passes.plan.shares import share_out
 
 @dataclass(frozen=True)
 class Setting:
-    """All that a preset may look at."""
+    """The inputs of a preset."""
 
     arguments: Sequence[Argument]
     mesh: Mesh
     column_row: Mapping[str, Cut]
-    """Parameter name -> how tensor parallelism cuts it."""
+    """Parameter name -> its split by tensor parallelism."""
     experts: Mapping[str, Cut] = field(default_factory=dict)
-    """Parameter name -> how expert parallelism cuts it."""
+    """Parameter name -> its split by expert parallelism."""
     given: bool = False
-    """Whether ``column_row`` is all that is to be cut: other parameters stay whole, and none is left out."""
+    """Whether ``column_row`` is a user's complete plan: all other parameters stay whole."""
     routed: Sequence[str] = ()
-    """The parameters [experts, ...] that the program multiplies rows with, each row with one expert's."""
+    """Parameters [experts, ...] of routed experts: each row is multiplied by the matrix of one expert."""
     attention: Attention = field(default_factory=Attention)
     looped: Looped | None = None
-    """Experts that are multiplied one by one."""
+    """Experts that the program multiplies one by one, in a loop."""
     waveforms: frozenset[str] = frozenset()
     """The inputs [batch, samples] whose samples a convolution reads."""
 
@@ -46,16 +46,16 @@ class Setting:
 
 
 def read_preset(text: str, setting: Setting) -> Plan:
-    """The plan of a product of presets: ``data``, ``zero3*tensor``, ``zero2:fsdp*sequence:tp``.
+    """Return the plan of a product of presets: ``data``, ``zero3*tensor``, ``zero2:fsdp*sequence:tp``.
 
-    Raises what :func:`~shardc.options.presets.plan_terms` raises.
+    Raises the errors of :func:`~shardc.options.presets.plan_terms`.
     """
     plan = Plan(text)
     terms = plan_terms(text, {a.name: a.size for a in setting.mesh.space})
     heads = prod(setting.mesh.size(axis) for name, axis in terms if name in TENSOR_PRESETS)
     decide_attention(plan, setting, [term for term in terms if term[0] in CONTEXT_PRESETS], heads)
-    # Experts follow batches and sequences. Axes that cut heads inside attention cut the sequence last: parts
-    # of a part go to its devices alone.
+    # Experts come after batches and sequences. Axes that split heads inside attention split the sequence
+    # last, so that an all-to-all exchanges adjacent parts.
     for name, axis in sorted(terms, key=lambda t: (t[0] == "expert", plan.attention.get(t[1]) == ULYSSES)):
         APPLY[name](plan, setting, axis)
     if is_searched(text):
@@ -66,7 +66,7 @@ def read_preset(text: str, setting: Setting) -> Plan:
 
 
 def data(plan: Plan, setting: Setting, axis: str) -> None:
-    """Cut the batch dim of every input; gradients come out partial and are reduced where they are used."""
+    """Split the batch dim of every input. Gradients become partial and are reduced before they are used."""
     batch = _common_size(setting, 0)
     for argument in setting.of_role("input"):
         if argument.shape and argument.shape[0] == batch:
@@ -74,9 +74,9 @@ def data(plan: Plan, setting: Setting, axis: str) -> None:
 
 
 def zero(plan: Plan, setting: Setting, axis: str, *, stage: int) -> None:
-    """Data parallel; over the same axis from stage 1 optimizer state, from 2 gradients, from 3 parameters.
+    """Data parallelism, plus optimizer state (stage 1), gradients (2) and parameters (3) split over its axis.
 
-    Rajbhandari et al., ZeRO (SC20). The cuts are refinements, so they never override tensor parallelism.
+    Rajbhandari et al., ZeRO (SC20). These splits are refinements, so they never override tensor parallelism.
     """
     data(plan, setting, axis)
     for argument in setting.of_role("opt_state"):
@@ -90,10 +90,10 @@ def zero(plan: Plan, setting: Setting, axis: str, *, stage: int) -> None:
 
 
 def tensor(plan: Plan, setting: Setting, axis: str) -> None:
-    """Cut weights as Megatron does (Shoeybi et al. 2019).
+    """Split weights as Megatron does (Shoeybi et al. 2019).
 
-    Annotates the weights of the model's own plan, else the first of each chain of matmuls; the row cut of the
-    second matmul of a chain follows by propagation.
+    Annotates the weights of the model's own plan, else the first weight of each chain of matmuls; propagation
+    then splits the rows of the second weight.
     """
     if setting.given:
         return _as_given(plan, setting, axis)
@@ -110,7 +110,7 @@ def tensor(plan: Plan, setting: Setting, axis: str) -> None:
 
 
 def _as_given(plan: Plan, setting: Setting, axis: str) -> None:
-    """Cut the parameters that the user's own plan names, and no others."""
+    """Split the parameters that the user's own plan names, and no others."""
     for argument in setting.of_role("param"):
         cut = setting.column_row.get(argument.name)
         axes = () if cut is None else (axis,)
@@ -118,9 +118,9 @@ def _as_given(plan: Plan, setting: Setting, axis: str) -> None:
 
 
 def experts(plan: Plan, setting: Setting, axis: str) -> None:
-    """Cut the weights of experts, [experts, ...], so that each device has some of the experts.
+    """Split the weights of experts, [experts, ...], so that each device has some of the experts.
 
-    Raises NoPlanOfModel where no parameter is known as one of experts.
+    Raises NoPlanOfModel if no parameter is known to hold experts.
     """
     for argument in setting.of_role("param"):
         cut = setting.experts.get(argument.name)
@@ -131,9 +131,10 @@ def experts(plan: Plan, setting: Setting, axis: str) -> None:
 
 
 def expert(plan: Plan, setting: Setting, axis: str) -> None:
-    """Cut the batch, and experts over the same axis: rows go to their experts by an all-to-all, and back.
+    """Split the batch and the experts over one axis: an all-to-all sends rows to their experts, another
+    returns them.
 
-    The axis cuts the batch last, so that what an all-to-all moves lies together. Other parameters stay whole,
+    The axis splits the batch last, so that an all-to-all moves adjacent rows. Other parameters stay whole,
     and their gradients are reduced, as under ``data``. Raises NoExperts, ExpertsInALoop, ExpertsNotDivided.
     """
     data(plan, setting, axis)
@@ -154,7 +155,9 @@ def expert(plan: Plan, setting: Setting, axis: str) -> None:
 
 
 def sequence(plan: Plan, setting: Setting, axis: str) -> None:
-    """Tensor parallel with activations between regions cut along the sequence (Korthikanti et al. 2022)."""
+    """Tensor parallelism, with activations between its regions split along the sequence (Korthikanti et al.
+    2022).
+    """
     tensor(plan, setting, axis)
     length = _common_size(setting, 1)
     for argument in setting.of_role("input"):
@@ -163,12 +166,12 @@ def sequence(plan: Plan, setting: Setting, axis: str) -> None:
 
 
 def context(plan: Plan, setting: Setting, axis: str) -> None:
-    """Cut the sequence from the embedding to the loss.
+    """Split the sequence from the embedding to the loss.
 
-    Sequences are dim 1 of inputs of integers [batch, sequence] and of inputs as long, the rows of images, the
-    longer dim of features [batch, time, feature] or [batch, feature, time], the samples of waveforms that are
-    convolved, [batch, samples], and the rows of attention behind any other input. Gradients of parameters
-    come out partial, as under ``data``.
+    The sequence is dim 1 of integer inputs [batch, sequence] and of other inputs with the same size, the rows
+    of images, the longer dim of features [batch, time, feature] or [batch, feature, time], the samples of
+    waveforms that are convolved, [batch, samples], and for any other input the rows of its attention.
+    Gradients of parameters become partial, as under ``data``.
     """
     inputs, ways = setting.of_role("input"), setting.mesh.size(axis)
     lengths = {a.shape[1] for a in inputs if a.counts and len(a.shape) == 2 and a.shape[1] >= ways}
@@ -182,7 +185,7 @@ def context(plan: Plan, setting: Setting, axis: str) -> None:
 
 
 def _rows_or_time(argument: Argument) -> int:
-    """The dim of an image's rows, or of time in features; 0 for an input that has neither."""
+    """Return the dim of an image's rows, or of time in features; 0 for other inputs."""
     shape = argument.shape
     if argument.counts or len(shape) < 3:
         return 0
@@ -190,11 +193,10 @@ def _rows_or_time(argument: Argument) -> int:
 
 
 def decide_attention(plan: Plan, setting: Setting, terms: Sequence[tuple[str, str]], head_ways: int) -> None:
-    """Say for each axis of a sequence how attention gets what other devices have.
+    """Choose the method of attention for each axis that splits a sequence.
 
-    It is as a preset names it; under ``context`` what sends less.
-
-    ``head_ways``: in which tensor parallelism cuts heads. Raises HeadsNotDivided.
+    A preset names the method; under ``context`` it is the one that sends fewer bytes. Tensor parallelism
+    splits heads ``head_ways`` ways. Raises HeadsNotDivided.
     """
     attention = setting.attention
     for name, axis in sorted(terms, key=lambda term: term[0] == "context"):
@@ -216,7 +218,7 @@ def _check_heads(attention: Attention, axis: str, ways: int, head_ways: int) -> 
 
 
 def pipeline(plan: Plan, setting: Setting, axis: str) -> None:
-    """Nothing is cut along the axis: ``pipe-cut`` gives each of its ranks a part of the program."""
+    """Set the axis of stages. Nothing is split along it; ``pipe-cut`` gives each of its ranks some stages."""
     plan.pipeline = axis
 
 
@@ -236,13 +238,13 @@ APPLY: dict[str, Preset] = {
     "experts": experts,
     "expert": expert,
 }
-"""What each of ``shardc.options.presets.PRESETS`` says of a plan."""
+"""The functions of ``shardc.options.presets.PRESETS``."""
 
 
 def close_inputs(plan: Plan, setting: Setting) -> None:
-    """Cut batches over time axes, after all devices' axes, and close inputs: propagation never cuts one.
+    """Split batches over time axes, which come after all space axes, and close inputs to propagation.
 
-    Where an axis has unequal shares, batches are cut into these. Raises TooManyWays, SharesOfNoBatch,
+    If an axis has unequal shares, batches are split into these. Raises TooManyWays, SharesOfNoBatch,
     ShareWithoutRows.
     """
     batch = _common_size(setting, 0)
@@ -265,6 +267,6 @@ def _one_dim(argument: Argument, dim: int, axes: tuple[str, ...]) -> DimNames:
 
 
 def _common_size(setting: Setting, dim: int) -> int:
-    """The size that most inputs have in ``dim``, 0 the batch or 1 the sequence; 0 if none has the dim."""
+    """Return the most frequent size of inputs in ``dim`` (0 batch, 1 sequence); 0 if none has the dim."""
     sizes = Counter(a.shape[dim] for a in setting.of_role("input") if len(a.shape) > dim)
     return sizes.most_common(1)[0][0] if sizes else 0

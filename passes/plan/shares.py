@@ -1,4 +1,4 @@
-"""Unequal shares of a mesh axis: batches that are cut along it are cut into these."""
+"""Unequal shares of a mesh axis: batches that are split over it are split into these shares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardc.passes.plan.plan import Argument, Entry, Key, Plan
 
 
 def share_out(plan: Plan, inputs: Sequence[Argument], mesh: Mesh) -> None:
-    """Cut what the plan cuts of inputs along an axis with shares into the iterations of its time axis.
+    """Replace an axis with shares by its time axis in the plan's splits of inputs.
 
     Raises SharesOfNoBatch, SharesUnsupported, ShareBesideOther, ShareWithoutRows.
     """
@@ -40,20 +40,22 @@ def share_out(plan: Plan, inputs: Sequence[Argument], mesh: Mesh) -> None:
 
 
 def _has_experts(key: Key, entry: Entry, axis: str) -> bool:
-    """Whether an entry is of experts' weights that lie along an axis."""
+    """Return whether an entry splits weights of experts over an axis."""
     names = {name for axes in entry.dims or () for name in axes}
     return key[0] == "param" and axis in names and entry.why in ("expert", "experts")
 
 
 def _check_rows(argument: Argument, dims: tuple[tuple[str, ...], ...], share: MeshAxis) -> None:
-    """Raise unless dim 0 alone is cut into the shares, and all of them have rows of it."""
+    """Check that only dim 0 is split into the shares, and that every share has rows. Raises the errors
+    above.
+    """
     axis = shared_axis(share.name)
     for dim, axes in enumerate(dims):
         if share.name in axes and (dim or len(axes) > 1):
             others = ", ".join(a for a in axes if a != share.name) or f"dim {dim}"
             raise ShareBesideOther(name=argument.name, axis=axis, others=others)
     rows = argument.shape[0]
-    held = -(-rows // share.size)  # of an iteration; padding stands at the end
+    held = -(-rows // share.size)  # rows of an iteration; padding is at the end
     if rows <= held * (share.size - share.trips[-1]):
         nearest = ":".join(map(str, apportioned(rows, share.trips)))
         shown = ":".join(map(str, share.trips))
@@ -61,7 +63,7 @@ def _check_rows(argument: Argument, dims: tuple[tuple[str, ...], ...], share: Me
 
 
 def apportioned(rows: int, weights: Sequence[int]) -> list[int]:
-    """Rows by weight, at least one each, by largest remainders; all ones where there are too few."""
+    """Divide rows by weight, at least one each, by largest remainders; all ones if there are too few rows."""
     spare, total = rows - len(weights), sum(weights)
     if spare < 0:
         return [1] * len(weights)

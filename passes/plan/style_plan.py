@@ -1,4 +1,4 @@
-"""Plans of other libraries, joined with presets: what each says of the parameters of this step."""
+"""Plans of other libraries for the parameters of a step, combined with presets."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from shardc.passes.plan.presets import Setting, read_preset
 
 @dataclass(frozen=True)
 class StylePlan:
-    """A product of presets, and what its factors take from other libraries.
+    """A product of presets, with plans of other libraries for some of them.
 
-    ``dims``: parameter -> the dim that ``tensor`` or ``sequence`` cuts, of a plan for ``parallelize_module``;
-    parameters that are not there stay whole. ``named``: a ``tp_plan`` of ``transformers`` instead, by names
-    of styles. ``experts``: an ``ep_plan``, for the preset of that name. Neither: the model's own.
+    ``dims`` comes from a plan for ``parallelize_module``: parameter -> the dim that ``tensor`` or
+    ``sequence`` splits; all other parameters stay whole. ``named`` is instead a ``tp_plan`` of
+    ``transformers``, with names of styles. ``experts`` is an ``ep_plan``, for the preset ``experts``. Without
+    ``dims`` and ``named``, the model's own plan is used.
     """
 
     text: str
@@ -34,7 +35,7 @@ class StylePlan:
 def read_styles(
     plan: StylePlan, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None = None
 ) -> Plan:
-    """The plan for this step. Raises what reading a preset raises, and UnknownStyle."""
+    """Return the plan for this step. Raises UnknownStyle, and the errors of presets."""
     if plan.dims is not None:
         columns = {name: Cut(dim) for name, dim in plan.dims.items()}
     else:

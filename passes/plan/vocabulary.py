@@ -1,4 +1,4 @@
-"""The weights of a language model's words: the table that tokens look up, and the layer that scores words."""
+"""The vocabulary weights of a language model: the embedding table and the output layer."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from shardc.passes.manager.program import Program
 _VIEWS = ("aten.view", "aten.reshape", "aten._unsafe_view", "aten.unsqueeze", "aten.clone", "aten._to_copy")
 _COPIES = ("aten._to_copy", "prims.convert_element_type")
 Column = tuple[str, int, int]
-"""Name and value of a matmul's weight, and its dim of columns."""
+"""Name and value of a matmul's weight, and its column dim."""
 
 
 def vocabulary_cuts(program: Program, columns: Sequence[Column]) -> dict[str, int]:
-    """Parameter name -> its dim of words: of tables that inputs look up, and of the last of ``columns`` with
-    as many. ``columns``: those that no chain cuts.
+    """Map embedding tables and the output layer to their vocabulary dims.
 
-    Both are cut, as Megatron does (Shoeybi et al. 2019), or none: a table alone costs a sum of activations,
-    and a layer of scores alone leaves the table whole.
+    The output layer is the last of ``columns``, the weights in no chain, with as many columns as a table has
+    rows. Both are split, as in Megatron (Shoeybi et al. 2019), or none: a split table alone costs a reduction
+    of activations, and a split output layer alone leaves the table whole.
     """
     tables = dict(_tables(program))
     scores = [(n, v, dim) for n, v, dim in columns if program.types[v].shape[dim] in tables.values()]
@@ -30,7 +30,7 @@ def vocabulary_cuts(program: Program, columns: Sequence[Column]) -> dict[str, in
 
 
 def _tables(program: Program) -> Iterator[tuple[str, int]]:
-    """Tables whose rows an input of integers chooses, with how many rows they have."""
+    """Yield embedding tables that an integer input indexes, with their numbers of rows."""
     keys = dict(zip(program.arguments, program.argument_keys(), strict=True))
     for node in program.nodes:
         if node.spec.target != "aten.embedding" or phase_of(node.op) not in ("", "forward"):
@@ -44,7 +44,7 @@ def _tables(program: Program) -> Iterator[tuple[str, int]]:
 
 
 def _source(program: Program, value: int, through: tuple[str, ...]) -> int:
-    """What a value is made of by calls of these kinds."""
+    """Follow first operands back through calls of these kinds, and return the value found."""
     while (number := program.producer[value]) >= 0 and program.nodes[number].spec.target in through:
         value = program.nodes[number].operands[0]
     return value

@@ -1,4 +1,4 @@
-"""Which elements of a dim belong together: the rows of a head, the channels of a group."""
+"""Blocks of elements of a dim that must stay together, such as a head or a group of channels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from shardc.passes.manager.program import Node, Program
 
 
 def block_size(program: Program, value: int, dim: int) -> int:
-    """How many neighbouring elements of a dim stay together where a forward call first splits it, or 1.
+    """Return how many adjacent elements of a dim stay together at the first forward view that splits it, or
+    1.
 
-    Rows [24] of a projection that are viewed as [3, 8] are blocks of 8: cut elsewhere, they are gathered.
+    Rows [24] of a projection that are viewed as [3, 8] are blocks of 8; another split would need a gather.
     """
     queue, seen = deque([(value, dim)]), {(value, dim)}
     while queue:
@@ -32,11 +33,11 @@ def block_size(program: Program, value: int, dim: int) -> int:
 
 
 def factors_of(node: Node, value: int, dim: int) -> list[tuple[str, ...]]:
-    """The factors of a value's dim, for each operand of a call that is the value."""
+    """Return the factors of a value's dim, for each operand of a call that is the value."""
     return [dims[dim] for dims, v in zip(node.rule.operands, node.operands, strict=True) if v == value]
 
 
 def same_dims(node: Node, factors: tuple[str, ...]) -> list[tuple[int, int]]:
-    """(value, dim) of the results' dims that are made of ``factors`` and nothing else."""
+    """Return (value, dim) of the results' dims whose factors are exactly ``factors``."""
     results = zip(node.rule.results, node.results, strict=True)
     return [(v, d) for dims, v in results for d, other in enumerate(dims) if factors and other == factors]

@@ -1,4 +1,4 @@
-"""``dist-propagate``: from shardings on a few arguments to one on every value."""
+"""``dist-propagate``: derives a sharding for every value from the annotations of a few arguments."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from shardc.passes.propagate.state import PropagationState
 
 @dataclass(frozen=True)
 class DistPropagate(ReadingPass):
-    """Spreads shardings from annotated arguments and constraints, both ways, to a fixed point.
+    """Spreads shardings from annotated arguments and constraints, forward and backward, to a fixed point.
 
-    Round 0 starts from every ``dist.sharding``, then from what ``dist.refine`` says of round 0; arguments
-    without one are open and take what reaches them. Then arguments are closed, and other ``dist.refine``
-    annotations are applied round by round: a later round never overrides what an earlier one gave, so
-    refinements (ZeRO's cut of the state, the sequence dim) never get in the way. Writes ``dist.sharding`` of
-    arguments, ``dist.shardings`` of ops: what values should be.
+    Round 0 starts from every ``dist.sharding``, then applies the ``dist.refine`` entries of round 0. In it,
+    arguments without an annotation are open. Then arguments are closed, and later ``dist.refine`` entries are
+    applied round by round. A later round never overrides shardings from earlier rounds, so refinements
+    (ZeRO's split of the state, the sequence dim) never displace annotations. Writes ``dist.sharding`` of
+    arguments and ``dist.shardings`` of ops: the shardings that values should have.
     """
 
     name: ClassVar[str] = "dist-propagate"
     provenance: bool = False
-    """Also say on every op where its sharding came from (``dist.origin``)."""
+    """Also write the origin of each sharding to the op (``dist.origin``)."""
 
     def apply(self, reading: Reading) -> bool:
         mesh, program = reading.sharded(level=1)
@@ -44,7 +44,7 @@ class DistPropagate(ReadingPass):
 
 
 def propagate(program: Program, codec: ShardingCodec, mesh: Mesh) -> PropagationState:
-    """The fixed point of a program's annotations."""
+    """Propagate a program's annotations, round by round, and return the final state."""
     state = PropagationState(program)
     state.run(_annotate(program, state, codec))
     refinements = read_refinements(program)
@@ -59,7 +59,7 @@ def propagate(program: Program, codec: ShardingCodec, mesh: Mesh) -> Propagation
 
 
 def _annotate(program: Program, state: PropagationState, codec: ShardingCodec) -> list[int]:
-    """Take over the annotations of arguments and constraints. Return the values that have one."""
+    """Read the annotations of arguments and constraints. Return the annotated values."""
     given = [(v, program.attribute(i, "dist.sharding")) for i, v in enumerate(program.arguments)]
     constraints = [n for n in program.nodes if n.op.name == "dist.constraint"]
     given += [(n.results[0], n.op.attributes["sharding"]) for n in constraints]
@@ -70,7 +70,7 @@ def _annotate(program: Program, state: PropagationState, codec: ShardingCodec) -
 
 
 def _refine(program: Program, state: PropagationState, mesh: Mesh, refinement: Refinement) -> bool:
-    """Cut a value further. Return whether a dim of it could take the axis."""
+    """Apply a refinement. Return whether a dim of the value could take the axis."""
     sharding = state.sharding(refinement.value)
     axis = mesh.whole(refinement.axis)
     if any(axis.overlaps(used) for used in sharding.used):
@@ -85,7 +85,7 @@ def _refine(program: Program, state: PropagationState, mesh: Mesh, refinement: R
 
 
 def write_shardings(program: Program, state: PropagationState, codec: ShardingCodec) -> None:
-    """Put the state into the IR: ``dist.sharding`` of arguments, ``dist.shardings`` of ops."""
+    """Write the state to the IR: ``dist.sharding`` of arguments, ``dist.shardings`` of ops."""
     arrays: dict[tuple[Sharding, ...], ir.ArrayAttr] = {}
     priorities = _priorities(state, program.producer, program.module.context)
     for number, node in enumerate(program.nodes):
@@ -101,7 +101,7 @@ def write_shardings(program: Program, state: PropagationState, codec: ShardingCo
 def _priorities(
     state: PropagationState, owner: Sequence[int], context: ir.Context
 ) -> dict[int, ir.Attribute]:
-    """Which axes values took after round 0, and in which round, by ``owner[value]``."""
+    """Return the axes that values got after round 0, with their rounds, by ``owner[value]``."""
     rounds: dict[int, dict[str, ir.Attribute]] = {}
     for (value, axis), priority in state.priority.items():
         rounds.setdefault(owner[value], {})[axis] = i64(priority, context)
@@ -125,7 +125,7 @@ def _write_arguments(program: Program, state: PropagationState, codec: ShardingC
 
 
 def _write_origins(program: Program, state: PropagationState) -> None:
-    """Write where each value's sharding came from on the op that makes the value."""
+    """Write the origin of each value's sharding to the op that produces the value."""
     context = program.module.context
     for node in program.nodes:
         texts = [ir.StringAttr.get(origin_of(program, state, v), context) for v in node.results]

@@ -1,4 +1,4 @@
-"""Where a value's sharding came from, in words: which annotated value it follows, and through which ops."""
+"""Origins of shardings as text: the annotated value that a sharding follows, and the ops between."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from shardc.passes.manager.program import Node, Program
 from shardc.passes.propagate.state import PropagationState
 
 NAMED_OPS = 3
-"""Ops of a chain that are all named."""
+"""Up to this many ops of a chain are all named."""
 
 
 def origin_of(program: Program, state: PropagationState, value: int) -> str:
-    """``self`` for an annotated value, ``none`` for one that nothing reached, else what it follows.
+    """Return the origin of a value's sharding: ``self`` if annotated, ``none`` if replicated, else a text.
 
-    Such as ``follows 0.weight (tensor), through lerp at optimizer:AdamW``; the line is that of the last op. A
-    sharding of several axes is explained by its first.
+    An example is ``follows 0.weight (tensor), through lerp at optimizer:AdamW``; the line is that of the last
+    op. For a sharding of several axes it is the origin of the first.
     """
     used = state.sharding(value).used
     if not used:
@@ -51,7 +51,7 @@ def _root(program: Program, value: int) -> str:
 
 
 def _through(ops: list[Node]) -> str:
-    """The ops from the root on: each one, or how many and the last."""
+    """Describe a chain of ops, from the annotated value on: all names, or their number and the last name."""
     names = list(dict.fromkeys(_name(node) for node in reversed(ops)))
     if len(names) > NAMED_OPS:
         text = f"{len(ops)} ops, the last {_name(ops[0])}"
@@ -62,5 +62,5 @@ def _through(ops: list[Node]) -> str:
 
 
 def _name(node: Node) -> str:
-    """``lerp`` for ``aten.lerp.Tensor``."""
+    """Return a short name: ``lerp`` for ``aten.lerp.Tensor``."""
     return node.spec.target.partition(".")[2].partition(".")[0] or node.spec.target

@@ -1,7 +1,7 @@
-"""``dist.refine``: an annotation that cuts a value further in a later round of propagation.
+"""``dist.refine``: an annotation that splits a value further in a later round of propagation.
 
-On an argument, or on the op that makes a gradient: ``dist.refine = [[1 : i64, "data", -1 : i64]]`` means in
-round 1 cut over ``data`` the first dim that divides (-1), or the given dim.
+It is an attribute of an argument, or of the op that produces a gradient. ``dist.refine = [[1 : i64, "data",
+-1 : i64]]`` splits, in round 1, the first dim that divides (-1), or else the given dim, over ``data``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from shardc.passes.manager.program import Program
 
 @dataclass(frozen=True)
 class Refinement:
-    """In round ``priority`` cut ``value`` over mesh axis ``axis`` on ``dim`` (-1: the first that divides)."""
+    """A split of ``value`` over mesh axis ``axis`` on ``dim`` (-1: the first that divides) in round
+    ``priority``.
+    """
 
     value: int
     priority: int
@@ -32,7 +34,7 @@ def read_refinements(program: Program) -> list[Refinement]:
         found += _read(value, program.attribute(position, "dist.refine"))
     for node in program.nodes:
         if "dist.refine" in node.op.attributes:
-            # It is about the result that the op's name (``grad:w#1``) is of.
+            # It refers to the result in the op's name: result 1 for ``grad:w#1``.
             named = next((number for _, number in observed(node.op)), 0)
             found += _read(node.results[named], node.op.attributes["dist.refine"])
     return found
@@ -44,7 +46,7 @@ def _read(value: int, attribute: ir.Attribute | None) -> list[Refinement]:
 
 
 def refinement_attribute(context: ir.Context, entries: Iterable[tuple[int, str, int]]) -> ir.ArrayAttr:
-    """The attribute for (priority, axis, dim) entries."""
+    """Return the attribute for (priority, axis, dim) entries."""
     text = ir.StringAttr.get
     rows = [[i64(p, context), text(axis, context), i64(dim, context)] for p, axis, dim in entries]
     return ir.ArrayAttr.get([ir.ArrayAttr.get(row, context) for row in rows], context)

@@ -1,4 +1,4 @@
-"""The shardings of every value while propagation runs, and where each came from."""
+"""State of propagation: the sharding of every value, and its origin."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from shardc.passes.manager.program import Program, carried_values, same_rule
 from shardc.passes.propagate.step import propagate_through
 
 _Step = tuple[tuple[int, ...], tuple[int, ...], int]
-"""A call's values, the numbers of their shardings before it, and the call's number."""
+"""A call's values, the numbers of their shardings before the call was processed, and the call's number."""
 
 
 class PropagationState:
-    """A sharding for each value of a program, driven to a fixed point by :meth:`run`.
+    """A sharding for each value of a program, propagated to a fixed point by :meth:`run`.
 
-    ``origin[v]`` is the number of the node through which a value's sharding arrived, or -1 if it was set (or
-    is still empty). ``priority[(v, axis name)]`` is the round in which a value took an axis.
+    ``origin[v]`` is the number of the node that a value's sharding came through; -1 if it was set, or is
+    empty. ``priority[(v, axis name)]`` is the round in which a value got an axis.
     """
 
     def __init__(self, program: Program) -> None:
@@ -38,15 +38,15 @@ class PropagationState:
         return self._table[self._now[value]]
 
     def set(self, value: int, sharding: Sharding, priority: int = 0) -> None:
-        """Give a value a sharding from outside."""
+        """Set a value's sharding, as an annotation does."""
         self._note(value, sharding, priority)
         self._now[value] = self._number(sharding)
         self.origin[value] = -1
 
     def came(self, value: int, axis: str) -> tuple[int, int] | None:
-        """The value and the number of the node from which a value took an axis; None if it was set.
+        """Return the value and the node from which a value got an axis; None if it was set.
 
-        The node is -1 where the two are an argument and what becomes of it.
+        The node is -1 if the two values are an argument and the result that replaces it.
         """
         if (value, axis) not in self._taken:
             return None
@@ -93,7 +93,7 @@ class PropagationState:
         return tuple(self._number(s) for s in found)
 
     def _axes(self, number: int) -> frozenset[str]:
-        """The names of the axes of a sharding."""
+        """Return the names of the axes of a sharding, given its number."""
         if number not in self._names:
             self._names[number] = frozenset(axis.name for axis in self._table[number].used)
         return self._names[number]
@@ -112,7 +112,7 @@ class PropagationState:
                     self.priority[value, axis.name] = priority
 
     def _make_steps(self) -> list[tuple[Rule, tuple[int, ...], int]]:
-        """(rule, its values, node) for each call, and for each argument that comes back as a result."""
+        """Return (rule, values, node) for each call, and for each argument that a result replaces."""
         steps = [(n.rule, n.values, number) for number, n in enumerate(self.program.nodes)]
         same: dict[tuple[int, ...], Rule] = {}
         for argument, result in carried_values(self.program):

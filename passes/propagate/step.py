@@ -1,4 +1,4 @@
-"""Propagation through one call: a pure function, so that equal calls are worked out once."""
+"""Propagation through one call, as a pure function whose results are cached for equal calls."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from shardc.dialects.rules.rule import Dim, Rule, dims_under, factor_axes, repre
 
 
 def propagate_through(rule: Rule, shardings: tuple[Sharding, ...]) -> tuple[Sharding, ...]:
-    """The shardings of a call's tensors (operands, then results) after one exchange over its factors.
+    """Return the shardings of a call's tensors (operands, then results) after propagation over its factors.
 
-    For each factor the longest list of axes that no tensor contradicts is offered to every tensor; a tensor
-    takes what its dim is open for, what it does not use elsewhere and what blocks can say.
+    Each factor offers the longest list of axes that no tensor contradicts. A tensor takes an offered axis if
+    its dim is open, the tensor does not use the axis elsewhere, and the sharding can express the split.
     """
     tensors = rule.operands + rule.results
     cuts = [factor_axes(dims, s, rule.sizes) for dims, s in zip(tensors, shardings, strict=True)]
@@ -26,7 +26,7 @@ def propagate_through(rule: Rule, shardings: tuple[Sharding, ...]) -> tuple[Shar
 
 
 def _agreed(lists: list[Axes]) -> Axes:
-    """The longest list if all others are its beginnings; else what all but the empty ones begin with."""
+    """Return the longest list if all others are prefixes of it, else the common prefix of non-empty lists."""
     longest: Axes = max(lists, key=len)
     if all(longest[: len(axes)] == axes for axes in lists):
         return longest

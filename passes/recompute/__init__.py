@@ -1,1 +1,1 @@
-"""Recomputation: forward ops that a backward makes again, so that what they make need not be kept."""
+"""Recomputation: backward runs forward ops again, so that their results need not be kept."""

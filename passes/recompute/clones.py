@@ -1,4 +1,4 @@
-"""Clones of forward ops in front of the backward ops that read what they make."""
+"""Clones of forward ops before the backward ops that read their results."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from shardc.passes.recompute.policies import PHASE
 
 
 class Clones:
-    """Makes each value for which ``is_made_again`` holds once, in front of its first reader.
+    """Clones the op of each value for which ``is_made_again`` holds once, before its first reader.
 
-    Clones go as far back as what they read is made again too. ``note`` is called with each
+    Operands of clones are cloned, too, if ``is_made_again`` holds for them. ``note`` is called with each
     clone, in order.
     """
 
@@ -25,10 +25,10 @@ class Clones:
     ) -> None:
         self._is_made_again, self._note = is_made_again, note
         self._made: dict[ir.Value, ir.Value] = {}
-        """What a backward op may read -> what it reads."""
+        """Original value -> the value that backward ops read instead."""
 
     def read_clones(self, op: ir.Operation) -> list[ir.Operation]:
-        """Change what ``op`` reads. Return the clones that are new, in order."""
+        """Redirect the operands of ``op`` to clones. Return the new clones, in order."""
         cloned: list[ir.Operation] = []
         copier = Copier(ir.InsertionPoint(op), {})
         copier.values = self._made

@@ -1,4 +1,4 @@
-"""What policies of recomputation keep from the forward for the backward."""
+"""Policies of recomputation: the values that are kept from forward for backward."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ ATTENTION = ("shardc.attention", "aten._scaled_dot_product_flash_attention_for_c
 
 
 def is_kept(op: ir.Operation) -> bool:
-    """Whether ``selective`` keeps what an op makes: products, attention and communication."""
+    """Return whether ``selective`` keeps an op's results: those of products, attention and communication."""
     is_torch = op.name.startswith("torch.")
     return op.name in COLLECTIVES or (is_torch and target_name(op) in (*PRODUCTS, *ATTENTION))

@@ -1,4 +1,4 @@
-"""``torch-recompute``: the backward of modules computes again what it reads of their forward."""
+"""``torch-recompute``: the backward of marked modules recomputes their forward."""
 
 from __future__ import annotations
 
@@ -18,21 +18,19 @@ from shardc.passes.recompute.clones import Clones
 from shardc.passes.recompute.policies import PHASE, is_kept
 
 MODULE = "dist.module"
-"""On an op of the forward: the call of a module that is to be recomputed, such as ``layers.3``."""
+"""Attribute of a forward op: the call of a module to recompute, such as ``layers.3``."""
 
 
 @dataclass(frozen=True)
 class TorchRecompute(Pass):
-    """Clones forward ops of marked modules into the backward, in front of the first op that reads what they
-    make.
+    """Clones forward ops of marked modules into the backward, before the first op that reads their results.
 
-    Ops are marked by the attribute ``dist.module``, whose text is the same for the ops of one call of a
-    module; it is taken off. What goes into a call and what comes out of it is kept. Of the rest, ``policy``
-    keeps nothing (``full``), or what products, convolutions and attention make (``selective``). Nothing is
-    cloned that no backward op needs, such as the last product of a layer. Random numbers depend on the
-    step's seed and on the number of their op, which clones share. Raises NeverCalled where no op is marked.
-
-    Chen et al. 2016 (full), Korthikanti et al. 2022 (selective; there attention runs again).
+    The attribute ``dist.module`` marks ops; its text is the same for all ops of one call of a module, and the
+    pass removes it. Inputs and outputs of a call are kept. Of the other values, ``policy`` keeps none
+    (``full``), or the results of products, convolutions and attention (``selective``). Ops that no backward
+    op needs, such as the last product of a layer, are not cloned. Random numbers depend on the step's seed
+    and on the number of their op, which clones share. Raises NeverCalled if no op is marked. Chen et al. 2016
+    (full), Korthikanti et al. 2022 (selective; there attention runs again).
     """
 
     name: ClassVar[str] = "torch-recompute"
@@ -57,7 +55,7 @@ class TorchRecompute(Pass):
 
 
 def _made_inside(ops: Iterable[ir.Operation], returned: Iterable[ir.Value]) -> set[ir.Value]:
-    """What marked calls make and no op of the forward outside of the same call reads."""
+    """Return the results of marked calls that no forward op outside the same call reads."""
     found: dict[ir.Value, str] = {}
     outputs = set(returned)
     for op in ops:
@@ -71,5 +69,5 @@ def _made_inside(ops: Iterable[ir.Operation], returned: Iterable[ir.Value]) -> s
 
 
 def call_of(op: ir.Operation) -> str:
-    """The call of a marked module that an op is of, or ""."""
+    """Return the call of a marked module that an op belongs to, or ""."""
     return op.attributes[MODULE].value if MODULE in op.attributes else ""

@@ -1,1 +1,1 @@
-"""In which precision devices add up what each has a part of."""
+"""Precision of reductions over devices and micro-batches."""

@@ -1,4 +1,4 @@
-"""``torch-reduce-dtype``: gradients of 16-bit floats are summed over devices and micro-batches in f32."""
+"""``torch-reduce-dtype``: sums 16-bit gradients over devices and micro-batches in f32."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ WIDE = torch.float32
 
 @dataclass(frozen=True)
 class TorchReduceDtype(Pass):
-    """Casts gradients of 16-bit floats to f32 and back, and says that sums over devices stand in between.
+    """Casts 16-bit gradients to f32 and back, and places sums over devices between the casts.
 
     ``dist.reduce`` is ``after`` on the first cast, through which partial sums pass, and ``before`` on the
-    second, which they do not pass. Of a gradient that is such a cast already, as under autocast, the sum is
-    put behind it. FSDP2 calls it ``MixedPrecisionPolicy(reduce_dtype=torch.float32)``.
+    second. If a gradient is already a cast to 32 bits, as under autocast, the sum is placed after that cast.
+    The equivalent in FSDP2 is ``MixedPrecisionPolicy(reduce_dtype=torch.float32)``.
     """
 
     name: ClassVar[str] = "torch-reduce-dtype"
@@ -45,7 +45,7 @@ class TorchReduceDtype(Pass):
 
 
 def _gradients(op: ir.Operation) -> Iterator[tuple[int, list[str]]]:
-    """The results of an op that are gradients, with their names."""
+    """Yield the numbers of an op's results that are gradients, with their names."""
     if is_constant(op) or "dist.name" not in op.attributes:
         return
     found: dict[int, list[str]] = {}
@@ -73,7 +73,7 @@ def _is_cast(op: ir.Operation) -> bool:
 
 
 def _cast_around(builder: CallBuilder, value: ir.Value, names: list[str]) -> None:
-    """Let all that reads a gradient read what was cast to f32 and back."""
+    """Redirect all readers of a gradient to its value after the casts to f32 and back."""
     op = value.owner.operation
     write = CallWriter.at(builder, op, ir.InsertionPoint.after(op))
     readers = [(use.owner.operation, use.operand_number) for use in value.uses]

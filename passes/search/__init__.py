@@ -1,1 +1,1 @@
-"""``plan="auto"``: how each call of a step is cut, chosen by an integer program over the rules' factors."""
+"""``plan="auto"``: chooses the sharding of each call by an integer program over the rules' factors."""

@@ -1,4 +1,4 @@
-"""What a device holds at some points of a step, by how its values lie."""
+"""Memory of a device at some points of a step, depending on the layouts of values."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import WHOLE, Layout, parts
 
 _EACH = 4
-"""Points in each phase."""
+"""Number of points in each phase."""
 _SMALL_BYTES = 1 << 12
-"""Values below are not counted."""
+"""Smaller values are ignored."""
 
 
 class Alive:
-    """Which values live at which points: the calls after which memory is bounded.
+    """Liveness of values at points of the step, at which the search bounds memory.
 
-    Points are spread evenly over each phase, its end among them. A value lives from the call that makes it to
-    the last that reads it or a view of it; so does state, until what replaces it. Other arguments live all
-    along, and sums over micro-batches from the first on.
+    A point is a call. Points are spread evenly over each phase, including its end. A value lives from the
+    call that computes it to the last call that reads it or a view of it. State lives until its replacement is
+    computed. Other arguments always live, and sums over micro-batches live from the first micro-batch on.
     """
 
     def __init__(self, program: Program, axes: SearchAxes) -> None:
@@ -39,7 +39,7 @@ class Alive:
             self._until[owner] = max(self._until.get(owner, -1), self._last(value))
 
     def bytes_of(self, value: int, layouts: Sequence[Layout]) -> np.ndarray | None:
-        """[point, state]: what the value takes at each point, in each layout; None of what takes nothing."""
+        """Return [point, state]: bytes of the value at each point in each layout; None if it takes none."""
         type_ = self._program.types[value]
         if self._owner[value] != value or type_.size_bytes < _SMALL_BYTES:
             return None
@@ -69,7 +69,7 @@ def _points(phases: Sequence[str]) -> Iterator[int]:
 
 
 def _owners(program: Program) -> list[int]:
-    """For each value the one whose memory it shows: its own, unless it is a view."""
+    """Return, for each value, the value whose memory it uses: itself, or the base of a view."""
     owners: list[int] = list(range(len(program.values)))
     for node in program.nodes:
         if node.spec.target in VIEWS and node.operands:

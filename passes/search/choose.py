@@ -1,4 +1,4 @@
-"""How each call and argument of a step is cut, chosen by search."""
+"""Search for the shardings of all calls and arguments of a step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Solve = Callable[[Graph, float, float, Clock], Solution | None]
 
 
 def _by(searcher: Searcher) -> _Solve:
-    """What a searcher without a bound finds in its time."""
+    """Return a solver that runs a searcher without a bound for its time."""
 
     def found(graph: Graph, capacity: float, cutoff_s: float, clock: Clock) -> Solution | None:
         best = searcher(graph, Budget(capacity, clock=clock))
@@ -60,16 +60,16 @@ SEARCHERS: Mapping[str, _Solve] = {
     "layers": _by(layers),
     "random": _by(random_restarts),
 }
-"""Name -> what finds states of a graph with which a device holds at most so many bytes."""
+"""Name -> searcher for states of a graph under a memory limit."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found: a way to cut each call and a layout of each argument, its certificate, how
-    many choices there were, and the most bytes that a device holds at one of the points looked at.
+    """Result of a search: a way to split each call, a layout of each argument, and the certificate.
 
-    ``floor_s``: what forward and backward take if each call is cut in its fastest way and nothing is sent.
-    ``answer``: what is said of the plan, if that was asked for.
+    ``nodes`` is the number of choices, ``held_bytes`` the most bytes that a device holds at a point.
+    ``floor_s`` is a lower bound: the time of forward and backward if each call is split in its fastest way
+    and nothing is sent. ``answer`` is the explanation, if it was requested.
     """
 
     ways: list[Way]
@@ -84,8 +84,10 @@ class Found:
 def step_graph(
     program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates, pipeline: str = "", more: More = ()
 ) -> StepGraph:
-    """The graph of choices of a step on a mesh; ``pipeline``: the axis along which its stages lie. ``more``:
-    how many more equal layers there are than the program has. Raises NotFolded.
+    """Return the graph of choices of a step on a mesh. Raises NotFolded.
+
+    ``pipeline`` is the axis of stages. ``more`` is the number of equal layers that the real model has in
+    addition to the program.
     """
     axes = SearchAxes.of(mesh, pipeline)
     distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s)
@@ -95,10 +97,11 @@ def step_graph(
 
 @dataclass(frozen=True)
 class Unfit:
-    """No plan was found that fits, or none that is fast enough: all that fit take at least ``bound_s``.
+    """Result of a search that found no plan that fits, or none that is fast enough.
 
-    ``least_bytes``: what a device holds however calls are cut, of what was counted. ``floor_s``: as of
-    :class:`Found`. ``why``: why the search stopped before it knew; empty where it knows.
+    All plans that fit take at least ``bound_s``. ``least_bytes`` is a lower bound of a device's memory under
+    any sharding. ``floor_s`` is as in :class:`Found`. ``why`` says why the search stopped before a proof;
+    empty if there is a proof.
     """
 
     least_bytes: float
@@ -116,12 +119,13 @@ def search(
     explain: bool = False,
     clock: Clock | None = None,
 ) -> Found | Unfit:
-    """The cheapest cuts of a step's calls with which a device holds at most ``capacity`` bytes.
+    """Search for the cheapest shardings of a step's calls under a limit of ``capacity`` bytes for each
+    device.
 
-    ``searcher``: one of ``SEARCHERS``. It ends when no cuts take less than ``cutoff_s``: that is Unfit, too.
-    ``explain``: say what bounds them, and what others cost. ``clock``: when to end with what was found.
-
-    They cost the seconds of calls, and of collectives that none of them hides.
+    The cost is the seconds of calls, and of collectives that calls do not hide. ``searcher`` is one of
+    ``SEARCHERS``. The search ends with Unfit, too, if no sharding takes less than ``cutoff_s``. ``explain``
+    adds an answer about the bottleneck and other shardings. ``clock`` ends the search with the best result so
+    far.
     """
     if explain:
         step.graph.undecided = largest(products_of(step), step)
@@ -150,7 +154,7 @@ def search(
 def write(
     program: Program, mesh: Mesh, ways: Sequence[Way], arguments: Sequence[Layout], pipeline: str = ""
 ) -> None:
-    """Put cuts into the IR: ``dist.sharding`` of arguments, and what is said of calls above."""
+    """Write shardings to the IR: ``dist.sharding`` of arguments, and ``dist.cuts`` and similar of calls."""
     context = program.module.context
     codec = ShardingCodec(context, mesh)
     axes = SearchAxes.of(mesh, pipeline).axes

@@ -1,4 +1,4 @@
-"""When a search has to end: after a time, or when its user presses Ctrl-C."""
+"""Time limit of a search, and its interruption by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ INTERRUPTED = "interrupted"
 
 
 class Clock:
-    """The time that a search has, from :meth:`start` on, and whether its user interrupted it.
+    """Time limit of a search from :meth:`start` on, and whether its user interrupted it.
 
-    Loops of the search, and HiGHS while it solves, read :attr:`is_over` and end with what they have. So no
+    Loops of the search, and HiGHS during a solve, poll :attr:`is_over` and end with their best result. So no
     exception is raised in the middle of a solve.
 
     Args:
@@ -34,11 +34,11 @@ class Clock:
         self.start()
 
     def start(self) -> None:
-        """Begin to count seconds anew. An interrupt stays one."""
+        """Restart the time limit. An interrupt is kept."""
         self._start_s = self._now()
 
     def interrupt(self) -> None:
-        """Let the search end with what it has."""
+        """Let the search end with its best result."""
         self._is_interrupted = True
 
     @property
@@ -47,12 +47,12 @@ class Clock:
 
     @property
     def is_over(self) -> bool:
-        """Whether the search has to end with what it has."""
+        """Whether the search must end with its best result."""
         return self._is_interrupted or self._now() - self._start_s >= self.limit_s
 
     @property
     def why(self) -> str:
-        """Why the search has to end."""
+        """Why the search must end."""
         is_interrupted = self._is_interrupted or self._is_outer_interrupted
         return INTERRUPTED if is_interrupted else f"time limit of {self.limit_s:g} s"
 

@@ -1,4 +1,4 @@
-"""What some axes do in each call by propagation: the loop of micro-batches, and what cuts the batch."""
+"""Choices of some axes that propagation decides for each call: time axes, and axes that split the batch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from shardc.passes.search.ways import Choice, Decided, made_mark, needed_mark
 
 
 def decided_choices(program: Program, mesh: Mesh, axes: SearchAxes) -> list[Decided]:
-    """For each call what each axis does in it of which that follows from how the plan cuts inputs.
+    """Return, for each call, the choices of the axes that follow from the plan's sharding of inputs.
 
-    It is decided alone: what a sample computes does not depend on how other axes cut it. In the update axes
-    of the batch are free, to cut state. Changes what the program says of shardings.
+    These axes are propagated alone, because the computation of a sample does not depend on other axes. In the
+    update, axes of the batch are free, so that they can split state. Changes the program's shardings.
     """
     if not axes.decided:
         return [()] * len(program.nodes)
@@ -38,7 +38,7 @@ def decided_choices(program: Program, mesh: Mesh, axes: SearchAxes) -> list[Deci
 
 
 def _needs(demands: Demands) -> dict[int, dict[int, Sharding]]:
-    """Call -> place of an operand -> what it needs."""
+    """Return call -> operand's position -> the sharding that it needs."""
     found: dict[int, dict[int, Sharding]] = {}
     for uses in demands.uses.values():
         for number, place, sharding in uses:
@@ -47,7 +47,7 @@ def _needs(demands: Demands) -> dict[int, dict[int, Sharding]]:
 
 
 def _choice(node: Node, needs: dict[int, Sharding], demands: Demands, axis: Axis) -> Choice:
-    """What an axis does in a call: that with which it needs and makes what was decided."""
+    """Return the choice of an axis in a call that agrees with the propagated shardings."""
     wanted = [_mark(needs[place], axis) for place in range(len(node.operands))]
     made = [_mark(demands.made[value], axis) for value in node.results]
     rule = node.rule
@@ -62,7 +62,7 @@ def _choice(node: Node, needs: dict[int, Sharding], demands: Demands, axis: Axis
 
 
 def _mark(sharding: Sharding, axis: Axis) -> int:
-    """The dim that an axis cuts, or the mark of its terms."""
+    """Return the dim that an axis splits, or the mark of its terms."""
     found = (TERMS[reduction] for reduction, of in sharding.partial if of == axis)
     cut = (dim for dim, axes in enumerate(sharding.dims) if axis in axes)
     return next(found, next(cut, WHOLE))

@@ -1,4 +1,4 @@
-"""``dist-search``: how each call of a step is cut, by search instead of a plan and its propagation."""
+"""``dist-search``: chooses the sharding of each call by search, instead of a plan and propagation."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from shardc.passes.search.saved import SavedCuts
 
 @dataclass(frozen=True)
 class DistSearch(ReadingPass):
-    """Chooses what each mesh axis does in each call, by an integer program over the factors of the calls'
-    rules (``passes/search``). Writes layouts of arguments and ``dist.cuts`` of calls.
+    """Chooses the factor that each mesh axis splits in each call, by an integer program over the calls'
+    rules.
 
-    ``searcher``: what finds them: ``exact``, or one of ``passes/search/searchers``, which have no bound.
-    ``on``: whose devices and links the costs are of; without one, those of the ``cluster`` of that name.
-    ``pipeline``: the axis along which stages lie, which cuts no call. ``more``: how many more equal layers
-    there are than the program has, for which these stand. ``seconds``: when to end with the best that was
-    found so far. ``hears``: whether the first Ctrl-C does so, too. ``saved``: what a search found before,
-    which is written as it is.
+    Writes layouts of arguments and ``dist.cuts`` of calls (``passes/search``). ``searcher``: ``exact``, or
+    one of ``passes/search/searchers``, which give no bound. ``on``: the cluster whose devices and links are
+    priced; default: the one called ``cluster``. ``pipeline``: the axis of stages, which splits no call.
+    ``more``: the number of equal layers that the real model has in addition to the program. ``seconds``: time
+    limit, after which the best result so far is used. ``hears``: whether the first Ctrl-C also ends the
+    search. ``saved``: result of an earlier search, which is written without a search.
     """
 
     name: ClassVar[str] = "dist-search"
@@ -74,10 +74,9 @@ class DistSearch(ReadingPass):
         explain: bool = False,
         clock: Clock | None = None,
     ) -> Found | Unfit:
-        """What the search finds below ``cutoff_s`` a step until ``clock`` is over. ``explain``: with an
-        answer.
+        """Search for a plan that takes less than ``cutoff_s`` a step, until ``clock`` is over.
 
-        Raises BadPassOption, and NotFolded for layers that stand for more.
+        ``explain`` adds an answer. Raises BadPassOption, and NotFolded for layers that stand for more.
         """
         if self.searcher not in SEARCHERS:
             expected = f"one of {', '.join(SEARCHERS)}"
@@ -95,5 +94,5 @@ class DistSearch(ReadingPass):
         return self.on or find_cluster(self.cluster)
 
     def _capacity(self, mesh: Mesh) -> float:
-        """Bytes of the smallest device."""
+        """Return the memory of the smallest device in bytes."""
         return min(device.memory_bytes for device in self._cluster.used(mesh.world_size))

@@ -1,4 +1,4 @@
-"""What it costs to take a value from one layout to another."""
+"""Costs of changing a value's layout."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shardc.passes.search.layout import TERMS, WHOLE, Layout, layouts_of, parts
 Matrix = np.ndarray
 """Seconds, by the state of one node and that of another."""
 _PASSES = 3
-"""Over memory, of what adds an iteration's terms to those of others: two are read and one is written."""
+"""Passes over memory to add an iteration's terms to a sum: two reads and one write."""
 _SLICE_S = 1e-9
-"""A step that sends nothing: fewer of them break ties."""
+"""Cost of a step that sends nothing, so that fewer steps win a tie."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A value, and what axes that were decided may be in its layouts."""
+    """A kind of value: shape, element size, and the allowed marks of decided axes."""
 
     shape: tuple[int, ...]
     element_bytes: int
@@ -32,8 +32,8 @@ class _Kind:
 class Distances:
     """Seconds of the cheapest chain of collectives, each over one axis, between layouts of a value.
 
-    What a micro-batch sends is sent as often as there are micro-batches. Terms of micro-batches are added up
-    where they are made, at ``stream_bytes_s`` of a device's memory. A stage of a pipeline sends its share.
+    Communication of a micro-batch is counted for every micro-batch. Terms of micro-batches are added on the
+    device, at ``stream_bytes_s`` of its memory. A stage of a pipeline sends its share.
     """
 
     def __init__(self, axes: SearchAxes, links: LinkModel, stream_bytes_s: float) -> None:
@@ -44,7 +44,9 @@ class Distances:
     def between(
         self, shape: tuple[int, ...], element_bytes: int, made: Sequence[Layout], needed: Sequence[Layout]
     ) -> Matrix:
-        """The matrix of seconds, a row for each of ``made`` and a column for each of ``needed``."""
+        """Return the matrix of seconds, with a row for each of ``made`` and a column for each of
+        ``needed``.
+        """
         table = self._table(shape, element_bytes, (*made, *needed))
         rows, columns = ([table.number[layout] for layout in side] for side in (made, needed))
         return table.seconds[np.ix_(rows, columns)]
@@ -56,8 +58,8 @@ class Distances:
         layouts: Sequence[Layout],
         pair: tuple[Layout, Layout],
     ) -> list[tuple[int, float]]:
-        """The cheapest chain between a pair of ``layouts``: the number of the axis of each step, and its
-        seconds.
+        """Return the cheapest chain between a pair of ``layouts``: the axis number and the seconds of each
+        step.
         """
         return self._table(shape, element_bytes, layouts).chain(*pair)
 
@@ -89,20 +91,20 @@ def _every_mark(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class _Table:
-    """All layouts of values of one shape, terms among them, and the seconds between them."""
+    """All layouts of values of one shape, including terms, and the seconds between them."""
 
     def __init__(self, kind: _Kind, axes: SearchAxes, step_s: Callable[[str, int, float], float]) -> None:
         self._kind, self._axes, self._sizes, self._step_s = kind, axes, axes.sizes, step_s
         decided = dict(zip(axes.decided, kind.marks, strict=True))
         marks = axes.joined(decided, [_every_mark(kind.shape)] * len(axes.axes))
         self._marks = [tuple(m for m in of if m >= WHOLE or n in axes.time) for n, of in enumerate(marks)]
-        """What a step may make of each axis."""
+        """The marks that a step may give each axis."""
         self.layouts = layouts_of(kind.shape, self._sizes, marks)
         self.number = {layout: number for number, layout in enumerate(self.layouts)}
 
     @cached_property
     def seconds(self) -> Matrix:
-        """Floyd and Warshall's shortest paths over steps of one axis each."""
+        """Return shortest paths (Floyd-Warshall) over steps of one axis each."""
         found = np.full((len(self.layouts),) * 2, np.inf)
         np.fill_diagonal(found, 0.0)
         for layout in self.layouts:
@@ -128,7 +130,7 @@ class _Table:
         return found
 
     def _steps(self, layout: Layout) -> Iterator[tuple[Layout, float]]:
-        """The layouts that one collective over one axis leads to, with its seconds."""
+        """Yield the layouts that one collective over one axis leads to, with its seconds."""
         for axis, mark in enumerate(layout):
             for new in self._marks[axis]:
                 to = (*layout[:axis], new, *layout[axis + 1 :])

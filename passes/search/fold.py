@@ -1,4 +1,4 @@
-"""Calls of equal layers, which a search decides together."""
+"""Folding of equal layers, whose calls a search decides together."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ the program has."""
 
 
 class NotFolded(Exception):
-    """A stretch that stands for more layers was not found among the calls of forward and backward."""
+    """Raised if the layers that stand for more layers were not found among the calls of forward and
+    backward.
+    """
 
 
 @dataclass(frozen=True)
 class Folded:
-    """For each call its colour, which calls in the same place of equal layers share, and its weight: for how
-    many calls it stands.
+    """For each call its colour, which corresponding calls of equal layers share, and its weight.
+
+    The weight is the number of calls that it stands for.
     """
 
     colours: list[int]
@@ -41,7 +44,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class Repetition:
-    """Calls that repeat themselves, by their places in a phase."""
+    """A repeated sequence of calls, by positions in a phase."""
 
     first: int
     period: int

@@ -1,8 +1,9 @@
-"""A step as a graph of choices: what each costs by itself, and what each pair of neighbours costs together.
+"""A step as a graph of choices, with costs of nodes and of edges.
 
-A node is a call, with the ways to cut it; an argument, with its layouts; or a copy of a value that several
-calls read, so that they share what takes it to another layout. An edge has the seconds of the collectives
-between what one node makes and another needs. Calls of equal layers are one node: its costs are their sum.
+A node is a call, with the ways to split it; an argument, with its layouts; or a copy of a value that several
+calls read, so that they share its reshard. An edge has the seconds of the collectives between the layout that
+one node makes and the layout that another needs. Corresponding calls of equal layers are one node, whose
+costs are their sum.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Graph:
         return len(self.costs) - 1
 
     def add_edge(self, first: int, second: int, seconds: Matrix, is_late: bool = False) -> None:
-        """Add to what two nodes cost together; of a node with itself, to its own costs."""
+        """Add to the cost of an edge; if both nodes are the same, to the node's own costs."""
         edges = self.late if is_late else self.edges
         if first == second:
             self.costs[first] = self.costs[first] + np.diag(seconds)
@@ -69,17 +70,17 @@ class Graph:
             edges[first, second] = seconds if old is None else old + seconds
 
     def seconds(self, chosen: Sequence[int]) -> float:
-        """What a choice of a state for each node costs, but for what is paid late."""
+        """Return the cost of a choice of states, without late collectives."""
         alone = sum(float(cost[state]) for cost, state in zip(self.costs, chosen, strict=True))
         return alone + _sum(self.edges, chosen)
 
     def uncovered(self, chosen: Sequence[int]) -> float:
-        """By how many seconds what is paid late takes longer than the kernels that it runs beside."""
+        """Return by how many seconds late collectives exceed the kernels that they overlap with."""
         cover = sum(float(cover[state]) for cover, state in zip(self.cover, chosen, strict=True))
         return _sum(self.late, chosen) - cover
 
     def weighted(self, weight: float) -> Graph:
-        """The graph of which each choice costs ``seconds + weight * uncovered``."""
+        """Return the graph in which each choice costs ``seconds + weight * uncovered``."""
         costs = [c - weight * cover for c, cover in zip(self.costs, self.cover, strict=True)]
         nothing = [np.zeros(len(c)) for c in costs]
         made = Graph(self.points, costs, self.memory, dict(self.edges), {}, nothing, self.undecided)
@@ -90,16 +91,16 @@ class Graph:
 
     @property
     def least_bytes(self) -> float:
-        """What a device holds at least, at the point where that is most."""
+        """Return a lower bound of a device's memory, at the point where it is largest."""
         held = sum((memory.min(axis=1) for memory in self.memory), np.zeros(self.points))
         return float(held.max(initial=0.0))
 
     def total(self, chosen: Sequence[int]) -> float:
-        """All that a choice costs: what is paid late counts where nothing covers it."""
+        """Return the total cost of a choice, with the uncovered part of late collectives."""
         return self.seconds(chosen) + max(0.0, self.uncovered(chosen))
 
     def bytes_at(self, chosen: Sequence[int]) -> np.ndarray:
-        """What a device holds at each point."""
+        """Return the bytes that a device holds at each point."""
         held = (memory[:, state] for memory, state in zip(self.memory, chosen, strict=True))
         return sum(held, np.zeros(self.points))
 
@@ -119,7 +120,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Change:
-    """A value that one node makes and another needs, maybe in another layout."""
+    """A value that one node makes and another needs, possibly in another layout."""
 
     shape: tuple[int, ...]
     element_bytes: int
@@ -129,12 +130,12 @@ class Change:
 
     @property
     def weight(self) -> float:
-        """How many values it is."""
+        """The number of values that it stands for."""
         return min(self.made.weight, self.needed.weight)
 
 
 class StepGraph:
-    """The graph of a step, and how to read a choice of states as cuts of calls and arguments."""
+    """The graph of a step, and the ways and layouts that its states stand for."""
 
     def __init__(
         self,
@@ -151,15 +152,15 @@ class StepGraph:
         self._decided = decided_choices(program, mesh, axes)
         self.graph = Graph(len(alive.points))
         self.changes: list[Change] = []
-        """All that may take a value from one layout to another."""
+        """All possible changes of layout."""
         self.call_node: list[int] = []
         self.ways: list[Sequence[Way]] = []
-        """Of each call's node, by call."""
+        """The ways of each call's node, by call."""
         self.argument_node: list[int] = []
         self.layouts: list[Sequence[Layout]] = []
-        """Of each argument's node, by argument."""
+        """The layouts of each argument's node, by argument."""
         self.floor_s = 0.0
-        """Of forward and backward, with each call cut in its fastest way."""
+        """Seconds of forward and backward with each call split in its fastest way."""
         self._made: dict[int, Made] = {}
         self._nodes: dict[Hashable, int] = {}
         self.folded = folded
@@ -200,7 +201,7 @@ class StepGraph:
         return layouts_of(shape, self._sizes, axes.joined(fixed, [dims] * len(axes.axes)))
 
     def _argument_layouts(self, role: str, shape: tuple[int, ...]) -> Sequence[Layout]:
-        """State may be cut in any way; a batch's samples may, and nothing else of it."""
+        """Return the layouts of an argument: all for state, only splits of samples for a batch."""
         layouts = self._layouts_of(shape)
         if role in ("param", "opt_state"):
             return layouts
@@ -245,7 +246,7 @@ class StepGraph:
         return not found.partial and all(f[: len(a)] == a and (o or len(f) == len(a)) for f, a, o in pairs)
 
     def _make(self, value: int, made: Made) -> None:
-        """Note what makes a value, and what it takes while it lives."""
+        """Record the producer of a value, and its memory while it lives."""
         self._made[value] = made
         held = self._alive.bytes_of(value, made.layouts)
         if held is not None:
@@ -263,14 +264,14 @@ class StepGraph:
                 self._reshard(value, made, reader, is_late)
 
     def _is_gradient(self, value: int, uses: list[tuple[int, int]]) -> bool:
-        """Whether backward makes a value for the update alone."""
+        """Return whether backward computes a value that only the update reads."""
         nodes, producer = self.program.nodes, self.program.producer[value]
         if producer < 0 or phase_of(nodes[producer].op) != BACKWARD or self.axes.time:
             return False  # micro-batches' gradients are summed up before devices' are
         return all(phase_of(nodes[node].op) == OPTIMIZER for node, _ in uses)
 
     def _copied(self, value: int, made: Made, uses: list[tuple[int, int]], is_late: bool) -> Made:
-        """A copy of the value in a layout of its own, for all that read it."""
+        """Add a copy of the value with its own layout for all readers."""
         needed = {way.operands[place] for node, place in uses for way in self.ways[node]}
         marks = {axis: tuple(sorted({layout[axis] for layout in needed})) for axis in self.axes.time}
         for axis in self.axes.batch:
@@ -296,7 +297,7 @@ class StepGraph:
             self.changes.append(change)
 
     def _add_returns(self) -> None:
-        """State goes back to the layout that it came in; anything else leaves without terms."""
+        """Add the returns: state in the layout of its argument, other results without terms."""
         program = self.program
         for value, argument in zip(program.returns, program.state_of_results(), strict=True):
             if argument is not None:
@@ -313,7 +314,7 @@ class StepGraph:
 
 
 def _readers(program: Program) -> dict[int, list[tuple[int, int]]]:
-    """The calls that read each value, with the operand's place."""
+    """Return the calls that read each value, with the operand's position."""
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for number, call in enumerate(program.nodes):
         for place, value in enumerate(call.operands):

@@ -1,4 +1,4 @@
-"""Layouts that a search chooses between: which dim each mesh axis cuts."""
+"""Layouts in the search: the dim that each mesh axis splits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardc.dialects.dist.sharding import REDUCTIONS, Axes, Sharding
 from shardc.dialects.rules.rule import Dims
 
 Layout = tuple[int, ...]
-"""For each axis of the mesh the dim that it cuts, ``WHOLE``, or what a term is reduced by (``TERMS``)."""
+"""For each mesh axis, the dim that it splits, ``WHOLE``, or the mark of a reduction (``TERMS``)."""
 WHOLE = -1
 TERMS = {reduction: -2 - number for number, reduction in enumerate(REDUCTIONS)}
 """Reduction -> the mark of an axis over which devices hold terms."""
@@ -23,9 +23,9 @@ _REDUCTION = {mark: reduction for reduction, mark in TERMS.items()}
 def layouts_of(
     shape: tuple[int, ...], sizes: tuple[int, ...], marks: tuple[tuple[int, ...], ...] | None = None
 ) -> tuple[Layout, ...]:
-    """All layouts that cut a tensor of ``shape`` into equal blocks on axes of ``sizes``.
+    """Return all layouts that split a tensor of ``shape`` into equal blocks on axes of ``sizes``.
 
-    ``marks``: those that each axis may have; otherwise any dim, and none.
+    ``marks`` are the allowed marks of each axis; default: any dim, or whole.
     """
     dims = (WHOLE, *range(len(shape)))
     every = itertools.product(*(marks or (dims,) * len(sizes)))
@@ -33,13 +33,13 @@ def layouts_of(
 
 
 def divides(layout: Layout, shape: Sequence[int], sizes: Sequence[int]) -> bool:
-    """Whether the layout's blocks are equal and none is empty."""
+    """Return whether the layout's blocks are equal and not empty."""
     found = ways(layout, len(shape), sizes)
     return all(size % n == 0 and (size or n == 1) for size, n in zip(shape, found, strict=True))
 
 
 def ways(layout: Layout, rank: int, sizes: Sequence[int]) -> list[int]:
-    """In how many blocks each dim is cut."""
+    """Return the number of blocks of each dim."""
     found = [1] * rank
     for dim, size in zip(layout, sizes, strict=True):
         if dim >= 0:
@@ -48,17 +48,17 @@ def ways(layout: Layout, rank: int, sizes: Sequence[int]) -> list[int]:
 
 
 def local_shape(layout: Layout, shape: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a device's block."""
+    """Return the shape of a device's block."""
     return tuple(size // n for size, n in zip(shape, ways(layout, len(shape), sizes), strict=True))
 
 
 def parts(layout: Layout, sizes: Sequence[int]) -> int:
-    """Into how many blocks the tensor is cut."""
+    """Return the number of blocks of the tensor."""
     return prod(size for dim, size in zip(layout, sizes, strict=True) if dim >= 0)
 
 
 def sharding_of(layout: Layout, rank: int, axes: Axes) -> Sharding:
-    """The layout as a sharding; axes of one dim stand in the order of ``axes``."""
+    """Return the layout as a sharding; axes of one dim are in the order of ``axes``."""
     marked = list(zip(layout, axes, strict=True))
     dims = tuple(tuple(axis for at, axis in marked if at == dim) for dim in range(rank))
     terms = tuple((_REDUCTION[mark], axis) for mark, axis in marked if mark in _REDUCTION)

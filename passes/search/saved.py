@@ -1,4 +1,4 @@
-"""Cuts that a search found, as a saved plan holds them: a later compile writes them without a search."""
+"""Result of a search in a saved plan, which a later compile applies without a search."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from shardc.passes.search.layout import WHOLE, Layout, divides
 from shardc.passes.search.ways import Choice, Shapes, Way, WaysOf
 
 Row = tuple[Choice, ...]
-"""What each axis of a search does in a call: the factor that it cuts, the linear set that passes, nothing."""
+"""Choice of each axis in a call: the factor that it splits, the linear set that stays partial, or nothing."""
 
 
 @dataclass(frozen=True)
 class SavedCuts:
-    """What each axis does in each call, and which dim of each argument it cuts.
+    """The choice of each axis in each call, and the layout of each argument.
 
-    ``program``: :func:`digest` of the step that was searched, before its plan was applied.
+    ``program`` is the :func:`digest` of the step that was searched, before its plan was applied.
     """
 
     program: str
@@ -37,7 +37,7 @@ class SavedCuts:
 
     @property
     def json(self) -> dict[str, object]:
-        """As plain data: rows that differ, and the number of its row for each call."""
+        """The result as plain data: distinct rows, and for each call the number of its row."""
         kinds = list(dict.fromkeys(self.calls))
         number = {row: place for place, row in enumerate(kinds)}
         return {
@@ -49,13 +49,13 @@ class SavedCuts:
 
     @staticmethod
     def of_json(data: Mapping[str, Any]) -> SavedCuts:
-        """What :attr:`json` made. Raises KeyError, TypeError, IndexError."""
+        """Read the data of :attr:`json`. Raises KeyError, TypeError, IndexError."""
         kinds = [tuple(row) for row in data["kinds"]]
         calls = tuple(kinds[number] for number in data["calls"])
         return SavedCuts(str(data["program"]), calls, tuple(map(tuple, data["arguments"])))
 
     def read(self, program: Program, mesh: Mesh, pipeline: str) -> tuple[list[Way], list[Layout]]:
-        """A way for each call, and a layout for each argument. Raises CutsDoNotFit."""
+        """Return a way for each call and a layout for each argument. Raises CutsDoNotFit."""
         axes = SearchAxes.of(mesh, pipeline)
         counts = len(program.nodes), len(program.arguments)
         if counts != (len(self.calls), len(self.arguments)):
@@ -72,8 +72,8 @@ class SavedCuts:
 
 
 def digest(program: Program) -> str:
-    """What tells the calls of one step from those of another: operators, rules, sizes, and layouts that a
-    user asks for, in order.
+    """Return a hash of a step's calls, in order: operators, rules, sizes, and layouts that a user asks
+    for.
     """
     found = hashlib.sha256()
     for node in program.nodes:
@@ -96,7 +96,7 @@ def digest(program: Program) -> str:
 
 
 def cuts_in(program: Program, mesh: Mesh, pipeline: str, of: str) -> SavedCuts:
-    """What a search wrote into a step. ``of``: the :func:`digest` of the step before."""
+    """Read the result that a search wrote to a step. ``of`` is the :func:`digest` of the step before."""
     codec = ShardingCodec(program.module.context, mesh)
     names = [axis.name for axis in SearchAxes.of(mesh, pipeline).axes]
     calls = tuple(_row(node.op, codec, names) for node in program.nodes)

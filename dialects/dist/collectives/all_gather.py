@@ -14,10 +14,10 @@ from shardc.dialects.dist.verifier import Op, Operand, Result, Site, tensor_type
 
 
 class AllGatherOp(Op, dialect=Dist, name="all_gather", traits=[ext.Pure]):
-    """The blocks of all devices that differ on ``axes`` alone, one after the other along ``dim``.
+    """Concatenates, along ``dim``, the blocks of all devices that differ on ``axes`` alone.
 
-    They stand in the order of the devices' index over ``axes``, the first axis the most major, so ``axes``
-    are the innermost of those that cut the dim.
+    Blocks are ordered by the devices' index over ``axes``, the first axis the most major. So ``axes`` must be
+    the innermost axes that split the dim.
 
     ``%1 = "dist.all_gather"(%0) {axes = ["tensor"], dim = 1 : i64}
     : (!torch.vtensor<[4,4],f32>) -> !torch.vtensor<[4,8],f32>``

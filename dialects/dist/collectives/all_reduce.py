@@ -12,7 +12,7 @@ from shardc.dialects.dist.verifier import Op, Operand, Result, Site
 
 
 class AllReduceOp(Op, dialect=Dist, name="all_reduce", traits=[ext.Pure]):
-    """On each device, the reduction of the operands of all devices that differ from it on ``axes`` alone.
+    """Reduces the operands of all devices that differ on ``axes`` alone; each device gets the result.
 
     ``%1 = "dist.all_reduce"(%0) {axes = ["tensor"], reduction = "sum"}
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>``

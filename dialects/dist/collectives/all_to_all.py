@@ -14,11 +14,11 @@ from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site, di
 
 
 class AllToAllOp(Op, dialect=Dist, name="all_to_all", traits=[ext.Pure]):
-    """Dim ``concat_dim`` becomes whole over ``axes`` and dim ``split_dim`` is cut further by them.
+    """Moves ``axes`` from dim ``concat_dim``, which becomes whole over them, to dim ``split_dim``.
 
-    Each device cuts ``split_dim`` into blocks, one for each device that differs on ``axes`` alone, and puts
-    those that it receives one after the other along ``concat_dim``, in the order of the senders' index. In
-    both dims ``axes`` are the innermost.
+    Each device splits ``split_dim`` into blocks, one for each device that differs on ``axes`` alone. It
+    concatenates the blocks that it receives along ``concat_dim``, ordered by the senders' index over
+    ``axes``. In both dims ``axes`` are the innermost.
 
     ``%1 = "dist.all_to_all"(%0) {axes = ["tensor"], concat_dim = 0 : i64, split_dim = 1 : i64}
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[8,4],f32>``

@@ -13,8 +13,8 @@ from shardc.dialects.dist.verifier import Op, Operand, Result, Site
 
 
 class BroadcastOp(Op, dialect=Dist, name="broadcast", traits=[ext.Pure]):
-    """The operand of the device with index ``root`` over ``axes``, on all that differ from it on ``axes``
-    alone.
+    """Copies the operand of the device with index ``root`` over ``axes`` to all devices that differ from it
+    on ``axes`` alone.
 
     ``%1 = "dist.broadcast"(%0) {axes = ["data"], root = 0 : i64}
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>``

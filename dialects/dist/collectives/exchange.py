@@ -13,14 +13,14 @@ from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site
 
 ZEROS = -1
-"""As a source: no device sends anything; the result is zeros."""
+"""Entry of ``sources`` for a device that receives nothing: its result is zeros."""
 
 
 class ExchangeOp(Op, dialect=Dist, name="exchange", traits=[ext.Pure]):
-    """The operand of the device with index ``sources[i]`` over ``axes``, on the device with index ``i``;
+    """Gives the device with index ``i`` over ``axes`` the operand of the device with index ``sources[i]``, or
     zeros where the source is -1.
 
-    Devices that differ from one another on ``axes`` alone trade. Each sends to one other at most.
+    Only devices that differ on ``axes`` alone exchange values. Each device sends to at most one other.
 
     ``%1 = "dist.exchange"(%0) {axes = ["space"], sources = [-1, 0, 1, 2]}
     : (!torch.vtensor<[4,1,8],f32>) -> !torch.vtensor<[4,1,8],f32>``
@@ -42,12 +42,12 @@ class ExchangeOp(Op, dialect=Dist, name="exchange", traits=[ext.Pure]):
 
 
 def read_sources(op: ir.Operation) -> tuple[int, ...]:
-    """The place that each place gets its value from."""
+    """Return, for each index over the axes, the index of the device that sends to it."""
     return tuple(ir.IntegerAttr(source).value for source in ir.ArrayAttr(op.attributes["sources"]))
 
 
 def exchange_problem(sources: Sequence[int], ways: int) -> str | None:
-    """Why ``ways`` devices can't trade like this. None if they can."""
+    """Return why ``sources`` is illegal for ``ways`` devices, or None."""
     if len(sources) != ways:
         return f"sources has {len(sources)} places, the axes have {ways}"
     sending = [s for s in sources if s != ZEROS]

@@ -13,11 +13,11 @@ from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site
 
 
 class PermuteOp(Op, dialect=Dist, name="permute", traits=[ext.Pure]):
-    """The block, and the partial term, that ``target`` gives this device, from a device that has it in
-    ``source``.
+    """Gives each device the block and partial term that ``target`` assigns to it, from a device that holds it
+    under ``source``.
 
-    Both cut every dim into as many blocks, over other axes or in another order. Who sends to whom:
-    :func:`senders`.
+    Both shardings split each dim into the same number of blocks, over other axes or in another order.
+    :func:`senders` says which device sends to which.
 
     ``%1 = "dist.permute"(%0) {source = #dist.sharding<@mesh, [["x", "y"]], []>,
     target = #dist.sharding<@mesh, [["y", "x"]], []>}
@@ -39,7 +39,7 @@ class PermuteOp(Op, dialect=Dist, name="permute", traits=[ext.Pure]):
 
 
 def permute_problem(source: Sharding, target: Sharding) -> str | None:
-    """Why no permutation of devices leads from one layout to the other. None if one does."""
+    """Return why no permutation of devices leads from one layout to the other, or None."""
     for dim in range(len(source.dims)):
         if source.ways(dim) != target.ways(dim):
             return f"can't cut dim {dim} into {target.ways(dim)} blocks: source has {source.ways(dim)}"
@@ -49,7 +49,7 @@ def permute_problem(source: Sharding, target: Sharding) -> str | None:
 
 
 def _terms(sharding: Sharding) -> dict[str, int]:
-    """How many terms each reduction still has to combine."""
+    """Return, for each reduction, the number of terms that are still to be combined."""
     terms: dict[str, int] = {}
     for reduction, axis in sharding.partial:
         terms[reduction] = terms.get(reduction, 1) * axis.size
@@ -57,7 +57,7 @@ def _terms(sharding: Sharding) -> dict[str, int]:
 
 
 def senders(source: Sharding, target: Sharding, mesh: Mesh) -> tuple[int, ...]:
-    """For each rank, the rank that sends it its block. Ranks that can keep their own block do."""
+    """Return, for each rank, the rank that sends it its block. A rank keeps its own block where it can."""
     have = _ranks_by_block(source, mesh)
     want = _ranks_by_block(target, mesh)
     sender = list(range(mesh.world_size))
@@ -71,7 +71,7 @@ def senders(source: Sharding, target: Sharding, mesh: Mesh) -> tuple[int, ...]:
 
 
 def _ranks_by_block(sharding: Sharding, mesh: Mesh) -> dict[tuple[int, ...], list[int]]:
-    """The ranks that hold each block and term: its index in every dim, then in the partial terms."""
+    """Map each block and term to its ranks; the key is its index in every dim, then in the partial terms."""
     axes = (*sharding.dims, tuple(axis for _, axis in sharding.partial))
     ranks: dict[tuple[int, ...], list[int]] = {}
     for rank in range(mesh.world_size):

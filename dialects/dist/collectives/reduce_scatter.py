@@ -14,7 +14,7 @@ from shardc.dialects.dist.verifier import Op, Operand, Result, Site, divided, te
 
 
 class ReduceScatterOp(Op, dialect=Dist, name="reduce_scatter", traits=[ext.Pure]):
-    """The block of this device, by its index over ``axes``, along ``dim`` of what an all-reduce would give.
+    """Reduces as an all-reduce would; each device keeps its block along ``dim``, by its index over ``axes``.
 
     ``%1 = "dist.reduce_scatter"(%0) {axes = ["data"], dim = 0 : i64, reduction = "sum"}
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[2,8],f32>``

@@ -1,4 +1,4 @@
-"""``dist.loop``: the shards of a time axis, one after the other. Level 3."""
+"""``dist.loop``: a loop over the iterations of a time axis. Level 3."""
 
 from collections.abc import Sequence
 from typing import Any, Unpack
@@ -19,13 +19,14 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Operand, RegionOp
 
 
 class LoopOp(RegionOp, dialect=Dist, name="loop", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
-    """Runs its body once for each way of the time axis ``axis``.
+    """Runs its body once for each iteration of the time axis ``axis``.
 
-    Operands and results are tuples; one that would be empty is left out. The body's arguments are the
-    elements of ``inits`` (the carried values), then those of ``captures`` (the same in every iteration); it
-    sees nothing else from outside. It yields the next carried values, and the values to be stacked. Results:
-    the last carried values, and for each stacked value *i* its iterations one after the other along dim
-    ``stack_dims[i]``. ``dist.slice`` and ``dist.offset`` over the axis give an iteration its part.
+    Operands and results are tuples; an empty tuple is left out. The body's arguments are the elements of
+    ``inits`` (the carried values), then those of ``captures`` (the same in every iteration); the body reads
+    nothing else from outside. It yields the next carried values, and the values to stack. Results are the
+    last carried values, and for each stacked value *i* the values of all iterations, concatenated along dim
+    ``stack_dims[i]``. In the body, ``dist.slice`` and ``dist.offset`` over the axis select an iteration's
+    part.
 
     ``%sums, %rows = "dist.loop"(%zeros, %all) ({
     ^bb0(%sum: !torch.vtensor<[],f32>, %x: !torch.vtensor<[8,4],f32>):
@@ -94,10 +95,10 @@ def loop(
     stacked: Sequence[tuple[TensorType, int]] = (),
     **at: Unpack[At],
 ) -> tuple[ir.Block, list[ir.Value], list[ir.Value]]:
-    """The loop's body, an empty block that the caller fills and ends with ``yield_values``; the carried and
-    the stacked results.
+    """Build a loop. Return its body, the carried results and the stacked results.
 
-    ``stacked`` says for each value to be stacked its type in one iteration and the dim to stack along.
+    The body is an empty block, which the caller fills and ends with ``yield_values``. ``stacked`` gives, for
+    each value to stack, its type in one iteration and the dim to stack along.
     """
     context = at["loc"].context
     groups = [pack(group, **at) for group in (inits, captures)]

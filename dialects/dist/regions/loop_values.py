@@ -1,4 +1,4 @@
-"""The values of a ``dist.loop`` one by one: its groups are tuples in the IR."""
+"""The single values of a ``dist.loop``, whose groups of values are tuples in the IR."""
 
 from dataclasses import dataclass
 
@@ -7,16 +7,16 @@ from torch_mlir import ir
 from shardc.dialects.dist.tuples import packed, unpacked
 
 TUPLES = frozenset(("torch.prim.TupleConstruct", "torch.prim.TupleUnpack"))
-"""Ops that only group values for a loop; no line of the program stands for them."""
+"""Ops that only group values for a loop; the emitted program has no line for them."""
 
 
 @dataclass(frozen=True)
 class LoopValues:
-    """What goes into a loop, what its body hands on, and what comes out, each in order.
+    """The operands of a loop, the values that its body yields, and its results, each in order.
 
-    ``following`` are the next values of the carried ones and ``rows`` those to be stacked, both inside the
-    body; ``carried`` and ``stacked`` are the results. A result that the program never takes apart is missing
-    from both.
+    ``following`` are the next carried values and ``rows`` the values to stack, both inside the body;
+    ``carried`` and ``stacked`` are the results. If the program never unpacks a result tuple, its list is
+    empty.
     """
 
     inits: list[ir.Value]
@@ -28,7 +28,7 @@ class LoopValues:
 
 
 def loop_values(op: ir.Operation) -> LoopValues:
-    """The values of a ``dist.loop``, by group."""
+    """Return the values of a ``dist.loop``, by group."""
     inits, captures = _groups(op)
     following, rows = _groups(list(op.regions[0].blocks[0].operations)[-1].operation)
     results = iter(op.results)

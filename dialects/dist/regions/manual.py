@@ -22,10 +22,10 @@ from shardc.dialects.dist.verifier import Illegal, Operand, RegionOp, Result, Si
 class ManualOp(RegionOp, dialect=Dist, name="manual", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
     """Runs its body on each device, on blocks of its operands: manual over ``axes``, global over all others.
 
-    ``in_shardings`` say how the operands lie, ``out_shardings`` how the results do; the body's types are
-    their global types with the manual axes divided out. In each dim the manual axes come before any others.
-    The body draws no random numbers: a block does not know its place in the whole, so that every device would
-    draw those of the first block.
+    ``in_shardings`` are the layouts of the operands, ``out_shardings`` those of the results. The body's types
+    are the global types divided by the manual axes. In each dim the manual axes come before any others. The
+    body must not draw random numbers: it does not know the offset of its block, so every device would draw
+    the numbers of the first block.
 
     ``%1 = "dist.manual"(%0) ({
     ^bb0(%block: !torch.vtensor<[2,8],f32>):
@@ -70,7 +70,7 @@ def _check_draws(block: ir.Block) -> None:
 
 
 def _locals(site: Site, values: Sequence[ir.Value], name: str, axes: Axes) -> list[TensorType]:
-    """The types, inside the body, of the blocks of a tuple of values."""
+    """Return the types that the elements of a tuple have inside the body."""
     types = elements_of(values)
     attributes = list(site.attribute(name, ir.ArrayAttr))
     if len(attributes) != len(types):
@@ -84,7 +84,9 @@ def _locals(site: Site, values: Sequence[ir.Value], name: str, axes: Axes) -> li
 
 
 def local_type(type_: TensorType, sharding: Sharding, manual: Axes, name: str) -> TensorType:
-    """The type of a block over the ``manual`` axes. Raises Illegal if inner or indivisible."""
+    """Return the type of a block over the ``manual`` axes. Raises Illegal if a manual axis is behind another
+    axis in a dim, or the size does not divide.
+    """
     for dim, axes in enumerate(sharding.dims):
         inside = [_is_manual(axis, manual, name) for axis in axes]
         if inside != sorted(inside, reverse=True):
@@ -113,9 +115,10 @@ def manual(
     codec: ShardingCodec,
     **at: Unpack[At],
 ) -> tuple[ir.Block, list[ir.Value]]:
-    """The body, an empty block that the caller fills and ends with ``yield_values``; the results.
+    """Build a manual region. Return its body and its results.
 
-    ``out_types`` are the results' global types.
+    The body is an empty block, which the caller fills and ends with ``yield_values``. ``out_types`` are the
+    results' global types.
     """
     context = at["loc"].context
     blocks = [

@@ -1,4 +1,4 @@
-"""``dist.yield``: ends the body of a ``dist.loop`` or ``dist.manual``. (``yield`` is no module name.)"""
+"""``dist.yield``: the terminator of the body of a ``dist.loop`` or ``dist.manual``."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -12,8 +12,8 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Site
 
 
 class YieldOp(Op, dialect=Dist, name="yield", traits=[ir.IsTerminatorTrait]):
-    """What the op around it takes from its body: a tuple of values, and in a loop a tuple of those to be
-    stacked.
+    """Passes values of a body to the enclosing op: a tuple of values, and in a loop a tuple of values to
+    stack.
 
     ``"dist.yield"(%next) {operandSegmentSizes = array<i32: 1, 0>} : (!torch.tuple<vtensor<[4,8],f32>>) ->
     ()``
@@ -38,7 +38,7 @@ def yield_values(
 
 
 def yielded(site: Site) -> tuple[list[ir.Type], list[ir.Type]]:
-    """The types of the values and of the stacked values that a region op's body ends with.
+    """Return the types of the values, and of the stacked values, that a region op's body yields.
 
     Raises Illegal if the body is not one block with a yield at its end.
     """
@@ -50,12 +50,12 @@ def yielded(site: Site) -> tuple[list[ir.Type], list[ir.Type]]:
 
 
 def elements_of(values: Sequence[ir.Value]) -> list[ir.Type]:
-    """The element types of a group of one tuple, or of none. Raises Illegal."""
+    """Return the element types of an optional tuple. Raises Illegal."""
     return tuple_elements(values[0].type) if len(values) else []
 
 
 def group_types(values: Sequence[ir.Value], attributes: ir.OpAttributeMap, sizes: str) -> list[list[ir.Type]]:
-    """The element types of each group of an op whose groups are optional tuples. Raises Illegal."""
+    """Return the element types of each group of an op whose groups are optional tuples. Raises Illegal."""
     if sizes not in attributes:
         raise LeftToMlir
     remaining = iter(values)
@@ -63,7 +63,7 @@ def group_types(values: Sequence[ir.Value], attributes: ir.OpAttributeMap, sizes
 
 
 def expect_types(what: str, expected: Sequence[object], found: Sequence[object]) -> None:
-    """Raises Illegal, naming the first difference, unless both are the same list of types."""
+    """Check that two lists of types are equal. Raises Illegal with the first difference."""
     if len(expected) != len(found):
         raise Illegal(f"must have {len(expected)} {what}s, not {len(found)}")
     for i, (e, f) in enumerate(zip(expected, found, strict=True)):

@@ -1,4 +1,4 @@
-"""The cuts that a proof runs: each factor, each pair, all at once, and factors cut over parts of an axis."""
+"""The cuts that a proof runs: each factor, each pair, all factors at once, and splits over sub-axes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
@@ -7,14 +7,14 @@ from math import prod
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.rules.rule import Assignment, Rule
 
-MOST_RANKS = 256  # a cut over more ranks is left out; small samples stay far below
+MOST_RANKS = 256  # cuts over more ranks are skipped; small samples stay far below
 
 Cut = Mapping[str, int]
-"""How many ways each cut factor is cut."""
+"""Split factor -> number of ways."""
 
 
 def cuts(rule: Rule, ways: tuple[int, ...], pairs: bool) -> Iterator[Cut]:
-    """Nothing; every factor in all ``ways``; every pair; all at once. Each cut once."""
+    """Yield each distinct cut once: none; every factor in all ``ways``; every pair; all factors."""
     options = {f: _divisors(rule.sizes[f], ways) for f in rule.factors if rule.sizes[f] > 1}
     wanted: list[dict[str, int]] = [{}]
     wanted += [{f: n} for f, divisors in options.items() for n in divisors]
@@ -31,12 +31,15 @@ def cuts(rule: Rule, ways: tuple[int, ...], pairs: bool) -> Iterator[Cut]:
 
 
 def over_own_axes(cut: Cut) -> Assignment:
-    """Each factor over an axis of its own."""
+    """Return an assignment of each factor to an axis of its own."""
     return {f: (Axis(f, 1, n),) for f, n in cut.items()}
 
 
 def over_sub_axes(rule: Rule) -> Iterator[Assignment]:
-    """Each factor over the halves of an axis of 4, the minor half first; factors before it cut whole."""
+    """Yield assignments of each factor to the halves of an axis of 4, the minor half first.
+
+    More major factors of its dims are split into single elements.
+    """
     for f in rule.factors:
         if rule.sizes[f] % 4 == 0 and rule.sizes[f] > 0:
             cut = _with_majors(rule, {f: 4})
@@ -45,7 +48,9 @@ def over_sub_axes(rule: Rule) -> Iterator[Assignment]:
 
 
 def over_one_axis(cut: Cut) -> Assignment:
-    """All factors over parts of one axis, in order, so that the axis may span several factors of a dim."""
+    """Return an assignment of all factors to sub-axes of one axis, which may so span several factors of a
+    dim.
+    """
     assignment, pre = {}, 1
     for f, n in cut.items():
         assignment[f] = (Axis("all", pre, n),)
@@ -58,7 +63,7 @@ def _divisors(size: int, ways: Iterable[int]) -> list[int]:
 
 
 def _with_majors(rule: Rule, cut: Cut) -> dict[str, int] | None:
-    """``cut`` with all factors before a cut one cut whole; None if one of those must not be cut."""
+    """Return ``cut`` with all more major factors split into single elements; None if one must stay whole."""
     full, queue = dict(cut), list(cut)
     while queue:
         f = queue.pop()

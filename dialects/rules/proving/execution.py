@@ -1,6 +1,6 @@
-"""Calls on real tensors: what a proof of a rule runs.
+"""Execution of calls on real tensors, for proofs of rules.
 
-A coordinate says where a rank stands on each axis; a placement, which axes cut which factor.
+A coordinate is a rank's index on each axis; an assignment says which axes split which factor.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,13 +22,13 @@ from shardc.dialects.rules.rule import Assignment
 from shardc.runtime.torch_private import schema_of
 
 Coordinate = Mapping[Axis, int]
-"""Where a rank stands on each axis."""
+"""A rank's index on each axis."""
 
 _FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 
 
 class HandedOver(Exception):
-    """Ends a rank's local call at an exchange."""
+    """Raised to end a rank's local call at an exchange."""
 
     def __init__(self, value: Tensor) -> None:
         super().__init__()
@@ -46,11 +46,13 @@ class EagerLocal:
     assignment: Assignment
     coordinate: Coordinate
     peer: Callable[[Coordinate, int], Tensor] | None = None
-    """What the rank at a coordinate hands over in its exchange of this number."""
+    """Return the value that the rank at a coordinate sends in its exchange of this number."""
     until: int = -1
-    """The exchange in which this rank hands over its value to ``peer``'s caller, and is run no further."""
+    """Number of the exchange at which this rank's run stops and its value is returned to the caller of
+    ``peer``.
+    """
     exchanges: int = 0
-    """How many there were so far."""
+    """Number of exchanges so far."""
 
     def size(self, factor: str) -> int:
         return self.sizes[factor] // self.ways(factor)
@@ -94,14 +96,14 @@ def run_operator(target: str, args: Sequence[object]) -> Any:
 
 
 def results_list(made: Any) -> list[Any]:
-    """What an operator gives, one result or several, as a list."""
+    """Return an operator's results as a list."""
     return list(made) if isinstance(made, tuple | list) else [made]
 
 
 def call_of(target: str, args: Sequence[object]) -> tuple[OpCall, tuple[Any, ...], list[Any]]:
-    """The call that ``target`` makes on real tensors, its completed arguments and its whole results.
+    """Run ``target`` on real tensors. Return the call, all arguments and the whole results.
 
-    Trailing arguments may be left to their defaults. A result that the operator leaves out (None) stays None.
+    Trailing arguments may be omitted if they have defaults. A result that is None stays None.
     """
     defaults = [a.default_value for a in schema_of(overload(target)).arguments]
     full = tuples((*args, *defaults[len(args) :]))
@@ -110,7 +112,7 @@ def call_of(target: str, args: Sequence[object]) -> tuple[OpCall, tuple[Any, ...
 
 
 def sample(*shape: int, dtype: torch.dtype = torch.float64, below: int = 5, seed: int = 0) -> Tensor:
-    """A deterministic tensor for proofs: normal floats, integers in [0, below), or random truth values."""
+    """Return a deterministic tensor for proofs: normal floats, integers in [0, below), or random booleans."""
     generator = torch.Generator().manual_seed(seed + 1000 * len(shape) + sum(shape))
     if dtype.is_floating_point or dtype.is_complex:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
@@ -120,12 +122,12 @@ def sample(*shape: int, dtype: torch.dtype = torch.float64, below: int = 5, seed
 
 
 def index_over(axes: Sequence[Axis], coordinate: Coordinate) -> int:
-    """A rank's number over ``axes``, the first the most major."""
+    """Return a rank's index over ``axes``, the first axis the most major."""
     return reduce(lambda place, axis: place * axis.size + coordinate[axis], axes, 0)
 
 
 def place_over(axes: Sequence[Axis], index: int) -> Coordinate:
-    """The part of a coordinate that has this number over ``axes``: the way back from :func:`index_over`."""
+    """Return the coordinates on ``axes`` of this index: the inverse of :func:`index_over`."""
     place: dict[Axis, int] = {}
     for axis in reversed(axes):
         index, place[axis] = divmod(index, axis.size)
@@ -133,7 +135,7 @@ def place_over(axes: Sequence[Axis], index: int) -> Coordinate:
 
 
 def block(tensor: Tensor, sharding: Sharding, place: Coordinate | tuple[int, ...]) -> Tensor:
-    """A rank's block of a tensor; ``place``: the rank's coordinate, or the block's number along each dim."""
+    """Return a rank's block of a tensor. ``place`` is its coordinate, or the block's index along each dim."""
     numbers = place if isinstance(place, tuple) else [index_over(axes, place) for axes in sharding.dims]
     sizes = sharding.local_shape(tuple(tensor.shape))
     part = tensor[tuple(slice(n * size, (n + 1) * size) for n, size in zip(numbers, sizes, strict=True))]
@@ -141,7 +143,10 @@ def block(tensor: Tensor, sharding: Sharding, place: Coordinate | tuple[int, ...
 
 
 def relative_error(whole: Tensor, found: Tensor) -> float:
-    """The largest difference over the largest finite magnitude (or 1); infinite where only one is finite."""
+    """Return the largest difference over the largest finite magnitude (or 1).
+
+    It is infinite if an element is finite in only one of the tensors.
+    """
     if whole.numel() == 0:
         return 0.0
     wide = torch.complex128 if whole.dtype.is_complex else torch.float64
@@ -157,7 +162,7 @@ def tensor_leaves(args: tuple[object, ...]) -> Iterator[Tensor]:
 
 
 def tuples(args: Iterable[object]) -> tuple[Any, ...]:
-    """``args`` with lists as tuples."""
+    """Return ``args`` with lists converted to tuples."""
     return tuple(
         tuples(a) if isinstance(a, list | tuple) and not isinstance(a, TensorType) else a for a in args
     )

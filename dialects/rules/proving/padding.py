@@ -1,9 +1,8 @@
-"""Proving what a rule says of padding: pad one factor, run the call, cut the padding off, compare with the
-whole.
+"""Proof of a rule's padding: pad one factor, run the call, remove the padding, compare with the whole.
 
-Padding holds what the rule's ``neutral_of`` names; where any number will do it holds NaN (or true, or the
-index 0). A call whose operator refuses padded operands, or makes results of other shapes than its rule says,
-is not padded by ``dist-pad`` either, and proves nothing.
+Padding holds the numbers of the rule's ``neutral_of``. Where any number is allowed it holds NaN (or true, or
+the index 0). If the operator rejects padded operands, or its results have other shapes than the rule implies,
+the factor is skipped; ``dist-pad`` does not pad such a call either.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +17,14 @@ from shardc.dialects.rules.proving.trial import Trial
 from shardc.dialects.rules.rule import Dim, Rule
 
 MORE = 2
-"""Elements of padding."""
+"""Number of elements of padding."""
 ANY = 7.5
-"""Stands for a finite number."""
+"""An arbitrary finite number."""
 Sizes = Mapping[str, int]
 
 
 def check_padding(trial: Trial) -> tuple[str, ...]:
-    """Prove it of every factor that may be padded; those that were. Raises UnsoundRule."""
+    """Prove the padding of every factor that may be padded. Return those that were. Raises UnsoundRule."""
     found = []
     for f, size in trial.rule.sizes.items():
         numbers = trial.rule.neutral_of(f)
@@ -37,7 +36,9 @@ def check_padding(trial: Trial) -> tuple[str, ...]:
 
 
 def _linear_sets(rule: Rule, factor: str) -> list[frozenset[int]]:
-    """The sets whose zeros hide padding of a summed factor, whatever finite numbers other operands hold."""
+    """Return linear sets whose zeros suffice: with them, padding of other operands may be any finite
+    number.
+    """
     if factor in rule.neutral or 0.0 not in (rule.neutral_of(factor) or ()):
         return []
     return [s for s in rule.linear if any(factor in dim for i in s for dim in rule.operands[i])]
@@ -56,7 +57,7 @@ def _check(trial: Trial, factor: str, numbers: Sequence[float | None]) -> bool:
     local = EagerLocal(call, fill(call.args, padded), types, sizes, {}, {})
     try:
         made = trial.made_by(local)
-    except Exception:  # an operator of a user may raise anything
+    except Exception:  # a user's operator may raise anything
         return False
     if [type_of(v) for v in made] != list(types):
         return False

@@ -1,16 +1,14 @@
-"""Proving a rule by running it: cut the operands, run every rank's call, put the results together, compare.
+"""Proof of a rule by execution: split the operands, run every rank's call, assemble the results, compare.
 
-A proof covers, for one call on real tensors: nothing cut; each factor cut; each pair of factors; all factors
-at once; each factor over sub-axes; and each ``linear`` set on operands split into random terms, with nothing
-else cut and with each factor cut beside it. A factor that stands after others in a dim is cut with those cut
-whole, as blocks of dims demand. Shardings are also read back: they must say the cut that made them.
+For one call on real tensors, a proof splits: nothing; each factor; each pair of factors; all factors at once;
+each factor over sub-axes. It also splits the operands of each ``linear`` set into random terms, alone and
+together with each factor. A factor behind others in a dim is split only with those split into single
+elements, as blocks of dims demand. Shardings are also read back: they must give the same cut.
 
-A result that lacks a factor which is not reduced must come out equal on all ranks. That is checked by
-execution, not by form: it is right for the results of a ``_foreach`` op, or of ``new_zeros``, that do not
-depend on it.
+A result that lacks a factor which is not reduced must be equal on all ranks. That is checked by execution,
+because it is legal for results of a ``_foreach`` op, or of ``new_zeros``, that do not depend on the factor.
 
-Cuts are of dims that divide. Dims that don't are padded by the partitioner, which masks what a rule reduces;
-a proof of that has to cut with ``-(-size // ways)`` in :meth:`EagerLocal.size` and is not made here.
+Only sizes that divide are split. ``dist-pad`` pads other sizes; ``padding.py`` proves padding.
 """
 
 from collections.abc import Sequence
@@ -28,15 +26,15 @@ from shardc.dialects.rules.rule import Rule, find_rule
 
 @dataclass(frozen=True)
 class Proof:
-    """What was proved of one call: its rule, and the cuts that were run (ways of each factor)."""
+    """Result of the proof of one call: its rule, and the cuts that were run (ways of each factor)."""
 
     call: OpCall
     rule: Rule
     cuts: tuple[Cut, ...]
     unreached: tuple[str, ...]
-    """Factors that may be cut but were in no cut: of size 1, or behind a factor that must stay whole."""
+    """Factors that may be split but were in no cut: of size 1, or behind a factor that must stay whole."""
     padded: tuple[str, ...] = ()
-    """Factors with which the call was run padded."""
+    """Factors whose padding was proved."""
 
     def __str__(self) -> str:
         return f"{self.call.target} {self.rule}: {len(self.cuts)} cuts, {len(self.rule.linear)} linear sets"
@@ -52,13 +50,12 @@ def prove(
     values: bool = True,
     tolerance: float | None = None,
 ) -> Proof:
-    """Prove the rule of ``target`` on ``args``: real tensors and constants in schema order, lists as tuples
-    or lists.
+    """Prove the rule of ``target`` on ``args``: real tensors and constants, in schema order.
 
-    Each factor is cut into each of ``ways`` that divides it, or into its smallest prime where none does.
-    ``values`` False compares shapes and dtypes only (``empty``). ``tolerance`` is relative; the default goes
-    by dtype. ``rule`` stands in for the registered one. Raises UnsoundRule with the counterexample, or
-    NoRuleToProve if the call has none.
+    Each factor is split into each of ``ways`` that divides it, or into its smallest prime if none does. If
+    ``values`` is False, only shapes and dtypes are compared, as for ``empty``. ``tolerance`` is relative; the
+    default depends on the dtype. ``rule`` replaces the registered rule. Raises UnsoundRule with the
+    counterexample, or NoRuleToProve if the call has none.
     """
     call, full, whole = call_of(target, args)
     rule = rule or find_rule(call)

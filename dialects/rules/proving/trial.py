@@ -1,4 +1,4 @@
-"""One call under proof: cut, run on every rank, put together and compared."""
+"""One call under proof: its operands are split, every rank runs, and the assembled results are compared."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -31,19 +31,19 @@ from shardc.dialects.rules.proving.execution import (
 from shardc.dialects.rules.rule import Assignment, Dims, Rule, dims_under, factor_axes, representable
 
 TOLERANCES = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-4, torch.complex64: 1e-4}
-"""Relative to the largest magnitude of the whole result, or to 1 if that is less."""
-COARSE = 5e-2  # the tolerance of 16-bit floats: three random terms of one round at several times its size
-HUGE = 1e12  # what masks fill with is larger
+"""Tolerances relative to the largest magnitude of the whole result, or to 1 if that is larger."""
+COARSE = 5e-2  # tolerance of 16-bit floats: three random terms, each rounded at a larger magnitude
+HUGE = 1e12  # masks fill with larger numbers
 COMBINE = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum}
 
 
 OfRanks = list[tuple[Coordinate, Any]]
-"""Each rank's coordinate and its value of one result."""
+"""Each rank's coordinate, with its value of one result."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One call under proof: its rule, its real arguments and what it makes of them when whole."""
+    """A call under proof: its rule, its real arguments and its whole results."""
 
     call: OpCall
     rule: Rule
@@ -62,7 +62,9 @@ class Trial:
         return UnsoundRule(op=self.call.target, rule=self.rule, problem=problem, cut=text)
 
     def check_form(self) -> None:
-        """Factors are known, fit the shapes and stand once in a tensor; kinds and operand numbers exist."""
+        """Check that factors are known, fit the shapes and occur once in a tensor, and that kinds and numbers
+        exist.
+        """
         rule, call = self.rule, self.call
         sides = ("operand", rule.operands, call.tensors), ("result", rule.results, call.results)
         for kind, dims, types in sides:
@@ -97,7 +99,7 @@ class Trial:
                 raise self.fail(f"dim {d} of {what} has {size} elements, its factors {names} make {made}")
 
     def check_cut(self, assignment: Assignment) -> None:
-        """Every rank's results, put together as the rule says, are the whole results."""
+        """Check that all ranks' results, assembled by the rule, are the whole results. Raises UnsoundRule."""
         tensors = (*self.rule.operands, *self.rule.results)
         if not all(representable(dims, assignment, self.rule.sizes) for dims in tensors):
             raise self.fail("blocks of dims can't say the cut", assignment)
@@ -106,7 +108,7 @@ class Trial:
             self.compare(f"result {r}", self.whole[r], found, assignment)
 
     def check_reading(self, assignment: Assignment) -> None:
-        """The partitioner reads the cut from the tensors' shardings, neighbouring parts of axes joined."""
+        """Check that the cut can be read back from the tensors' normal shardings, as the partitioner does."""
         for dims in (*self.rule.operands, *self.rule.results):
             read = factor_axes(dims, Sharding(dims_under(dims, assignment)).normal(), self.rule.sizes)
             present = {f for dim in dims for f in dim}
@@ -145,7 +147,7 @@ class Trial:
         return made
 
     def _handed_over(self, local: EagerLocal) -> Tensor:
-        """What a rank hands over in its exchange ``until``: its call is run up to there."""
+        """Run a rank's call up to its exchange ``until``, and return the value that it sends there."""
         try:
             self.made_by(local)
         except HandedOver as found:
@@ -153,7 +155,7 @@ class Trial:
         raise self.fail("a rank waits for an exchange that another does not make", local.assignment)
 
     def made_by(self, local: EagerLocal) -> list[Any]:
-        """The results of one rank's call."""
+        """Return the results of one rank's call."""
         if self.rule.lower is not None:
             return list(self.rule.lower(local))
         return results_list(run_operator(self.call.target, local.args))
@@ -176,14 +178,14 @@ class Trial:
                 raise self.fail(f"local result {r} is {type_of(value)}, the rule says {type_}", assignment)
 
     def _assembled(self, assignment: Assignment, args: tuple[Any, ...]) -> Iterator[tuple[int, Tensor]]:
-        """Number and value of each whole result that is made, from what all ranks make of ``args``."""
+        """Yield the number and the value of each result, assembled from all ranks' results on ``args``."""
         shardings = self.rule.result_shardings(assignment)
         for r, made in enumerate(self.run(assignment, args)):
             if self.whole[r] is not None:
                 yield r, self._assemble(r, shardings[r], made, assignment)
 
     def _assemble(self, r: int, sharding: Sharding, made: OfRanks, assignment: Assignment) -> Tensor:
-        """One tensor from all ranks' blocks: replicas checked, terms combined, blocks in their places."""
+        """Assemble one tensor from all ranks' blocks: check replicas, combine terms, place blocks."""
         kinds = {reduction for reduction, _ in sharding.partial}
         if len(kinds) > 1:
             raise self.fail(f"result {r} is partial with two reductions", assignment)
@@ -222,7 +224,7 @@ class Trial:
             raise self.fail(problem, assignment, example)
 
     def _tolerance(self, dtype: torch.dtype) -> float:
-        """By the coarsest floating dtype of the result and the operands; integers are exact."""
+        """Return the tolerance of the coarsest floating dtype of result and operands; 0 for integers."""
         if not (dtype.is_floating_point or dtype.is_complex):
             return 0.0
         if self.tolerance is not None:
@@ -231,7 +233,9 @@ class Trial:
         return max(TOLERANCES.get(d, COARSE) for d in dtypes if d.is_floating_point or d.is_complex)
 
     def check_linear(self, operands: frozenset[int], assignment: Assignment) -> None:
-        """Split the operands into three random terms each; the terms' results must add up to the whole."""
+        """Check a linear set: with each operand split into three random terms, results must add up to the
+        whole.
+        """
         names = str(set(sorted(operands)))
         tensors = list(tensor_leaves(self.args))
         if not all(0 <= i < len(tensors) for i in operands) or not operands:
@@ -249,7 +253,9 @@ class Trial:
 
 
 def _terms(tensor: Tensor, seed: int) -> list[Tensor]:
-    """Three random tensors of ``tensor``'s magnitude (masks' huge elements left out) that add up to it."""
+    """Return three random tensors that add up to ``tensor``, of its magnitude without huge elements of
+    masks.
+    """
     ordinary = tensor.abs()[tensor.abs() < HUGE]
     size = ordinary.max() if ordinary.numel() else 1
     first = size * sample(*tensor.shape, dtype=tensor.dtype, seed=seed + 17)
@@ -258,7 +264,7 @@ def _terms(tensor: Tensor, seed: int) -> list[Tensor]:
 
 
 def _shown(types: Sequence[TensorType], shardings: Sequence[Sharding]) -> str:
-    """Shapes and shardings of a call's operands, for a counterexample: ``[4,6] cut [{}, {d}]``."""
+    """Return shapes and shardings of operands as text for a counterexample: ``[4,6] cut [{}, {d}]``."""
     shown = []
     for type_, sharding in zip(types, shardings, strict=True):
         dims = ", ".join("{" + ",".join(a.name for a in axes) + "}" for axes in sharding.dims)
@@ -268,7 +274,9 @@ def _shown(types: Sequence[TensorType], shardings: Sequence[Sharding]) -> str:
 
 
 def _first_difference(what: str, one: Tensor, two: Tensor, names: tuple[str, str], limit: float = 0.0) -> str:
-    """The first element, row-major, in which two tensors differ by more than ``limit`` of their magnitude."""
+    """Describe the first element, in row-major order, that differs by more than ``limit`` of the
+    magnitude.
+    """
     wide = torch.complex128 if one.dtype.is_complex else torch.float64
     a, b = one.to(wide), two.to(wide)
     finite = a.abs()[a.isfinite()]

@@ -1,1 +1,1 @@
-"""Rules of convolutions and pooling, and the halos that ranks trade where pixels are cut."""
+"""Rules of convolutions and pooling, and the halos that ranks exchange where pixels are split."""

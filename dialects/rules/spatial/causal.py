@@ -1,7 +1,7 @@
-"""Rules of causal convolutions: a sequence may be cut, and ranks get the end of what comes before theirs.
+"""Rules of causal convolutions: a sequence may be split, and a rank receives the end of the previous block.
 
-A window of K elements, ``dilation`` apart, reaches ``dilation * (K - 1)`` elements back. That many of the
-neighbour's are a rank's halo; their gradient goes back the other way.
+A window of K elements, ``dilation`` apart, reaches ``dilation * (K - 1)`` elements back. That many elements
+of the previous rank are a rank's halo; backward returns their gradient.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from shardc.dialects.rules.spatial.convolution import LINEAR_WITH_BIAS, LINEAR_W
 from shardc.dialects.rules.spatial.neighbours import Halo, part
 
 SEQUENCE = 2
-"""The dim of the sequence: behind the batch and channels."""
+"""The dim of the sequence, after batch and channels."""
 
 
 def _rule(call: OpCall, operands: str, results: str) -> Rule:
-    """The rule whose tensors are named by a letter each: x, y, w, b; a dash stands for none."""
+    """Return a rule; each letter names a tensor's dims: x, y, w or b, and a dash for no tensor."""
     o, i, z = call["weight"].shape
     groups = call["groups"]
     given = {"n": call["input"].shape[0], "g": groups, "o": o // groups, "i": i, "z": z}
@@ -52,7 +52,7 @@ def _reach(local: Local) -> int:
 
 
 def _halo(local: Local) -> Halo | None:
-    """What ranks need of the one before; None where the sequence is whole."""
+    """Return the halo from the previous rank, or None if the sequence is whole."""
     if local.spec["input"].shape[SEQUENCE] == 1 or local.ways("s") == 1:
         return None
     return Halo("s", SEQUENCE, local.size("s"), _reach(local), 0)
@@ -63,7 +63,7 @@ def _groups(local: Local) -> int:
 
 
 def _local(local: Local) -> Sequence[Any]:
-    """The block behind its halo, convolved. Of ranks that share input channels the first add the bias."""
+    """Convolve the block after its halo. If input channels are split, only the first ranks add the bias."""
     x, weight, bias, dilation, _ = local.args
     if bias is not None and local.spec["weight"].shape[1] > 1 and local.ways("i") > 1:
         bias = on_first(local, "i", bias)
@@ -75,7 +75,7 @@ def _local(local: Local) -> Sequence[Any]:
 
 
 def _local_backward(local: Local) -> Sequence[Any]:
-    """A halo's gradient goes back to its owner."""
+    """Compute gradients, and return a halo's gradient to its owner."""
     grad, x, weight, dilation, _, mask = local.args
     halo, margin = _halo(local), 0
     if halo is None:
@@ -92,9 +92,9 @@ def _local_backward(local: Local) -> Sequence[Any]:
 
 @rule_for("shardc.causal_convolution")
 def causal_convolution(call: OpCall) -> Rule:
-    """``(input [n, c, s], weight, bias) -> [n, c', s]``, a sum over input channels.
+    """Rule of ``(input [n, c, s], weight, bias) -> [n, c', s]``, a sum over input channels.
 
-    Padding of the sequence is behind it, where no window but its own sees it.
+    Padding of the sequence is at its end, so only windows of padding read it.
     """
     bias = call["bias"] is not None
     rule = _rule(call, "xwb" if bias else "xw", "y")
@@ -108,7 +108,9 @@ def causal_convolution(call: OpCall) -> Rule:
 
 @rule_for("shardc.causal_convolution_backward")
 def causal_convolution_backward(call: OpCall) -> Rule:
-    """``(grad_output, input, weight) -> (grad_input, grad_weight, grad_bias)``, as ``output_mask`` asks."""
+    """Rule of ``(grad_output, input, weight) -> (grad_input, grad_weight, grad_bias)``, by
+    ``output_mask``.
+    """
     made = "".join(letter if asked else "-" for letter, asked in zip("xwb", call["output_mask"], strict=True))
     rule = _rule(call, "yxw", made)
     return replace(

@@ -1,10 +1,11 @@
-"""Rules of convolutions and their backward, transposed ones and grouped ones included.
+"""Rules of convolutions and their backward, including transposed and grouped ones.
 
-Input channels are ``(g i)`` and output channels ``(g o)``: g groups, each of i input and o output channels.
-Pixels may be cut where as many of them as the stride says make one of the output: an input dim is ``(y s)``,
-y windows that begin s pixels apart, an output dim y. Windows that reach into neighbouring blocks get a halo
-of them; of a transposed convolution it is the output that is ``(y s)``. Windows that neither overlap nor
-leave gaps (patch embeddings, 1x1 convolutions) need none: an input dim is ``(y z)``. Other pixels stay whole.
+Input channels are ``(g i)`` and output channels ``(g o)``: g groups, each of i input and o output channels. A
+dim of pixels may be split if the input has exactly stride times as many pixels as the output: the input dim
+is ``(y s)``, y windows that begin s pixels apart, and the output dim y. Windows that reach into neighbouring
+blocks get a halo. In a transposed convolution the output is ``(y s)``. Windows that neither overlap nor leave
+gaps (patch embeddings, 1x1 convolutions) need no halo: an input dim is ``(y z)``. Other dims of pixels stay
+whole.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from shardc.dialects.rules.spatial.neighbours import Halo, Windows, part, settin
 LINEAR_WITHOUT_BIAS = (frozenset({0}), frozenset({1}))
 LINEAR_WITH_BIAS = (frozenset({0, 2}), frozenset({1, 2}))
 FIRST_PIXELS = 2
-"""The first dim of pixels: behind images and channels."""
+"""The first dim of pixels, after batch and channels."""
 
 
 @dataclass
@@ -58,7 +59,7 @@ class ConvolutionFactors:
         return {f: "sum" for f in factors if f in self.sizes}
 
     def _pixels(self, large: bool) -> Dims:
-        """The pixels on the side that has as many as windows, or on the other, the ``large`` one."""
+        """Return the dims of pixels: of the side with one pixel for each window, or of the ``large`` side."""
         if not large:
             return tuple(self.dim(f"y{d}") for d in range(len(self.windows)))
         return tuple(map(self._large, range(len(self.windows))))
@@ -86,34 +87,38 @@ class ConvolutionFactors:
 
     @property
     def traded(self) -> frozenset[str]:
-        """The windows that reach into neighbouring blocks if they are cut."""
+        """The factors of windows that reach into neighbouring blocks if they are split."""
         near = (f"y{d}" for d, w in enumerate(self.windows) if w.aligned and (self.transposed or not w.patch))
         return frozenset(f for f in near if f in self.sizes)
 
     @property
     def cut(self) -> tuple[str, ...]:
-        """The windows that may be cut."""
+        """The factors of windows that may be split."""
         free = (f"y{d}" for d, w in enumerate(self.windows) if w.patch and not self.transposed)
         return tuple(f for f in (*self.traded, *free) if f in self.sizes)
 
     def whole(self) -> frozenset[str]:
-        """Pixels that must not be cut."""
+        """The factors of pixels that must stay whole."""
         return frozenset({f for f in self.sizes if f[0] in "xyzs"} - set(self.cut))
 
     def near(self, local: Local) -> list[tuple[int, Windows, int]]:
-        """The dims whose windows ranks share and that reach into others' blocks, with a rank's windows."""
+        """Return the split dims whose windows need halos: dim, windows, and the number of a rank's
+        windows.
+        """
         found = ((d, w, f"y{d}") for d, w in enumerate(self.windows))
         return [(d, w, local.size(f)) for d, w, f in found if f in self.traded and local.ways(f) > 1]
 
 
 def _setting(local: Local, name: str, changed: dict[int, int]) -> tuple[int, ...]:
-    """A setting of all spatial dims, with other values for some."""
+    """Return a setting of all spatial dims, with the values in ``changed`` replaced."""
     count = len(local.spec["weight"].shape) - FIRST_PIXELS
     return tuple(changed.get(d, setting_at(local.spec[name], d)) for d in range(count))
 
 
 def groups_and_bias(local: Local) -> dict[str, object]:
-    """This rank's groups; of ranks that share input channels the first add the bias."""
+    """Return this rank's ``groups`` and ``bias``: if input channels are split, only the first ranks add
+    it.
+    """
     changed: dict[str, object] = {"groups": local.size("g")} if local.spec["groups"] > 1 else {}
     if local.spec["bias"] is not None and local.ways("i") > 1:
         changed["bias"] = on_first(local, "i", local.args[2])
@@ -133,7 +138,9 @@ def _local_convolution(factors: ConvolutionFactors, local: Local) -> Sequence[ob
 
 
 def _local_transposed(local: Local, near: list[tuple[int, Windows, int]], changed: dict[str, object]) -> Any:
-    """The input with its halo makes more than the block: padding takes off the beginning, and the end."""
+    """Convolve the input with its halo. The result is larger than the block, so ``padding`` crops both
+    ends.
+    """
     if not near:
         return emit_with(local, **changed)
     x, padding, rest, cut = local.args[0], {}, {}, []
@@ -153,7 +160,7 @@ def _local_transposed(local: Local, near: list[tuple[int, Windows, int]], change
 
 @rule_for("aten.convolution")
 def convolution(call: OpCall) -> Rule:
-    """``(input, weight, bias) -> output``, a sum over input channels."""
+    """Rule of ``(input, weight, bias) -> output``, a sum over input channels."""
     factors = ConvolutionFactors.of(call, call["input"], call["weight"], call.result)
     special = bool(factors.traded) or "g" in factors.sizes or call["bias"] is not None
     return replace(
@@ -162,7 +169,7 @@ def convolution(call: OpCall) -> Rule:
 
 
 def forward_rule(call: OpCall, factors: ConvolutionFactors) -> Rule:
-    """The rule of a convolution, without what a rank does."""
+    """Return the rule of a convolution, without its lowering."""
     bias, operands = call["bias"], (factors.image, factors.weight)
     return Rule(
         operands if bias is None else (*operands, (factors.dim("g", "o"),)),
@@ -176,7 +183,9 @@ def forward_rule(call: OpCall, factors: ConvolutionFactors) -> Rule:
 
 
 def _local_backward(factors: ConvolutionFactors, local: Local) -> Sequence[object]:
-    """What the large side lacks of its windows comes from the neighbours, whose gradients go back."""
+    """Compute gradients on a rank: halos of the large side come from neighbours, and their gradients
+    return.
+    """
     changed: dict[str, object] = {"groups": local.size("g")} if local.spec["groups"] > 1 else {}
     if local.results[2] is not None:
         changed["bias_sizes"] = local.results[2].shape
@@ -200,7 +209,7 @@ def _local_backward(factors: ConvolutionFactors, local: Local) -> Sequence[objec
 def _local_transposed_backward(
     local: Local, near: list[tuple[int, Windows, int]], changed: dict[str, object]
 ) -> Sequence[object]:
-    """The bias is added to the block alone, so its gradient does not see the halo."""
+    """Compute gradients of a transposed convolution; the bias's gradient is computed without the halo."""
     rest = {d: max(-windows.after, 0) for d, windows, _ in near}
     changed["output_padding"] = _setting(local, "output_padding", rest)
     changed["output_mask"] = (*local.spec["output_mask"][:2], False)
@@ -214,16 +223,16 @@ def _local_transposed_backward(
 
 @rule_for("aten.convolution_backward")
 def convolution_backward(call: OpCall) -> Rule:
-    """``(grad_output, input, weight) -> (grad_input, grad_weight, grad_bias)``, each as ``output_mask`` asks.
+    """Rule of ``(grad_output, input, weight) -> (grad_input, grad_weight, grad_bias)``, by ``output_mask``.
 
-    The gradient of the bias does not depend on ``i``: ranks that share ``i`` out all make it.
+    The gradient of the bias does not depend on ``i``: if ``i`` is split, all ranks compute it.
     """
     factors = ConvolutionFactors.of(call, call["input"], call["weight"], call["grad_output"])
     return replace(backward_rule(call, factors), lower=partial(_local_backward, factors))
 
 
 def backward_rule(call: OpCall, factors: ConvolutionFactors) -> Rule:
-    """The rule of a convolution's gradients, without what a rank does."""
+    """Return the rule of a convolution's gradients, without its lowering."""
     asked = zip((factors.image, factors.weight, (factors.dim("g", "o"),)), call.results, strict=True)
     return Rule(
         (factors.made, factors.image, factors.weight),

@@ -1,7 +1,7 @@
-"""What local calls of neighbouring ranks trade: shifts, halos, and what is added back to a halo's owner.
+"""Exchanges between neighbouring ranks: shifts, halos, and gradients of halos.
 
-A halo is the part of the neighbouring blocks that a rank's windows reach into. Beyond the outer edge it holds
-zeros, which nobody sends.
+A halo is the part of the neighbouring blocks that a rank's windows read. Beyond the outer edges it holds
+zeros, which no rank sends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardc.dialects.rules.rule import Local
 
 
 def shift(local: Local, value: Any, factor: str, by: int) -> Any:
-    """``value`` of the rank ``by`` places before this one over the factor, cyclically."""
+    """Return ``value`` of the rank ``by`` places before this one over the factor, cyclically."""
     ways = local.ways(factor)
     if by % ways == 0:
         return value
@@ -27,7 +27,7 @@ def shift(local: Local, value: Any, factor: str, by: int) -> Any:
 
 
 def shift_in(local: Local, value: Any, factor: str, by: int) -> Any:
-    """``value`` of the rank ``by`` places before this one over the factor; zeros where there is none."""
+    """Return ``value`` of the rank ``by`` places before this one over the factor; zeros if there is none."""
     ways = local.ways(factor)
     if abs(by) >= ways:
         return local.emit("aten.zeros_like", value, None, None, None, None, None)
@@ -36,7 +36,7 @@ def shift_in(local: Local, value: Any, factor: str, by: int) -> Any:
 
 
 def part(local: Local, x: Any, dim: int, start: int, end: int) -> Any:
-    """Elements ``start`` to ``end`` of a dim."""
+    """Return elements ``start`` to ``end`` of a dim."""
     return local.emit("aten.slice.Tensor", x, dim, start, end, 1)
 
 
@@ -45,13 +45,13 @@ def joined(local: Local, parts: list[Any], dim: int) -> Any:
 
 
 def hops(reach: int, size: int) -> Iterator[tuple[int, int]]:
-    """(how many blocks away, how many elements of it) for a reach beyond the edge of blocks of ``size``."""
+    """Yield (distance in blocks, number of elements) for each block of ``size`` that a reach covers."""
     for hop in range(1, -(-reach // size) + 1):
         yield hop, min(size, reach - (hop - 1) * size)
 
 
 def rolled(local: Local, x: Any, dim: int, factor: str, by: int) -> Any:
-    """This rank's block of the whole tensor rolled by ``by`` along a dim that is the cut factor alone."""
+    """Return this rank's block of the global tensor rolled by ``by`` along a dim of only the split factor."""
     size = local.size(factor)
     blocks, rest = divmod(by, size)
     own = shift(local, part(local, x, dim, 0, size - rest) if rest else x, factor, blocks)
@@ -62,8 +62,9 @@ def rolled(local: Local, x: Any, dim: int, factor: str, by: int) -> Any:
 
 @dataclass(frozen=True)
 class Halo:
-    """How far windows reach beyond the edges of blocks of ``size`` elements along a dim; ``ring``: beyond the
-    outer edge stands the other end.
+    """Reach of windows before and after blocks of ``size`` elements along a dim.
+
+    ``ring``: the dim is cyclic, so the halo at an outer edge is the other end.
     """
 
     factor: str
@@ -74,9 +75,9 @@ class Halo:
     ring: bool = False
 
     def extended(self, local: Local, x: Any, outside: float = 0.0) -> Any:
-        """The block between its neighbours' edges: ``before + size + after`` elements.
+        """Return the block with its halo: ``before + size + after`` elements.
 
-        ``outside``: what stands beyond the outer edge.
+        ``outside`` is the number beyond the outer edges.
         """
         first = [(hop, self.size - n, self.size) for hop, n in hops(self.before, self.size)]
         last = [(-hop, 0, n) for hop, n in hops(self.after, self.size)]
@@ -87,7 +88,9 @@ class Halo:
         return joined(local, [*edges[: len(first)], x, *edges[len(first) :]], self.dim)
 
     def _filled(self, local: Local, edge: Any, by: int, outside: float) -> Any:
-        """``edge`` of the rank ``by`` places before this one; ``outside`` where there is none."""
+        """Replace ``edge``, which the rank ``by`` places before this one sent, by ``outside`` if there is
+        none.
+        """
         size, ways = local.size(self.factor), local.ways(self.factor)
         first = local.emit("aten.scalar_tensor", local.offset(self.factor), torch.int64, None, None, None)
         bound = ("aten.ge.Scalar", by * size) if by > 0 else ("aten.lt.Scalar", (ways + by) * size)
@@ -99,7 +102,7 @@ class Halo:
         return shifted(local, part(local, x, self.dim, start, end), self.factor, by)
 
     def returned(self, local: Local, x: Any) -> Any:
-        """The block of ``x``, which is extended, with what neighbours have of it added: a halo's gradient."""
+        """Return the block of the extended ``x`` plus the neighbours' halos of it: the gradient of a halo."""
         if not self.before and not self.after:
             return x
         terms = [(0, self.size, part(local, x, self.dim, self.before, self.before + self.size))]
@@ -112,7 +115,7 @@ class Halo:
         return self._sum(local, terms) if len(terms) > 1 else terms[0][2]
 
     def _sum(self, local: Local, terms: list[tuple[int, int, Any]]) -> Any:
-        """The sum of parts (start, end, elements) of the block, of which the first is all of it."""
+        """Return the sum of parts (start, end, elements) of the block; the first part is the whole block."""
         borders = sorted({border for start, end, _ in terms for border in (start, end)})
         pieces = []
         for low, high in pairwise(borders):
@@ -127,8 +130,9 @@ class Halo:
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of one spatial dim: of ``x`` pixels, ``y`` windows of ``z``, with their stride, padding and
-    dilation.
+    """The windows of one spatial dim: ``y`` windows of ``z`` of the ``x`` pixels.
+
+    ``step`` is the stride, ``margin`` the padding and ``hole`` the dilation.
     """
 
     x: int
@@ -140,7 +144,7 @@ class Windows:
 
     @property
     def reach(self) -> int:
-        """From the first pixel of a window to its last."""
+        """Distance from the first pixel of a window to its last."""
         return self.hole * (self.z - 1)
 
     @property
@@ -156,14 +160,16 @@ class Windows:
 
     @property
     def after(self) -> int:
-        """How many pixels behind a block its last window reaches; below 0, how many it leaves out."""
+        """The number of pixels that a block's last window reads after the block; negative if it leaves pixels
+        out.
+        """
         return self.reach + 1 - self.step - self.margin
 
     def halo(self, factor: str, dim: int, count: int) -> Halo:
-        """What ``count`` windows need beyond their own block of the ``x`` pixels."""
+        """Return the halo that ``count`` windows need around their block of the ``x`` pixels."""
         return Halo(factor, dim, count * self.step, self.margin, max(self.after, 0))
 
 
 def setting_at(values: Sequence[int], d: int) -> int:
-    """A setting of spatial dim ``d``; a single value stands for all dims."""
+    """Return a setting of spatial dim ``d``; a single value holds for all dims."""
     return values[d] if len(values) > 1 else values[0]

@@ -1,6 +1,6 @@
-"""Rules of convolutions of padded images: cut dims get halos, others are padded on each rank.
+"""Rules of convolutions of padded images: split dims get halos, other dims are padded on each rank.
 
-Halos hold the padding: zeros beyond the outer edge, or, around the ring, the other end.
+At the outer edges halos hold the padding: zeros, or the other end for circular padding.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ PADDED_BACKWARD = f"{PADDED}_backward"
 
 @rule_for(PADDED)
 def padded_convolution(call: OpCall) -> Rule:
-    """``(input, weight, bias) -> output``, a sum over input channels."""
+    """Rule of ``(input, weight, bias) -> output``, a sum over input channels."""
     factors = ConvolutionFactors.of(call, call["input"], call["weight"], call.result)
     return replace(forward_rule(call, factors), lower=partial(_local, factors))
 
 
 @rule_for(PADDED_BACKWARD)
 def padded_convolution_backward(call: OpCall) -> Rule:
-    """``(grad_output, input, weight) -> (grad_input, grad_weight, grad_bias)``, as ``output_mask`` asks."""
+    """Rule of ``(grad_output, input, weight) -> (grad_input, grad_weight, grad_bias)``, by
+    ``output_mask``.
+    """
     factors = ConvolutionFactors.of(call, call["input"], call["weight"], call["grad_output"])
     return replace(backward_rule(call, factors), lower=partial(_local_backward, factors))
 
@@ -47,7 +49,7 @@ def _local(factors: ConvolutionFactors, local: Local) -> Sequence[Any]:
 
 
 def _local_backward(factors: ConvolutionFactors, local: Local) -> Sequence[Any]:
-    """What was padded is cut off, and a halo's gradient goes back to its owner."""
+    """Compute gradients: remove padding, and return a halo's gradient to its owner."""
     halos, (grad, x, weight), mask = _halos(factors, local), local.args[:3], local.args[-1]
     changed: dict[str, object] = {"groups": local.size("g")} if local.spec["groups"] > 1 else {}
     extended = _extended(local, halos, x)
@@ -82,7 +84,7 @@ def _settings(local: Local, changed: dict[str, object]) -> tuple[object, ...]:
 
 
 def _pairs(local: Local, halos: Sequence[Halo]) -> tuple[int, ...]:
-    """The padding of dims that are not cut, the last dim first."""
+    """Return the padding of dims that are not split, the last dim first."""
     cut = {halo.dim - FIRST_PIXELS for halo in halos}
     pairs = zip(local.spec["padding"], local.spec["behind"], strict=True)
     own = [(0, 0) if d in cut else pair for d, pair in enumerate(pairs)]

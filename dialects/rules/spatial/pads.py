@@ -1,8 +1,8 @@
-"""Rules of padding: constants, reflections, repetitions and the other end beyond the edges; their gradients.
+"""Rules of constant, reflection, replication and circular padding, and of their gradients.
 
-A padded dim of ``(b s)`` elements becomes ``(b t)``, where b is the largest number of equal blocks on both
-sides: ranks that share b trade the rows by which their blocks moved. Sizes without a common divisor stay
-whole; ``torch-round-pads`` makes sizes that have one.
+A dim of ``(b s)`` elements becomes ``(b t)``, where b is the largest number of equal blocks on both sides. If
+b is split, ranks exchange the rows by which their blocks shift. Sizes without a common divisor stay whole;
+``torch-round-pads`` rewrites pads to sizes that have one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ PADS = (CONSTANT, *_EDGES, *(f"{name}_backward" for name in _EDGES))
 
 @dataclass(frozen=True)
 class _Pad:
-    """One dim with ``before`` elements of padding in front; less than 0: so many are cut off.
+    """Padding of one dim: ``before`` elements in front; if negative, that many are removed.
 
-    ``blocks``: the factor of the blocks that both sides have, () if they have no common divisor.
+    ``blocks`` is the factor of the blocks that both sides share, () if sizes have no common divisor.
     """
 
     dim: int
@@ -37,17 +37,17 @@ class _Pad:
 
 
 def amounts(call: OpCall) -> tuple[int, ...]:
-    """Elements before and behind each dim, the last dim first."""
+    """Return the elements of padding before and after each dim, the last dim first."""
     return call["pad" if call.target == CONSTANT else "padding"]
 
 
 def reads_padded(call: OpCall) -> bool:
-    """Whether it is the gradient of a pad: its first operand is the larger side."""
+    """Return whether the call is the gradient of a pad, whose first operand is the padded side."""
     return call.target.endswith("_backward")
 
 
 def _sides(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shapes that are not padded and padded."""
+    """Return the unpadded and the padded shape."""
     if reads_padded(call):
         return call.tensors[1].shape, call.tensors[0].shape
     return call.tensors[0].shape, call.result.shape
@@ -55,7 +55,7 @@ def _sides(call: OpCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 @rule_for(*PADS)
 def pad(call: OpCall) -> Rule:
-    """Padding is linear, unless with a constant other than 0."""
+    """Rule of padding, which is linear unless the constant is other than 0."""
     small, large = _sides(call)
     factors, pairs = Factors(), amounts(call)
     dims: list[tuple[Dim, Dim]] = []
@@ -82,7 +82,7 @@ def _in_blocks(factors: Factors, blocks: Dim, size: int, padded: int) -> tuple[D
 
 
 def _local(pads: tuple[_Pad, ...], local: Local) -> Sequence[object]:
-    """Dims that ranks share trade; the others are padded by the operator itself."""
+    """Pad on a rank: ranks exchange rows of split dims; the operator pads the other dims."""
     cut = [p for p in pads if p.blocks and local.ways(p.blocks[0]) > 1]
     if not cut:
         return [emit_with(local)]

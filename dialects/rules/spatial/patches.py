@@ -1,7 +1,7 @@
-"""Rules of patches of an image as channels: columns (im2col) and their sums, and shuffled pixels.
+"""Rules of im2col and col2im, and of pixel shuffles.
 
 A column holds the pixels of one window of each channel: channels are ``(c k)`` and windows ``(y0 y1)``. As in
-convolutions, pixels may be cut where a dim is ``(y s)``, and windows that reach into other blocks get a halo.
+convolutions, a dim ``(y s)`` of pixels may be split, and windows that reach into other blocks get a halo.
 Shuffled pixels are ``[(c i j), y, x]`` as channels and ``[c, (y i), (x j)]`` as pixels.
 """
 
@@ -20,12 +20,12 @@ from shardc.dialects.rules.spatial.neighbours import Halo, Windows
 SPATIAL = 2
 _SUM = "aten.col2im"
 _Windowed = tuple[Windows, Dim, bool]
-"""The windows of a spatial dim, their factor, and whether it may be cut."""
+"""The windows of a spatial dim, their factor, and whether it may be split."""
 
 
 @rule_for("aten.im2col", _SUM)
 def columns(call: OpCall) -> Rule:
-    """``[n, c, (y0 s0), (y1 s1)] -> [n, (c k), (y0 y1)]``, or the other way round, summed."""
+    """Rule of ``[n, c, (y0 s0), (y1 s1)] -> [n, (c k), (y0 y1)]``, or of its inverse, which sums."""
     inverse = call.target == _SUM
     image, made = (call.tensors[0].shape, call.result.shape)[:: -1 if inverse else 1]
     factors = Factors()
@@ -60,7 +60,7 @@ def _reaches(windows: Windows) -> bool:
 
 
 def _local_columns(windowed: Sequence[_Windowed], local: Local) -> Sequence[Any]:
-    """The columns of the block between its halos; of their sum, what falls on halos goes to its owners."""
+    """Compute the columns of the block with its halos, or their sum, whose halos return to their owners."""
     image = local.spec.result if local.spec.target == _SUM else local.spec.tensors[0]
     first = len(image.shape) - SPATIAL
     halos = [
@@ -86,7 +86,7 @@ def _summed(local: Local, halos: Sequence[Halo], padding: tuple[int, ...]) -> An
 
 @rule_for("aten.pixel_shuffle", "aten.pixel_unshuffle")
 def shuffle(call: OpCall) -> Rule:
-    """``[(c i j), y, x] -> [c, (y i), (x j)]``, or the other way round."""
+    """Rule of ``[(c i j), y, x] -> [c, (y i), (x j)]``, or of its inverse."""
     inverse = call.target == "aten.pixel_unshuffle"
     times = call["downscale_factor" if inverse else "upscale_factor"]
     *leading, channels, height, width = (call.result if inverse else call.tensors[0]).shape

@@ -1,9 +1,9 @@
-"""Rules of pooling and of the nearest pixel, on images [..., pixels].
+"""Rules of pooling and of nearest-neighbour resampling, on images [..., pixels].
 
-Leading dims (batch, channels) may be cut. Pixels may be cut where as many of them as the stride says make one
-of the pooled image: a dim is ``(y s)`` there, and y here. Windows that overlap get a halo of the neighbouring
-blocks. Where each pixel is one window (``upsample_nearest`` by a whole factor, adaptive pooling of equal
-windows) nothing is traded. Other pixels stay whole.
+Leading dims (batch, channels) may be split. A dim of pixels may be split if it has exactly stride times as
+many pixels as the pooled image: it is ``(y s)``, and y in the pooled image. Overlapping windows get a halo of
+the neighbouring blocks. Windows that do not overlap (``upsample_nearest`` by an integer factor, adaptive
+pooling with equal windows) need no exchange. Other dims of pixels stay whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shardc.dialects.rules.pointwise import results_of
 from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, emit_with, rule_for
 from shardc.dialects.rules.spatial.neighbours import Halo, Windows, setting_at
 
-# Spatial dims -> operators that are linear in their first operand: averages, resampling, all gradients.
+# Number of spatial dims -> operators linear in their first operand: averages, resampling, gradients.
 LINEAR = {
     1: """
         avg_pool1d upsample_nearest1d upsample_nearest1d.vec upsample_nearest1d_backward
@@ -42,7 +42,7 @@ LINEAR = {
 }
 MAXIMA = {2: "max_pool2d_with_indices adaptive_max_pool2d", 3: "max_pool3d_with_indices adaptive_max_pool3d"}
 _EQUAL_WINDOWS = ("upsample_nearest", "_upsample_nearest", "_adaptive_avg_pool", "adaptive_max_pool")
-"""What makes windows of its own, all alike where sizes divide."""
+"""Operators without window arguments, whose windows are equal if sizes divide."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class _Pixels:
     large: int
     small: int
     windows: Windows | None
-    """None where blocks of pixels do not go with equal blocks of the other side."""
+    """None if equal blocks of one side do not correspond to equal blocks of the other side."""
 
     @property
     def factors(self) -> tuple[Dim, Dim]:
-        """The factors of the large side and of the small one."""
+        """The factors of the large side and of the small side."""
         if self.windows is not None:
             made = [f"y{self.d}"] if self.small > 1 else []
             return (*made, *([f"s{self.d}"] if self.windows.step > 1 else [])), tuple(made)
@@ -83,7 +83,7 @@ def _pixels(call: OpCall, spatial: int) -> tuple[_Pixels, ...]:
 
 
 def _windows(call: OpCall, d: int, large: int, small: int) -> Windows | None:
-    """The windows of a dim whose blocks fit; None for others."""
+    """Return the windows of a dim, or None if its blocks do not correspond."""
     name = call.target.removeprefix("aten.")
     if name.startswith(("avg_pool", "max_pool")):
         given = {n: a for (n, *_), a in zip(parameters(call.target), call.args, strict=True)}
@@ -100,15 +100,18 @@ def _windows(call: OpCall, d: int, large: int, small: int) -> Windows | None:
 
 
 def _divides_by_fewer(given: Mapping[str, Any], windows: Windows) -> bool:
-    """Whether an average at an edge is of fewer elements: padding does not count, or a last window of
-    ``ceil_mode`` leaves it.
+    """Return whether an average at an edge divides by fewer elements.
+
+    That is so if padding is not counted, or a last window of ``ceil_mode`` ends outside the padding.
     """
     uncounted = windows.margin > 0 and not given.get("count_include_pad", True)
     return uncounted or windows.after > windows.margin
 
 
 def _rule(call: OpCall, spatial: int, linear: tuple[frozenset[int], ...]) -> Rule:
-    """Every tensor is ``[n0, n1, ..., pixels]``: those of the ``large`` image, or of the small one."""
+    """Return the rule of tensors ``[n0, n1, ..., pixels]``, each with the pixels of the large or small
+    side.
+    """
     tensors = (*call.tensors, *results_of(call))
     pixels = _pixels(call, spatial)
     sizes: dict[str, int] = {}
@@ -136,7 +139,7 @@ def _rule(call: OpCall, spatial: int, linear: tuple[frozenset[int], ...]) -> Rul
 
 
 def _local(pixels: tuple[_Pixels, ...], local: Local) -> Sequence[object]:
-    """The call on blocks: told local sizes, and between halos where windows reach into other blocks."""
+    """Call the operator on blocks with local sizes, and with halos if windows reach into other blocks."""
     names = [name for name, _, _ in parameters(local.spec.target)]
     cut = [p for p in pixels if p.windows is not None and p.small > 1 and local.ways(f"y{p.d}") > 1]
     numbered = "adaptive_max_pool" in local.spec.target
@@ -156,12 +159,12 @@ def _local(pixels: tuple[_Pixels, ...], local: Local) -> Sequence[object]:
 
 
 def _copies(p: _Pixels, size: int, cut: Mapping[int, int]) -> int:
-    """How many pixels of a side of this size stand for each that is cut."""
+    """Return how many pixels of a side of this size belong to each window of a split dim; else 1."""
     return size // p.small if p.d in cut else 1
 
 
 class _Pooling:
-    """A rank's call where pixels are ``cut``. Gradients make what its halo adds to neighbours, too."""
+    """A rank's pooling with split pixels. Backward also computes the gradients of its halos."""
 
     def __init__(self, pixels: tuple[_Pixels, ...], cut: Sequence[_Pixels], local: Local) -> None:
         self._local, self._rank = local, len(results_of(local)[0].shape)
@@ -177,7 +180,7 @@ class _Pooling:
         self._changed = self._settings(len(pixels))
 
     def _settings(self, spatial: int) -> dict[str, object]:
-        """A halo stands for padding; equal windows are told how many there are."""
+        """Return changed settings: no padding in dims with halos, and local output sizes of equal windows."""
         names = [name for name, _, _ in parameters(self._local.spec.target)]
         if "output_size" in names:
             return {"output_size": results_of(self._local)[0].shape[-spatial:]}
@@ -197,7 +200,7 @@ class _Pooling:
         return [made[0], self._renumbered(made[1], self._extended, self._large, 1)] if is_maximum else [made]
 
     def _gradient(self) -> object:
-        """Of the pooled image its operator reads the shape alone."""
+        """Compute the gradient. The operator reads only the shape of ``self``."""
         local, changed = self._local, dict(self._changed)
         if self._extended != [halo.size for halo in self._halos.values()]:
             made = results_of(local)[0].shape[: -len(self._extended)]
@@ -209,8 +212,9 @@ class _Pooling:
         return reduce(lambda x, halo: halo.returned(local, x), reversed(self._halos.values()), grad)
 
     def _renumbered(self, index: Any, have: list[int], want: list[int], sign: int) -> Any:
-        """Numbers of pixels in images of sizes ``have`` as numbers of the same ones in images of sizes
-        ``want``: of a rank's extended block and of the whole, or (``sign`` -1) the other way.
+        """Convert flat indices of pixels in images of sizes ``have`` to images of sizes ``want``.
+
+        They are those of a rank's extended block and of the whole, or with ``sign`` -1 the reverse.
         """
         local = self._local
         below = {d: sign * prod(want[d + 1 :]) for d in self._halos}
@@ -222,7 +226,9 @@ class _Pooling:
         return local.emit("aten.add.Scalar", index, start, 1)
 
     def _spread(self, index: Any, have: list[int], want: list[int]) -> Any:
-        """The numbers where rows have another length: each row, plane, ... before moves by the difference."""
+        """Convert flat indices for other row lengths: each earlier row, plane, ... shifts them by the
+        difference.
+        """
         local, made = self._local, index
         for d in range(1, len(have)):
             if more := (want[d] - have[d]) * prod(want[d + 1 :]):

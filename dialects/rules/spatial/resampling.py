@@ -1,9 +1,9 @@
 """Rules of linear, bilinear, bicubic and trilinear resampling and their gradients.
 
-Where x pixels become y, b is their largest common divisor: a dim is ``(b p)`` before and ``(b q)`` behind.
-Pixel o is made of those around ``(o + 0.5) p / q - 0.5``, so blocks of b need as many of their neighbours'
-pixels each, and the outermost pixels are repeated beyond the edges. A dim stays whole where corners are
-aligned, where a scale is not the ratio of the sizes, or where these have no common divisor.
+If x pixels become y pixels, with b their greatest common divisor, a dim ``(b p)`` becomes ``(b q)``. Output
+pixel o reads the input pixels around ``(o + 0.5) p / q - 0.5``. So all blocks of b read the same number of
+their neighbours' pixels; beyond the edges the outermost pixels are repeated. A dim stays whole if corners are
+aligned, if a scale is not the ratio of the sizes, or if these have no common divisor.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from shardc.dialects.rules.spatial.neighbours import part
 from shardc.dialects.rules.spatial.rows import Rows
 
 KINDS = {"linear1d": 1, "bilinear2d": 2, "bicubic2d": 2, "trilinear3d": 3}
-"""The kinds, each with its spatial dims."""
+"""Kind -> number of spatial dims."""
 RESAMPLING = tuple(f"aten.upsample_{k}{form}" for k in KINDS for form in ("", ".vec", "_backward"))
 _BESIDE = {"bicubic2d": 2}
-"""How many pixels on each side a made one sees, where it is not one."""
+"""Kind -> number of input pixels on each side that an output pixel reads; default 1."""
 
 
 @dataclass(frozen=True)
 class _Resampled:
-    """A dim whose blocks of ``p`` pixels become blocks of ``q``; ``blocks``: their factor, () for none.
+    """A dim whose blocks of ``p`` pixels become blocks of ``q``.
 
-    ``beside``: how many pixels on each side of a place have a weight.
+    ``blocks`` is the blocks' factor, or (). ``beside`` is the number of pixels on each side of a position
+    that have a weight.
     """
 
     dim: int
@@ -46,21 +47,21 @@ class _Resampled:
         return self.p != self.q
 
     def reach(self, count: int) -> tuple[int, int]:
-        """How many pixels before and behind ``count`` blocks they are made of."""
+        """Return how many input pixels before and after ``count`` blocks their output reads."""
         low = (self.p - self.q) // (2 * self.q) + 1 - self.beside
         last = ((2 * count * self.q - 1) * self.p - self.q) // (2 * self.q) + self.beside
         return max(0, -low), max(0, last + 1 - count * self.p)
 
 
 def _kind(call: OpCall) -> tuple[str, bool]:
-    """The kind, and whether it is a gradient."""
+    """Return the kind, and whether the call is a gradient."""
     name = call.target.removeprefix("aten.upsample_").removesuffix(".vec")
     return name.removesuffix("_backward"), name.endswith("_backward")
 
 
 @rule_for(*RESAMPLING)
 def resampling(call: OpCall) -> Rule:
-    """``[n, c, (b p), ...] -> [n, c, (b q), ...]``, linear."""
+    """Rule of ``[n, c, (b p), ...] -> [n, c, (b q), ...]``, which is linear."""
     kind, backward = _kind(call)
     given, made = (call.tensors[0].shape, call.result.shape)[:: -1 if backward else 1]
     first, factors = len(given) - KINDS[kind], Factors()
@@ -75,14 +76,14 @@ def resampling(call: OpCall) -> Rule:
     small, large = ((*leading, *side) for side in zip(*dims, strict=True))
     operand, result = (large, small) if backward else (small, large)
     rule = factors.rule(call, (operand,), (result,), FIRST, partial(_local, tuple(found)))
-    # Where sizes are the same, what stands beside a pixel has weight 0, and is read all the same.
+    # Dims are not padded: with equal sizes a pixel's neighbours have weight 0, but are still read.
     unpadded = {f: None for r in found for f in r.blocks}
     traded = frozenset(f for r in found if r.moves for f in r.blocks)
     return replace(rule, traded=traded, neutral=unpadded)
 
 
 def _fits(call: OpCall, d: int, x: int, y: int) -> bool:
-    """Whether blocks of ``x`` pixels go with blocks of ``y``."""
+    """Return whether equal blocks of ``x`` pixels correspond to equal blocks of ``y``."""
     scale = _scale(call, d)
     return (x == y or not call["align_corners"]) and (scale is None or isclose(x * scale, y, rel_tol=1e-12))
 
@@ -94,15 +95,16 @@ def _scale(call: OpCall, d: int) -> float | None:
 
 
 def _local(found: tuple[_Resampled, ...], local: Local) -> Sequence[Any]:
-    """The call on blocks between halos, of whose result the block is taken; a gradient goes the other way."""
+    """Resample the block with its halo and take the block of the result; the gradient is the reverse."""
     cut = [_Cut.of(local, r) for r in found if r.blocks and local.ways(r.blocks[0]) > 1]
     return [_gradient(local, cut) if _kind(local.spec)[1] else _resampled(local, cut)]
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A rank's part of a dim: rows with their halo, and ``front`` and ``back`` more, which none of its block
-    is made of, so that it is a whole number of blocks.
+    """A rank's part of a dim: rows with their halo, padded to a whole number of blocks.
+
+    The block does not depend on the ``front`` and ``back`` rows of padding.
     """
 
     resampled: _Resampled
@@ -131,7 +133,7 @@ class _Cut:
 
     @property
     def first(self) -> int:
-        """The first pixel of the rank's own block in what is made."""
+        """The first pixel of the rank's own block in the result."""
         return self._made(self.front + self.rows.before)
 
     @property

@@ -1,7 +1,8 @@
-"""What ranks make of rows of the whole where blocks of the result are not the blocks of the operand.
+"""Rows that ranks read where blocks of the result are not the blocks of the operand.
 
-A dim of ``b s`` elements becomes one of ``b t``: blocks of 8 rows become blocks of 9, each of which may begin
-before its own block and end in others' blocks. A rank gets as many rows as any rank needs, and takes its own.
+A dim of ``b s`` elements becomes one of ``b t``: for example, blocks of 8 rows become blocks of 9, which may
+begin and end in other ranks' blocks. Every rank receives the largest halo that any rank needs, and selects
+its rows.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from shardc.dialects.rules.rule import Local
 from shardc.dialects.rules.spatial.neighbours import Halo
 
 Source = Callable[[int], int]
-"""From a row of the padded whole, whose first row may be below 0, to the row that is repeated there."""
+"""Maps a row of the padded whole (negative before its start) to the row that is repeated there."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Place i makes ``made`` rows along ``dim``, the first of them row ``i * step - before`` of the whole.
+    """Rows along ``dim`` that each rank reads: ``made`` rows from row ``i * step - before`` of the whole.
 
-    ``ways``: how many places share ``factor``; each has ``given`` rows.
+    i is the rank's index over ``factor``, which is split ``ways`` ways; each rank holds ``given`` rows.
     """
 
     factor: str
@@ -43,7 +44,7 @@ class Rows:
         return range(first, first + self.made)
 
     def halo(self, source: Source | None = None) -> Halo:
-        """What ranks read outside of their own blocks; rows outside of the whole do not count."""
+        """Return the halo: rows that ranks read outside their own blocks, without rows outside the whole."""
         before = after = 0
         for place in range(self.ways):
             rows = [source(row) if source else row for row in self._reads(place)]
@@ -54,7 +55,9 @@ class Rows:
         return Halo(self.factor, self.dim, self.given, before, after)
 
     def _halo(self, kind: str) -> Halo:
-        """What ranks read of others' blocks; of a ring also beyond the edges of the whole."""
+        """Return the halo for a kind of padding; circular padding also reads beyond the edges of the
+        whole.
+        """
         if kind != "circular":
             return self.halo(self._source(kind))
         reads = [(self._reads(place), place * self.given) for place in range(self.ways)]
@@ -63,7 +66,7 @@ class Rows:
         return Halo(self.factor, self.dim, self.given, before, after, ring=True)
 
     def moved(self, local: Local, x: Any, outside: float) -> Any:
-        """The rows, with ``outside`` for those before the first and behind the last of the whole."""
+        """Return this rank's rows; rows outside the whole hold ``outside``."""
         halo = self.halo()
         x = halo.extended(local, x, outside)
         first = [place * (self.step - self.given) - self.before + halo.before for place in range(self.ways)]
@@ -79,13 +82,13 @@ class Rows:
         return (*(0, 0) * behind, low, high)
 
     def repeated(self, local: Local, x: Any, kind: str) -> Any:
-        """The rows, with ``kind`` ("reflection", "replication", "circular") beyond the edges of the whole."""
+        """Return this rank's rows with padding of ``kind``: "reflection", "replication" or "circular"."""
         halo = self._halo(kind)
         x = halo.extended(local, x)
         return local.emit("aten.index_select", x, self.dim, self._numbers(local, kind, halo))
 
     def added(self, local: Local, grad: Any, kind: str) -> Any:
-        """The gradient of :meth:`repeated`: each row is added to the one that it repeats."""
+        """Return the gradient of :meth:`repeated`: each row is added to the row that it repeats."""
         halo = self._halo(kind)
         size, numbers = halo.before + halo.size + halo.after, self._numbers(local, kind, halo)
         zeros = local.emit("aten.constant_pad_nd", grad, self._pads(local, -self.made, size), 0)
@@ -98,7 +101,7 @@ class Rows:
         return lambda row: last - abs(last - abs(row))
 
     def _numbers(self, local: Local, kind: str, halo: Halo) -> Any:
-        """The places of the rows that are repeated in the extended block: :meth:`_source`, as operators."""
+        """Return the rows' indices in the extended block: :meth:`_source`, built from operators."""
         size, last = local.size(self.factor), self.total - 1
         row = local.emit("aten.arange", self.made, torch.int64)
         first = local.offset(self.factor, self.step // size, -self.before)

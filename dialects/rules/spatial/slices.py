@@ -1,8 +1,8 @@
 """Rules of slices of a dim and of their gradients.
 
-A slice of all of a dim is plain. One of every s-th element takes one of each s: ``([(a b)])->([a])``. The
-first elements of a dim may be padded, with those that follow; of their gradient, with zeros. Other parts of a
-dim stay whole; where devices cut an image along it, ``torch-round-pads`` writes a negative pad instead.
+A dim that is not sliced may be split. A slice of every s-th element is ``([(a b)])->([a])``. A slice of the
+first elements of a dim may be padded with the following elements, and its gradient with zeros. Dims with
+other slices stay whole; for images, ``torch-round-pads`` rewrites such a slice as a negative pad.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _start(call: OpCall) -> int:
 
 
 def _strided(call: OpCall, large: tuple[int, ...], dim: int) -> Rule:
-    """Blocks of the large side are ``step`` times as long as those of the small one."""
+    """Return the rule of a strided slice: blocks of the large side have ``step`` times as many elements."""
     factors = Factors()
     taken = factors.shape(size // call["step"] if d == dim else size for d, size in enumerate(large))
     whole = (*taken[:dim], taken[dim] + factors.whole(call["step"]), *taken[dim + 1 :])
@@ -56,7 +56,7 @@ def _strided_local(taken: Dim, local: Local) -> Sequence[object]:
 
 
 def _first_elements(call: OpCall, rule: Rule, dim: int) -> Dim:
-    """The factor of the elements that a slice takes from the beginning of a dim."""
+    """Return the factor of a slice of a dim's first elements; () for other slices."""
     if _start(call) or call["step"] != 1:
         return ()
     (dims,) = rule.operands if call.target == _GRADIENT else rule.results
@@ -76,7 +76,7 @@ def slice_scatter(call: OpCall) -> Rule:
 
 
 def _local(local: Local) -> Sequence[object]:
-    """The end of a slice of all of a dim fits any rank's block."""
+    """Call the operator on a rank's block, with a local end for a slice of a whole dim."""
     changed: dict[str, object] = {}
     made = results_of(local)[0].shape
     dim = local.spec["dim"] % len(made)

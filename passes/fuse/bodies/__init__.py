@@ -1,1 +1,1 @@
-"""The body of a kernel: written once, copied for kernels of the same structure."""
+"""Bodies of kernels: written once, and copied for kernels of the same structure."""

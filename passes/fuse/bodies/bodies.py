@@ -1,6 +1,6 @@
-"""Writes kernels into the program. A body is written once: kernels of the same structure get a copy.
+"""Writer of kernels. A body is written once; kernels of the same structure get a copy.
 
-The structure of a kernel is all that decides its body. Layers of a model have kernels of equal structure.
+The structure of a kernel determines its body. Equal layers of a model have kernels of equal structure.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shardc.passes.fuse.reading.unit import Unit
 
 @dataclass
 class Written:
-    """A kernel with a body of its own. ``inputs`` are the numbers that its tensors have in its structure."""
+    """A kernel whose body was written. ``inputs`` are the numbers of its tensors in its structure."""
 
     op: ir.Operation
     inputs: list[int]
@@ -81,25 +81,25 @@ class Bodies:
 def _operands(
     inputs: Sequence[Value], sizes: Sequence[Symbol], symbols: Symbols, ip: ir.InsertionPoint
 ) -> list[ir.Value]:
-    """The tensors, then a number for each of ``sizes``."""
+    """Return the tensors, then an integer for each of ``sizes``."""
     tensors = [(value.ir, value.type) for value in inputs if value.ir is not None]
     assert len(tensors) == len(inputs)
     return [ssa for ssa, _ in tensors] + [symbols.number(size, tensors, ip) for size in sizes]
 
 
 def in_program(value: Value) -> Value:
-    """``value``, or where a call that stays returns a view of it, that view."""
+    """Return ``value``, or its view if a call outside kernels returns the value as a view."""
     if value.ir is not None or value.node is None:
         return value
     return next((view for view in value.node.others if view.ir is not None), value)
 
 
 def structure(nodes: Sequence[Node], space: Space, results: Sequence[Value]) -> tuple[Hashable, list[Value]]:
-    """The structure of a kernel of ``nodes`` that makes ``results``; and its tensors by the numbers that they
-    have there, those that it makes included.
+    """Return the structure of a kernel of ``nodes`` with these ``results``, and its tensors by number.
 
-    It says what each node computes, from tensors of which types, read over which dims: what
-    :class:`~shardc.passes.fuse.bodies.body.Body` looks at. Tensors and dims are numbered as they come up.
+    The structure has each node's computation, the types of its tensors, and the dims over which it reads
+    them: all inputs of :class:`~shardc.passes.fuse.bodies.body.Body`. Tensors and dims are numbered in order
+    of first use.
     """
     values: dict[Value, int] = {}
     atoms: dict[int, int] = {}

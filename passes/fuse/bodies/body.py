@@ -1,8 +1,8 @@
-"""The body of one kernel: ``linalg`` on tensors, as few ops as its reductions allow.
+"""Body of a kernel: as few ``linalg`` ops on tensors as its reductions allow.
 
-Values are written to a tensor only where they must be: results, reductions, and what is heavy to compute and
-read by several ops. Everything else is computed inside the ops that need it. ``rounding`` says where 16-bit
-floats are rounded: ``"eager"`` at each ATen call, as eager does, ``"fused"`` at the kernel's results only.
+Only results, reductions, and expensive values that several ops read are written to a tensor. Other values are
+computed inside the ops that read them. ``rounding`` says where 16-bit floats are rounded: ``"eager"`` at each
+ATen call, as eager does, ``"fused"`` at the kernel's results only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shardc.passes.fuse.reading.symbols import sized
 
 @dataclass
 class Nest:
-    """One ``linalg.generic``: the nodes whose results it writes, all over the same loops."""
+    """A ``linalg.generic``: the nodes whose results it writes, all over the same loops."""
 
     nodes: list[Node]
     domain: tuple[int, ...]
@@ -37,7 +37,7 @@ class Nest:
 
 
 class Body:
-    """Writes the body of a kernel of ``nodes`` into ``block``."""
+    """Writer of the body of a kernel of ``nodes``."""
 
     def __init__(self, nodes: Sequence[Node], space: Space, results: Sequence[Value], rounding: str) -> None:
         self._nodes, self._rounding = list(nodes), rounding
@@ -68,7 +68,7 @@ class Body:
         return sorted(symbols_of(sizes))
 
     def _choose_roots(self) -> set[Node]:
-        """The nodes whose results are written to a tensor."""
+        """Return the nodes whose results are written to a tensor."""
         gathered = {a.base for node in self._nodes for a in node.accesses if a.gathers}
         self._roots = {n for n in self._nodes if n.reduce or n.out in self._exported or n.out in gathered}
         while True:
@@ -83,7 +83,9 @@ class Body:
             self._roots |= more
 
     def _nests(self) -> list[Nest]:
-        """The ops in order: by the reductions before them, smaller nests first, reductions last."""
+        """Return the nests in order: by the number of reductions before them, then by size, reductions
+        last.
+        """
         found: dict[tuple[int, tuple[int, ...], int, tuple[int, ...]], Nest] = {}
         for node in self._nodes:
             if node in self._roots:
@@ -94,7 +96,7 @@ class Body:
         return [found[key] for key in sorted(found)]
 
     def _inlined(self, nest: Nest) -> list[Node]:
-        """The nodes that a nest computes, its own included."""
+        """Return all nodes that a nest computes, including its own."""
         found: dict[Node, None] = {}
 
         def visit(node: Node) -> None:
@@ -112,7 +114,7 @@ class Body:
         return list(found)
 
     def _loads(self, nest: Nest) -> list[tuple[Value, Tensor]]:
-        """The tensors that a nest reads, and how."""
+        """Return the tensors that a nest reads, and how."""
         found: dict[tuple[Value, Tensor], None] = {}
         computed = set(self._inlined(nest))
         for node in self._inlined(nest):
@@ -122,7 +124,7 @@ class Body:
         return list(found)
 
     def _gathers(self, nest: Nest) -> list[Access]:
-        """What a nest reads at indices that are computed."""
+        """Return the accesses of a nest at computed indices."""
         return [access for node in self._inlined(nest) for access in node.accesses if access.gathers]
 
     def _view(self, access: Access) -> Tensor:
@@ -200,7 +202,7 @@ class Body:
             self._tensors[node.out] = result
 
     def _unread(self, nest: Nest, tensors: list[Tensor]) -> list[Tensor]:
-        """What says how long the loops are that no tensor of the nest has."""
+        """Return operands that only give the sizes of loops that no tensor of the nest has."""
         missing = tuple(loop for loop in nest.domain if not any(loop in tensor.loops for tensor in tensors))
         return [Tensor(tuple(self._layout.sizes[loop] for loop in missing), missing)] if missing else []
 
@@ -269,13 +271,13 @@ class Body:
         return total
 
     def _held(self, node: Node) -> torch.dtype:
-        """The dtype in which a node's value goes from op to op inside the kernel."""
+        """Return the dtype of a node's value inside the kernel."""
         dtype = node.out.type.dtype
         narrow = dtype.is_floating_point and dtype.itemsize == 2
         return node.dtype if narrow and self._rounding == "fused" and node.dtype == torch.float32 else dtype
 
     def _memory(self, value: Value) -> torch.dtype:
-        """The dtype in which a value is written to a tensor."""
+        """Return the dtype in which a value is written to a tensor."""
         node = self._made.get(value)
         return value.type.dtype if node is None or value in self._exported else self._held(node)
 
@@ -291,7 +293,7 @@ class Body:
         return self._arguments[key]
 
     def _init(self, node: Node, shape: tuple[AnySize, ...]) -> ir.Value:
-        """What a node's result is written to: for a reduction, filled with what it starts from."""
+        """Return the init of a node's result; for a reduction it is filled with the initial value."""
         made = self._empty(shape, self._memory(node.out))
         if not node.reduce:
             return made

@@ -1,4 +1,4 @@
-"""What bodies of loops capture: the value behind an argument, and arguments that nobody reads."""
+"""Captured values of loops' bodies: the value behind an argument, and arguments without readers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardc.passes.fuse.reading.values import is_read
 
 
 def captured(value: ir.Value) -> ir.Value:
-    """What stands behind ``value``, a captured argument of a loop's body; else ``value`` itself."""
+    """Return the outside value behind a captured argument of a loop's body; else ``value`` itself."""
     block = value.owner
     if not isinstance(block, ir.Block) or block.owner.name != LoopOp.OPERATION_NAME:
         return value
@@ -21,12 +21,12 @@ def captured(value: ir.Value) -> ir.Value:
 
 
 def inside(value: ir.Value, block: ir.Block) -> ir.Value | None:
-    """As what ``block`` knows a value of around it; None if it does not."""
+    """Return the value of ``block`` that stands for an outside value, or None."""
     return next((argument for argument in block.arguments if captured(argument) == value), None)
 
 
 def drop_captures(block: ir.Block) -> None:
-    """Drop the captures that the body of the loop around ``block`` does not read. Replaces the loop's op."""
+    """Drop captures that the body of the loop around ``block`` does not read. Replaces the loop's op."""
     loop = block.owner.operation
     carried, captures = _groups(loop)
     unread = [a.arg_number for a in list(block.arguments)[len(carried) :] if not is_read(a)]
@@ -51,7 +51,7 @@ def drop_captures(block: ir.Block) -> None:
 
 
 def _groups(loop: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
-    """The carried values, and those that stay the same."""
+    """Return the carried values and the captured values."""
     sizes = list(ir.DenseI32ArrayAttr(loop.attributes["operandSegmentSizes"]))
     tuples = iter(loop.operands)
     carried, captures = (list(next(tuples).owner.operands) if size else [] for size in sizes)

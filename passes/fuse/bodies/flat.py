@@ -1,7 +1,7 @@
-"""Kernels that do the same with every element: how many there are does not matter to their machine code.
+"""Flat kernels: pointwise kernels whose machine code does not depend on the number of elements.
 
-An optimizer's update of one parameter is such a kernel. All of them have one name, are compiled once, and can
-be called for all parameters at once.
+An optimizer's update of a parameter is such a kernel. Equal flat kernels have one name, are compiled once,
+and can be called for all parameters at once.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from shardc.dialects.kern.yield_op import PACK
 
 FLAT = "kern.flat"
 SIZE = 1 << 20
-"""The number of elements in the text of a flattened body; it stands for any."""
+"""Number of elements in the text of a flattened body, as a placeholder for any number."""
 
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 
 
 def is_flat(kernel: ir.Operation) -> bool:
-    """Whether every tensor of the kernel has the same number of elements in the same order, or is 0-d.
+    """Return whether every tensor of the kernel has the same elements in the same order, or is 0-d.
 
-    Not with symbolic sizes: such kernels take numbers, or read a part of what has such sizes.
+    Kernels with symbolic sizes are not flat: they take integers, or read parts of tensors with such sizes.
     """
     types = [*operand_types(kernel), *result_types(kernel)]
     if integer_count(kernel) or not all(t.is_static for t in types):
@@ -39,7 +39,7 @@ def is_flat(kernel: ir.Operation) -> bool:
 
 
 def element_count(kernel: ir.Operation) -> int:
-    """Of each tensor of a flat kernel that is not 0-d."""
+    """Return the number of elements of the tensors of a flat kernel that are not 0-d."""
     return next(prod(t.shape) for t in (*operand_types(kernel), *result_types(kernel)) if t.shape)
 
 
@@ -58,7 +58,7 @@ def _is_elementwise(op: ir.Operation, count: int) -> bool:
 
 
 def flatten(block: ir.Block) -> None:
-    """Rewrites the body of a flat kernel to tensors of :data:`SIZE` elements in one dim."""
+    """Rewrite the body of a flat kernel to tensors of :data:`SIZE` elements in one dim."""
     for argument in block.arguments:
         _set_type(argument)
     for view in list(block.operations):
@@ -96,7 +96,7 @@ def _flatten_loops(op: ir.Operation) -> None:
 
 
 def body_text(kernel: ir.Operation) -> str:
-    """Equal for kernels with equal bodies; for flat ones also where the numbers of elements differ."""
+    """Return a text that is equal for kernels with equal bodies; for flat ones also if their sizes differ."""
     if FLAT not in kernel.attributes:
         return _printed(kernel)
     copy = kernel.clone(ip=ir.InsertionPoint(kernel))
@@ -109,6 +109,6 @@ def body_text(kernel: ir.Operation) -> str:
 
 
 def _printed(kernel: ir.Operation) -> str:
-    """The body, printed alone: its values are then numbered from 0, and nothing else is verified."""
+    """Print only the body, so that its values are numbered from 0 and nothing else is verified."""
     text = kernel.get_asm(assume_verified=True, use_local_scope=True)
     return text[text.index("\n") : text.rindex("\n")]

@@ -1,8 +1,8 @@
-"""Which results of kernels take the memory of an operand: of an argument that the program ends by writing to,
-and of values that nothing else reads.
+"""Choice of kernels' results that are written in place, into the memory of an operand.
 
-Of flat kernels, which read an element of each operand before they write that element of a result, and no
-other; and of sums at computed indices, whose result is what they start from but for the rows that are named.
+The operand is an argument that the program finally overwrites, or a value without other readers. Flat kernels
+qualify, because they read an element of each operand before they write the same element of a result. So do
+sums at computed indices, whose result equals their initial value except in the indexed rows.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def place_results(kernels: Iterable[ir.Operation], writes: Mapping[ir.Value, ir.
 
 
 def state_writes(function: ir.Operation) -> list[tuple[int, int]]:
-    """(argument, result) where a step's result is its argument's new value: both have its role and name."""
+    """Return (argument, result) pairs with the same role and name: a step's state and its new value."""
     state = {key: number for number, key in enumerate(_edges(function, "arg_attrs")) if key[0] in STATE_ROLES}
     results = enumerate(_edges(function, "res_attrs"))
     return [(state[key], number) for number, key in results if key in state]
 
 
 def _edges(function: ir.Operation, attribute: str) -> list[tuple[str, str]]:
-    """Role and name of each argument or result."""
+    """Return role and name of each argument or result."""
     found = ir.ArrayAttr(function.attributes[attribute]) if attribute in function.attributes else []
     return [(_text(a, "dist.role"), _text(a, "dist.name")) for a in map(ir.DictAttr, found)]
 
@@ -56,7 +56,7 @@ def _text(attributes: ir.DictAttr, name: str) -> str:
 
 
 def _pairs(op: ir.Operation, writes: Mapping[ir.Value, ir.Value]) -> list[tuple[int, int]]:
-    """(result, operand), each once; writes choose first."""
+    """Return pairs (result, operand), each number once. Writes to arguments have priority."""
     operands, results = kernel_operands(op), kernel_results(op)
     takes, makes = operand_types(op), result_types(op)
     free = {number: operands[number] for number in _replaceable(op) if operands.count(operands[number]) == 1}
@@ -76,7 +76,7 @@ def _pairs(op: ir.Operation, writes: Mapping[ir.Value, ir.Value]) -> list[tuple[
 
 
 def _replaceable(op: ir.Operation) -> range:
-    """The numbers of the operands that may be overwritten with a result of their type."""
+    """Return the numbers of the operands that may be overwritten by a result of their type."""
     if FLAT in op.attributes:
         return range(len(operand_types(op)))
     _, (first, *_), _ = kernel_body(op)
@@ -84,7 +84,7 @@ def _replaceable(op: ir.Operation) -> range:
 
 
 def _dies(value: ir.Value) -> bool:
-    """Whether it is memory of its own that one kernel alone reads."""
+    """Return whether a value owns its memory and only one kernel reads it."""
     made, uses = owner_of(value), [use.owner for use in itertools.islice(value.uses, 2)]
     if made is not None and made.name == "torch.prim.TupleUnpack":
         made = owner_of(made.operands[0])

@@ -1,7 +1,7 @@
-"""The loops of one kernel: atoms always side by side become one loop; a tensor has a dim for each loop.
+"""Loops of a kernel: atoms that are adjacent in all tensors become one loop.
 
-A contiguous ``[8,128,64]`` tensor is one loop of 65,536 in a pointwise kernel, 1,024 rows of 64 in a row
-reduction.
+A tensor has a dim for each loop. A contiguous ``[8,128,64]`` tensor is one loop of 65,536 in a pointwise
+kernel, 1,024 rows of 64 in a row reduction.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from shardc.passes.fuse.reading.graph import Access, Node
 from shardc.passes.fuse.reading.space import Atoms, Dim, Space
 
 Slices = tuple[tuple[AnySize, int, AnySize, int], ...]
-"""For each dim of a tensor, or of a finer shape of it: its size, the first element read, count and step."""
+"""For each dim of a tensor, or of a finer shape of it: size, first element, count and step."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """How a tensor is seen by the loops: the ``cut`` of it (None: all) reshaped to ``shape``, a dim for each
-    of ``loops`` (None: one that is read at an index which is computed).
+    """A tensor in the form that loops read: its slice ``cut`` (None: all) reshaped to ``shape``.
+
+    Each dim of ``shape`` is indexed by one of ``loops``; None is a dim that is read at a computed index.
     """
 
     shape: tuple[AnySize, ...]
@@ -34,7 +35,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class IndexTerm:
-    """``(index of loop // inner % size) * factor``: what a loop adds to an index."""
+    """Contribution of a loop to an index: ``(index of loop // inner % size) * factor``."""
 
     loop: int
     inner: AnySize
@@ -65,7 +66,7 @@ class Layout:
         self.sizes = [prod(space.sizes[a] for a in loop) for loop in self.loops]
 
     def _runs_of(self, access: Access) -> list[Atoms]:
-        """The atoms of an access in memory order, cut where a dim is not read whole."""
+        """Return the atoms of an access in memory order, split at dims that are not read whole."""
         runs: list[list[int]] = [[]]
         for dim in access.dims:
             if dim.sliced or dim.gathered:
@@ -75,7 +76,7 @@ class Layout:
         return [tuple(run) for run in runs if run]
 
     def _joints(self, runs: Sequence[Atoms]) -> dict[int, int]:
-        """atom -> the one that directly follows it wherever either stands."""
+        """Map an atom to the atom that directly follows it in every tensor with either."""
         after: dict[int, set[int | None]] = {}
         before: dict[int, set[int | None]] = {}
         for run in runs:
@@ -92,9 +93,9 @@ class Layout:
         return joints
 
     def _order(self, nodes: Sequence[Node]) -> Atoms:
-        """All atoms, as they lie in the largest result of a pointwise node, or operand of a reduction.
+        """Return all atoms in the order of the largest result of a pointwise node, or operand of a reduction.
 
-        A reduction may add up what is expanded, and lies nowhere: such atoms come first.
+        Atoms of expanded dims, which are in no tensor's memory, come first.
         """
         orders = []
         for node in nodes:
@@ -109,11 +110,11 @@ class Layout:
         return max(orders, key=len)
 
     def place(self, node: Node) -> list[list[IndexTerm]]:
-        """The row-major index over each of the node's ``indices``, as the sum of steps."""
+        """Return the row-major index over each of the node's ``indices``, as a sum of terms."""
         return [self._steps(self._space.resolve(group)) for group in node.indices]
 
     def _steps(self, atoms: Atoms) -> list[IndexTerm]:
-        """Minor atoms first; those that stand side by side in one loop are one step."""
+        """Return the terms, minor atoms first; adjacent atoms of one loop are one term."""
         found: list[IndexTerm] = []
         factor: AnySize = 1
         for atom in reversed(atoms):
@@ -129,16 +130,16 @@ class Layout:
         return found
 
     def domain(self, node: Node) -> tuple[int, ...]:
-        """The loops that a node runs over."""
+        """Return the loops that a node runs over."""
         atoms = [a for dim in node.out_dims for a in dim] + list(node.reduced)
         return tuple(sorted({self._loop[a] for a in self._space.resolve(atoms)}))
 
     def reduced(self, node: Node) -> frozenset[int]:
-        """The loops that a reduction takes away."""
+        """Return the loops that a reduction removes."""
         return frozenset(self._loop[a] for a in self._space.resolve(node.reduced))
 
     def made(self, node: Node) -> Tensor:
-        """A node's result, a dim for each loop."""
+        """Return a node's result, with a dim for each loop."""
         atoms = self._space.resolve(a for dim in node.out_dims for a in dim)
         return self._tensor(atoms)
 
@@ -150,7 +151,7 @@ class Layout:
         return self._tensor(flat(self._space, access.dims), cut)
 
     def table(self, access: Access) -> Tensor:
-        """A tensor of which dims are gathered."""
+        """Return a tensor with gathered dims."""
         dims: list[tuple[AnySize, int | None]] = []
         for dim in access.dims:
             if dim.gathered:

@@ -1,4 +1,4 @@
-"""Attributes of kernels that name their calls, the phase of the step and the sharding of results."""
+"""Attributes of kernels: their calls, the phase of the step, and the shardings of results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardc.passes.manager.attributes import drop_attributes, observed
 
 
 class Marks:
-    """Of the kernels of block ``number``, which are called what they hold and the next of ``names``."""
+    """Writer of attributes for the kernels of block ``number``; ``names`` counts kernels for unique names."""
 
     def __init__(self, number: int, names: Iterator[int]) -> None:
         self.number, self._names = number, names
@@ -23,11 +23,11 @@ class Marks:
         return self.numbered("_".join(list(bases)[:3]))
 
     def numbered(self, stem: str) -> str:
-        """A name that no other kernel has."""
+        """Return a unique name of a kernel."""
         return f"{stem}_{next(self._names)}"
 
     def write(self, op: ir.Operation, steps: Sequence[Step], phase: ir.Attribute | None) -> None:
-        """Says which calls a kernel stands for."""
+        """Write the calls that a kernel stands for."""
         calls = [f"{self.number}.{s.number}" for s in steps]
         for name, texts in (("kern.ops", [s.target for s in steps]), ("kern.calls", calls)):
             op.attributes[name] = ir.ArrayAttr.get([string(t, op.context) for t in texts], op.context)
@@ -42,10 +42,10 @@ def phase_of(op: ir.Operation) -> ir.Attribute | None:
 
 
 def name_results(unpack: ir.Operation, results: list[Value], last: ir.Value | None = None) -> None:
-    """Move the frontend's names (``grad:w#1``) and shardings of results to the op that makes them now.
+    """Move the frontend's names (``grad:w#1``) and shardings of results to the kernel's unpack op.
 
-    A result whose layout nobody says, such as the flag of a bounds check, has ``unit`` for its sharding.
-    ``last``: what one more result is shown as, which has its last dim alone.
+    A result without a known layout, such as the flag of a bounds check, has ``unit`` instead of a sharding.
+    ``last`` is the value behind an additional result, which has only the value's last dim.
     """
     found: list[str] = []
     for position, value in enumerate(results):
@@ -65,7 +65,7 @@ def name_results(unpack: ir.Operation, results: list[Value], last: ir.Value | No
 
 
 def _sharding_of(value: ir.Value | None) -> ir.Attribute | None:
-    """What the op that makes ``value`` says of its layout."""
+    """Return the sharding of ``value`` on the op that computes it."""
     if value is None or "dist.shardings" not in value.owner.attributes:
         return None
     return value.owner.attributes["dist.shardings"][ir.OpResult(value).result_number]

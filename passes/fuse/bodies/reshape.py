@@ -1,4 +1,6 @@
-"""Reshapes a tensor of a kernel's body by ``tensor.expand_shape`` and ``collapse_shape``, or slices it."""
+"""Reshapes and slices of tensors in a kernel's body: ``tensor.expand_shape``, ``collapse_shape`` and
+slices.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,15 @@ from shardc.dialects.kern.size import AnySize, SizeNotKnown, quotient
 
 Shape = tuple[AnySize, ...]
 Index = Callable[[AnySize], ir.Value]
-"""Gives a symbolic size as a value of type ``index``."""
+"""Returns a symbolic size as a value of type ``index``."""
 DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 
 def common_dims(a: Shape, b: Shape) -> Shape:
-    """The fewest dims, none of size 1, that both shapes are merges of.
+    """Return the fewest dims, none of size 1, from which both shapes can be merged.
 
-    Raises ValueError for shapes that do not fit, SizeNotKnown for symbolic ones that may, in some calls.
+    Raises ValueError for incompatible shapes, and SizeNotKnown for symbolic shapes that are compatible only
+    in some calls.
     """
     found: list[AnySize] = []
     left, right = [n for n in a if n != 1][::-1], [n for n in b if n != 1][::-1]
@@ -45,7 +48,7 @@ def _misfit(a: Shape, b: Shape) -> ValueError | SizeNotKnown:
 
 
 def groups(fine: Shape, coarse: Shape) -> list[list[int]]:
-    """For each dim of ``coarse`` the dims of ``fine`` in it. Dims of size 1 may be left over."""
+    """Return, for each dim of ``coarse``, the dims of ``fine`` in it. Dims of size 1 may be left over."""
     found: list[list[int]] = []
     position = 0
     for size in coarse:
@@ -60,12 +63,12 @@ def groups(fine: Shape, coarse: Shape) -> list[list[int]]:
 
 
 def dynamic(shape: Shape) -> list[AnySize]:
-    """The sizes of ``shape`` that a type has no number for."""
+    """Return the symbolic sizes of ``shape``."""
     return [n for n in shape if not isinstance(n, int)]
 
 
 def static(shape: Shape) -> list[int]:
-    """``shape`` as MLIR's types and attributes write it."""
+    """Return ``shape`` in the form of MLIR's types and attributes."""
     return [n if isinstance(n, int) else DYNAMIC for n in shape]
 
 

@@ -1,1 +1,1 @@
-"""Which ops share a kernel."""
+"""Grouping of ops into kernels."""

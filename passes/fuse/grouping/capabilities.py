@@ -1,4 +1,4 @@
-"""What kernels of a target can hold besides what those of all targets do."""
+"""Optional capabilities of a target's kernels."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Capabilities:
-    """``any_attention``: of any number of rows, in competition with libraries, but none of rows whose place
-    is known only at run time. ``grouped_matmuls``: products of groups of rows with a matrix each.
-    ``linear_losses``: linear cross entropies without logits in memory. ``pooled_results``: results lie in
-    memory that is kept from call to call (:mod:`shardc.runtime.kernels.pool`); ATen's is mapped anew.
-    ``depthwise``: depthwise convolutions with large results are kernels, which beat the library's.
+    """Capabilities that not every target has.
+
+    ``any_attention``: attention with any number of rows competes with libraries, unless the position of rows
+    is known only at run time. ``grouped_matmuls``: products of groups of rows with one matrix each.
+    ``linear_losses``: linear cross entropies that do not store logits. ``pooled_results``: results use memory
+    that is kept from call to call (:mod:`shardc.runtime.kernels.pool`), while ATen maps new memory.
+    ``depthwise``: depthwise convolutions with large results become kernels, which are faster than the
+    library's.
     """
 
     any_attention: bool = False

@@ -1,4 +1,4 @@
-"""Which matmuls are parts of kernels, where that is decided for each region of a program by itself."""
+"""Choice of the matmuls that become parts of kernels, made for each region of a program."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from shardc.passes.fuse.reading.view import VIEWS
 from shardc.runtime.report import progress
 
 Read = Callable[[frozenset[str | int]], Block]
-"""Reads a block, with what is to stay: targets, and numbers of calls."""
+"""Reads a block; its argument has the targets and numbers of the calls that stay calls."""
 
 
 @dataclass
 class Division:
-    """A block read with some of its matmuls as calls. The matmuls ``generated`` become parts of kernels.
+    """A block in which some matmuls stay calls, and the matmuls ``generated`` become parts of kernels.
 
-    ``units``, where ``decisions`` are given: grouped already, to find that out.
+    If ``decisions`` are given, ``units`` are already grouped.
     """
 
     read: Block

@@ -1,4 +1,7 @@
-"""Which ops a user wants in one kernel, or in two: edges of :mod:`shardc.options.fusion_edges`."""
+"""Fusion constraints: pairs of ops that a user forces into one kernel or keeps apart.
+
+Their text form is in :mod:`shardc.options.fusion_edges`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ Pair = frozenset[int]
 
 @dataclass
 class FusionConstraints:
-    """The edges that a user forbids and forces. ``unmatched``: those that named no two ops of a block yet."""
+    """The edges that a user forbids and forces. ``unmatched``: edges that matched no two ops so far."""
 
     forbid: Sequence[Edge] = ()
     force: Sequence[Edge] = ()
@@ -23,7 +26,7 @@ class FusionConstraints:
 
     @staticmethod
     def of(forbid: Iterable[str] = (), force: Iterable[str] = ()) -> FusionConstraints:
-        """Raises BadFusionEdge."""
+        """Parse edges. Raises BadFusionEdge."""
         forbidden, forced = read_edges(forbid, force)
         return FusionConstraints(forbidden, forced, {edge.text for edge in (*forbidden, *forced)})
 
@@ -31,7 +34,7 @@ class FusionConstraints:
         return bool(self.forbid or self.force)
 
     def in_block(self, number: int, steps: Sequence[Step]) -> BlockConstraints:
-        """What the constraints say of one block."""
+        """Return the constraints of one block."""
         if not self:
             return BlockConstraints()
         calls = [s for s in steps if not s.is_view]
@@ -63,16 +66,16 @@ class BlockConstraints:
     forced: dict[str, set[Pair]] = field(default_factory=dict)
 
     def forbids(self, a: set[int], b: set[int]) -> str | None:
-        """The edge because of which the calls ``a`` and ``b`` may not be one kernel."""
+        """Return the edge that forbids to fuse the calls ``a`` and ``b``, or None."""
         pairs = (frozenset((x, y)) for x in a for y in b) if self.forbidden else ()
         return next((self.forbidden[pair] for pair in pairs if pair in self.forbidden), None)
 
     def forces(self, a: set[int], b: set[int]) -> bool:
-        """Whether some pair of the calls ``a`` and ``b`` is to be in one kernel."""
+        """Return whether some pair of the calls ``a`` and ``b`` is forced into one kernel."""
         every = (pair for pairs in self.forced.values() for pair in pairs)
         return any(len(pair & a) == 1 and len(pair & b) == 1 for pair in every)
 
     def without(self, granted: set[Pair]) -> BlockConstraints:
-        """The constraints that are left where these pairs are in one kernel."""
+        """Return the constraints without the forced pairs that are already in one kernel."""
         left = {edge: pairs - granted for edge, pairs in self.forced.items()}
         return BlockConstraints(self.forbidden, {edge: pairs for edge, pairs in left.items() if pairs})

@@ -1,4 +1,4 @@
-"""What fusing a program does and why: kernels with their savings, pairs considered, calls that stay."""
+"""Report of a fusion: kernels with their savings, pairs considered, and calls outside kernels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shardc.passes.manager.program import program_blocks
 
 @dataclass(frozen=True)
 class Traffic:
-    """Launches, and the bytes of the tensors that calls read and write. A loop's body counts once."""
+    """Number of launches, and bytes that calls read and write. A loop's body counts once."""
 
     launches: int = 0
     read_bytes: int = 0
@@ -57,8 +57,10 @@ class Op:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and the calls that it stands for. ``apart`` is their traffic as calls: a call in several
-    kernels counts in the first. ``tuned`` says in words what tuning found, if anything.
+    """A kernel and the calls that it stands for.
+
+    ``apart`` is the traffic of these calls without fusion; a call in several kernels counts in the first.
+    ``tuned`` describes the result of tuning, if there is one.
     """
 
     name: str
@@ -70,8 +72,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class FusionReport:
-    """``pairs``: all considered. ``staying``: calls in no kernel. ``choices``: the verdicts on matmuls and
-    attention. ``before`` and ``after`` are totals.
+    """Report of a fusion.
+
+    ``pairs`` are all pairs considered, ``staying`` the calls in no kernel, ``choices`` the verdicts on
+    matmuls and attention. ``before`` and ``after`` are totals of traffic.
     """
 
     kernels: list[Kernel]
@@ -104,25 +108,26 @@ def explain_fusion(
 
 
 def read_fusion(module: ir.Module, fused: ir.Module) -> FusionReport:
-    """What was fused of ``module`` (level 3) in ``fused`` (level 4, made of it): without pairs and choices,
-    which are not part of a program. Raises KeyError where the one was not made of the other.
+    """Report the fusion of ``module`` (level 3) to ``fused`` (level 4), without pairs and choices.
+
+    Those are not part of a program. Raises KeyError if ``fused`` was not made from ``module``.
     """
     return _report({op.number: op for op in _ops(module, frozenset(), TARGETS)}, fused)
 
 
 def with_tuned(report: FusionReport, fused: ir.Module) -> FusionReport:
-    """The report with what tuning found for the kernels of ``fused``, which it is of, since it was made."""
+    """Return the report of ``fused`` with the results of later tuning."""
     kernels = zip(report.kernels, kernels_of(fused), strict=True)
     return replace(report, kernels=[replace(kernel, tuned=_tuned(op)) for kernel, op in kernels])
 
 
 def calls_in_kernels(fused: ir.Module) -> frozenset[str]:
-    """The numbers of the calls that the kernels of a program stand for."""
+    """Return the numbers of the calls that the kernels of a program stand for."""
     return frozenset(number for op in kernels_of(fused) for number in _numbers(op))
 
 
 def losses_in_kernels(fused: ir.Module) -> frozenset[str]:
-    """The numbers of those that kernels with a ``kern.linear_cross_entropy`` stand for."""
+    """Return the numbers of the calls that kernels with a ``kern.linear_cross_entropy`` stand for."""
     name = LinearCrossEntropyOp.OPERATION_NAME
     found = [op for op in kernels_of(fused) if kernel_body(op)[1][0].name == name]
     return frozenset(number for op in found for number in _numbers(op))
@@ -151,7 +156,7 @@ def _numbers(kernel: ir.Operation) -> list[str]:
 
 
 def noting(choose: Choose, verdicts: dict[str, Verdict]) -> Choose:
-    """``choose``, its verdicts noted by the numbers of the matmuls."""
+    """Return ``choose``, wrapped so that its verdicts are recorded by the numbers of matmuls."""
 
     def note(region: Region) -> Verdict:
         verdict = choose(region)
@@ -162,7 +167,7 @@ def noting(choose: Choose, verdicts: dict[str, Verdict]) -> Choose:
 
 
 def _ops(module: ir.Module, exclude: frozenset[ir.Value], calls: frozenset[str]) -> list[Op]:
-    """The calls of a program that is not fused yet: neither views nor arithmetic on sizes nor collectives."""
+    """Return the calls of an unfused program, without views, arithmetic on sizes and collectives."""
     found = []
     for block, body in enumerate(program_blocks(module)):
         for step in read_block(body, CallReader(), exclude, calls=calls).steps:

@@ -1,4 +1,4 @@
-"""Which nodes become one kernel: joins pairs of groups, those first that save most memory traffic."""
+"""Greedy grouping of nodes into kernels: joins pairs of groups, those that save the most traffic first."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from shardc.passes.fuse.reading.graph import Value
 from shardc.passes.fuse.reading.unit import Unit, Units, delays, in_order, joined
 
 ROUNDS = 4
-"""How often all pairs are looked at: joining one can make another legal."""
+"""Number of passes over all pairs, since joining one pair can make another legal."""
 
 
 Misfits = dict[tuple[Unit, Unit], Refused]
-"""Pairs that can never be one, and why: their dims do not match, or one kernel cannot compute both."""
+"""Pairs that can never be joined, with the reason: dims do not match, or one kernel cannot compute both."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Why two calls are in one kernel (``fused``), or are not. ``saved_bytes``: the memory traffic that this
-    saves, or would, with a launch in bytes. ``constrained``: an edge of the user's decided.
+    """Decision whether two calls share a kernel (``fused``), and the reason.
+
+    ``saved_bytes`` is the memory traffic that fusion saves or would save, including a launch in bytes.
+    ``constrained``: a user's edge decided.
     """
 
     first: int
@@ -41,11 +43,11 @@ class Decision:
 
 
 FORCED = float(1 << 62)
-"""What joining a forced pair counts as saving: more than any other, less than parts of one call."""
+"""Saving that a forced pair counts as: more than any other pair, less than parts of one call."""
 
 
 def group(units: Units, constraints: BlockConstraints = BlockConstraints()) -> list[Decision]:  # noqa: B008 (it is frozen)
-    """Join the groups of ``units``; says of each pair that was looked at how it came out.
+    """Join the groups of ``units``. Return the decision on each pair considered.
 
     Raises FusionRefused for an edge that ``constraints`` force and that is illegal.
     """
@@ -63,7 +65,7 @@ def group(units: Units, constraints: BlockConstraints = BlockConstraints()) -> l
             try:
                 new = _join(units, a, b, constraints, misfits)
             except Refused as why:
-                # a decision on a forced pair says already why it could not come first
+                # a decision on a forced pair is final
                 is_known = saving == FORCED and pair in decisions
                 if saving != inf and pair[0] != pair[1] and not is_known:
                     forbidden = constraints.forbids(a.calls, b.calls) is not None
@@ -79,7 +81,7 @@ def group(units: Units, constraints: BlockConstraints = BlockConstraints()) -> l
 
 
 def _adjacent(a: Unit, b: Unit) -> tuple[int, int]:
-    """Two calls, one of each group, of which one reads what the other makes, or both read the same tensor."""
+    """Return two calls, one from each group: one reads the other's result, or both read the same tensor."""
     for x, y in ((a, b), (b, a)):
         for value in y.accesses:
             if value.node is not None and value.node in x.domains:
@@ -89,7 +91,7 @@ def _adjacent(a: Unit, b: Unit) -> tuple[int, int]:
 
 
 def _reader(unit: Unit, value: Value | None) -> int:
-    """The first call of a group that reads ``value``, or its first call."""
+    """Return the first call of a group that reads ``value``, else the group's first call."""
     calls = (n.call for n in unit.nodes if any(access.base is value for access in n.accesses))
     return next(calls, min(unit.calls))
 
@@ -101,7 +103,7 @@ def _ordered(x: int, y: int) -> tuple[int, int]:
 def _check_forced(
     units: Units, constraints: BlockConstraints, decisions: dict[tuple[int, int], Decision]
 ) -> None:
-    """Raises FusionRefused unless the neighbours among the pairs of each forced edge share their kernels."""
+    """Check that adjacent calls of each forced edge share their kernels. Raises FusionRefused."""
     together = [unit.calls for unit in units.groups]
     for edge, pairs in constraints.forced.items():
         apart = [pair for pair in pairs if not any(pair <= calls for calls in together)]
@@ -112,7 +114,7 @@ def _check_forced(
 
 
 def _unrelated(units: Units, pairs: set[Pair]) -> str:
-    """Why no pair was even looked at."""
+    """Return why no pair was considered."""
     calls = set().union(*pairs)
     staying = [u.step for u in units.steps if u.step is not None and u.step.number in calls]
     if staying:
@@ -127,7 +129,9 @@ def _current(unit: Unit, became: dict[Unit, Unit]) -> Unit:
 
 
 def _candidates(units: Units, constraints: BlockConstraints) -> Iterator[tuple[float, Unit, Unit]]:
-    """Pairs of groups that share a tensor, with what joining them saves; parts of one call come first."""
+    """Yield pairs of groups that share a tensor, with the savings of joining them; parts of one call
+    first.
+    """
     pairs = [(a, b) for a in units.groups for b in sorted(a.after, key=in_order) if b.nodes]
     for readers in units.readers.values():
         pairs += itertools.pairwise(sorted((u for u in readers if u.nodes), key=in_order))
@@ -146,7 +150,7 @@ def _rank(units: Units, a: Unit, b: Unit, constraints: BlockConstraints) -> floa
 
 
 def traffic_saved(units: Units, a: Unit, b: Unit) -> int:
-    """Bytes that are no longer written and read, and a launch, if the two are one kernel."""
+    """Return the bytes that one kernel for both no longer writes and reads, plus a launch."""
     saved = LAUNCH_BYTES
     both = {a, b}
     for unit, other in ((a, b), (b, a)):
@@ -159,13 +163,13 @@ def traffic_saved(units: Units, a: Unit, b: Unit) -> int:
 
 
 def _join(units: Units, a: Unit, b: Unit, constraints: BlockConstraints, misfits: Misfits) -> Unit:
-    """One unit for both. Raises Refused, and then nothing has changed but ``misfits``."""
+    """Join two units. Raises Refused; then only ``misfits`` has changed."""
     forbidding = constraints.forbids(a.calls, b.calls)
     if forbidding is not None:
         raise Refused(f"forbidden by {forbidding}")
     _check_made_again(units, a, b)
     new = _fitting(units, a, b, misfits)
-    waits = delays(a, b)  # last: where many read what one makes, it looks at all of them
+    waits = delays(a, b)  # last, because it visits all readers of a value
     if waits is None:
         raise Refused("something between them needs one and is needed by the other")
     new.time, moved = waits
@@ -176,7 +180,9 @@ def _join(units: Units, a: Unit, b: Unit, constraints: BlockConstraints, misfits
 
 
 def _fitting(units: Units, a: Unit, b: Unit, misfits: Misfits) -> Unit:
-    """One unit for both, not yet scheduled. Raises Refused, for good where it is among ``misfits`` then."""
+    """Return a joined unit, not yet scheduled. Raises Refused; it is permanent if ``misfits`` then has the
+    pair.
+    """
     if (a, b) in misfits:
         raise misfits[a, b]
     try:
@@ -189,14 +195,14 @@ def _fitting(units: Units, a: Unit, b: Unit, misfits: Misfits) -> Unit:
     try:
         check(new, lambda: {v.node.out for v in exports(units, {a, b}) if v.node is not None})
     except Refused as why:
-        if not any(node.contracts for node in new.nodes):  # else what others read of them counts too
+        if not any(node.contracts for node in new.nodes):  # else values that other units read count, too
             misfits[a, b] = why
         raise
     return new
 
 
 def _check_made_again(units: Units, a: Unit, b: Unit) -> None:
-    """Raises Refused where activation checkpointing would save less memory with the two as one kernel."""
+    """Check that joining does not undo savings of activation checkpointing. Raises Refused."""
     phases = units.phases_of(a) | units.phases_of(b)
     if "recompute" not in phases or len(phases) == 1:
         return
@@ -208,7 +214,7 @@ def _check_made_again(units: Units, a: Unit, b: Unit) -> None:
 
 
 def exports(units: Units, group: set[Unit]) -> list[Value]:
-    """The values that come from ``group`` and are read outside of it, in the order of the program."""
+    """Return the values of ``group`` that are read outside it, in program order."""
     nodes = sorted((node for unit in group for node in unit.nodes), key=lambda node: node.order)
     found = []
     for node in nodes:
@@ -229,6 +235,6 @@ def _replace(units: Units, a: Unit, b: Unit, new: Unit) -> None:
         for node in unit.nodes:
             units.maker.update(dict.fromkeys((node.out, *node.others), new))
         del units.groups[unit]
-        # they name one another: only the garbage collector would free them
+        # break reference cycles, which only the garbage collector would free
         unit.before, unit.after = set(), set()
     units.groups[new] = None

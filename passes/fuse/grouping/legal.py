@@ -1,10 +1,10 @@
-"""Whether nodes can be one kernel: one iteration space for all of them, up to broadcasts and one set of
-reduced dims.
+"""Legality of kernels: all nodes need one iteration space, up to broadcasts and one set of reduced dims.
 
-A kernel that reduces has *rows*, counted by its parallel dims. A reduction takes away the dims of a row, the
-last one of its tensors among them (a row reduction, with everything before and after), or those that count
-rows (a column reduction, whose result is not spread over the rows again); a kernel may have both. A kernel
-with a contraction has no other reduction: pointwise ops that are cheap stand before it, others after it.
+A kernel that reduces has *rows*, which its parallel dims count. A row reduction removes the dims of a row,
+including the last dim of its tensors; any ops may precede and follow it. A column reduction removes the dims
+that count rows, and its result is not broadcast over the rows again. A kernel may have both. A kernel with a
+contraction has no other reduction: cheap pointwise ops may precede the contraction, any pointwise ops may
+follow it.
 """
 
 from __future__ import annotations
@@ -21,31 +21,33 @@ from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.reading.unit import Unit, joined, unit_of
 
 MAX_NODES = 96
-"""Nodes of one kernel: longer ones spill registers and compile slowly."""
+"""Limit of nodes in a kernel; larger kernels spill registers and compile slowly."""
 MAX_TENSORS = 40
-"""Tensors that one kernel reads."""
+"""Limit of tensors that a kernel reads."""
 MAX_SERIAL = 1 << 16
-"""Elements that a kernel without a parallel dim may reduce: it runs on one thread."""
+"""Limit of elements that a kernel without a parallel dim reduces, since it runs on one thread."""
 
 MIN_RUN = 16
-"""The shortest contiguous run of elements in a row that is spread over a tensor: a cache line of f32."""
+"""Shortest contiguous run of elements in a row that is not contiguous as a whole: a cache line of f32."""
 MIN_BESIDE = 64
-"""Elements beside one another, at least, for which a reduction over a dim before theirs is a row (softmax
-over 8 to 128 elements, ours / ATen: 0.5 with 64, 1.9 with 32).
+"""Least number of inner elements for which a reduction over a dim before them counts as a row (softmax over 8
+to 128 elements, ours / ATen: 0.5 with 64, 1.9 with 32).
 """
 
 NO_COMMON_DIMS = "neither runs over all dims of the other"
 
 Domain = frozenset[int]
-"""The atoms that a node runs over."""
+"""Atoms that a node runs over."""
 
 
 class Refused(Exception):
-    """Why two groups are not made one, in words."""
+    """Reason why two groups are not joined, in words."""
 
 
 def joined_space(a: Unit, b: Unit) -> Space:
-    """The space of both groups: dims match where one reads what the other makes, or both read one tensor."""
+    """Return the space of both groups. Dims match where one reads the other's result, or both read one
+    tensor.
+    """
     space = a.space.joined(b.space)
     try:
         found = _match_made(space, a, b) + _match_made(space, b, a)
@@ -63,9 +65,9 @@ def joined_space(a: Unit, b: Unit) -> Space:
 
 
 def check_related(a: Unit, b: Unit) -> None:
-    """Raise Refused where no dim of one can be a dim of the other: they share single elements alone.
+    """Check that some dim of one group can be a dim of the other. Raises Refused if they share only scalars.
 
-    :func:`check` would find that too, after all of the work. Updates of parameters share a learning rate.
+    For example, updates of parameters share a learning rate. :func:`check` would find that, too, but later.
     """
     if not any(a.domains.values()) or not any(b.domains.values()):
         return
@@ -78,7 +80,7 @@ def check_related(a: Unit, b: Unit) -> None:
 
 @lru_cache(maxsize=4096)
 def size_hint(type_: TensorType) -> int:
-    """The bytes of a tensor, as far as they are known."""
+    """Return the bytes of a tensor, estimated for symbolic sizes."""
     return hint(type_.size_bytes)
 
 
@@ -101,7 +103,9 @@ def _match_made(space: Space, maker: Unit, reader: Unit) -> int:
 
 
 def _matched_reads(space: Space, first: Access, second: Access, domains: set[Atoms]) -> Space | None:
-    """The space where two reads of a tensor agree; None if none, or one of ``domains`` gets a diagonal."""
+    """Return the space in which two reads of a tensor agree; None if there is none, or a domain gets a
+    diagonal.
+    """
     sizes = ([dim.size for dim in read.dims] for read in (first, second))
     if next(sizes) != next(sizes) or first.gathers or second.gathers:
         return None
@@ -121,13 +125,15 @@ def _matched_reads(space: Space, first: Access, second: Access, domains: set[Ato
 
 
 def _alike(space: Space, x: Dim, y: Dim) -> bool:
-    """Whether two dims are read over the same atoms already."""
+    """Return whether two dims are already read over the same atoms."""
     same, other = ((d.size, d.offset, d.step, d.sliced, len(d.parts), space.resolve(d.atoms)) for d in (x, y))
     return same == other and all(_alike(space, a, b) for a, b in zip(x.parts, y.parts, strict=True))
 
 
 def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
-    """Raises Refused unless ``unit`` can be one kernel. ``exported`` gives what others read of it."""
+    """Check that ``unit`` can be one kernel. Raises Refused. ``exported`` returns the values that others
+    read.
+    """
     nodes, space = unit.nodes, unit.space
     if len(nodes) > MAX_NODES:
         raise Refused(f"a kernel has at most {MAX_NODES} ops")
@@ -150,7 +156,7 @@ def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
 
 
 def _check_symbols(unit: Unit) -> None:
-    """A size that no argument of the graph has must be that of a tensor which the kernel reads."""
+    """Check that a size that no argument of the graph has is the size of a tensor that the kernel reads."""
     read = [n for access in reads(unit.nodes) for n in access.base.type.shape]
     sizes = [n for node in unit.nodes for n in (*node.out.type.shape, *node.sizes)]
     sizes += [unit.space.sizes[a] for atoms in unit.domains.values() for a in atoms]
@@ -175,7 +181,7 @@ def _check_gathers(nodes: list[Node], space: Space) -> None:
 
 
 def check_parts(nodes: list[Node]) -> None:
-    """Raise Refused unless one call's nodes are a kernel, or several that do not read each other."""
+    """Check that a call's nodes form one kernel, or several that do not read each other. Raises Refused."""
     parts: list[Unit] = []
     for node in nodes:
         part = unit_of(node)
@@ -216,7 +222,7 @@ def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, Domai
 
 
 def _check_made_again(nodes: list[Node], domains: dict[Node, Domain], whole: Domain) -> None:
-    """Raise Refused where a sum over columns would compute its terms again for what it is spread over."""
+    """Check that the terms of a column sum are not recomputed for dims of its broadcast. Raises Refused."""
     summed = {access.base for node in nodes if node.reduce for access in node.accesses}
     for node in nodes:
         again = node.heavy and node.out in summed and domains[node] == whole
@@ -245,9 +251,10 @@ def _check_contraction(
 
 
 def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain) -> Domain:
-    """Those of the reduced dims ``kinds`` that are a row: in every tensor that has all dims, they are the
-    last ones, or contiguous in runs of :data:`MIN_RUN` elements; or else before :data:`MIN_BESIDE` elements,
-    which are computed side by side. Empty if none is.
+    """Return the set of reduced dims in ``kinds`` that is a row; empty if there is none.
+
+    In every tensor that has all dims, its dims are the last ones, or contiguous in runs of :data:`MIN_RUN`
+    elements; or they precede at least :data:`MIN_BESIDE` elements, which are computed side by side.
     """
     full = _full(nodes, space, whole)
     for fits in (_is_row, _is_before_others):
@@ -258,7 +265,7 @@ def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain)
 
 
 def _full(nodes: list[Node], space: Space, whole: Domain) -> list[Atoms]:
-    """The dims of every tensor that has all of ``whole``, in memory order."""
+    """Return the dims of every tensor that has all of ``whole``, in memory order."""
     made = {node.out for node in nodes}
     tensors = [flat(space, a.dims) for node in nodes for a in node.accesses if a.base not in made]
     tensors += [space.resolve(x for dim in node.out_dims for x in dim) for node in nodes]
@@ -276,12 +283,12 @@ def _is_before_others(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:
 
 
 def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:
-    """The atoms of a tensor's dims in memory order."""
+    """Return the atoms of a tensor's dims in memory order."""
     return space.resolve(a for dim in dims for a in dim.atoms)
 
 
 def depths(nodes: list[Node]) -> dict[Value, int]:
-    """For each value made by the nodes, in order: reductions, and computed reads of such values, up to it."""
+    """Return, for each value in order, the number of reductions, and of computed reads of them, before it."""
     found: dict[Value, int] = {}
     for node in nodes:
         before = [found.get(a.base, 0) + (a.gathers and a.base in found) for a in node.accesses]
@@ -290,6 +297,6 @@ def depths(nodes: list[Node]) -> dict[Value, int]:
 
 
 def reads(nodes: list[Node]) -> list[Access]:
-    """How the nodes read tensors that none of them makes."""
+    """Return the nodes' accesses of tensors from outside."""
     made = {node.out for node in nodes}
     return [a for node in nodes for a in node.accesses if a.base not in made]

@@ -1,4 +1,4 @@
-"""Regions of a program where matmuls and attention can be calls or kernels: all ops that this affects."""
+"""Regions: matmuls or attention that can be calls or kernels, with all ops that this choice affects."""
 
 from __future__ import annotations
 
@@ -26,31 +26,34 @@ from shardc.passes.manager.program import STEP
 
 DRAW = "shardc.uniform"
 _PLACE = ("dist.name", "dist.phase", "dist.shardings")
-"""Attributes that say where in its program an op stands."""
+"""Attributes that depend on an op's position in its program."""
 _VIEWS = frozenset(f"torch.{target}" for target in VIEWS)
 
 
 @dataclass
 class Region:
-    """Matmuls with all calls that share a kernel with them, or with what does, in one way or the other; an
-    attention; or a linear layer with its cross entropy, named by its product.
+    """A region of a program on which one choice is made.
 
-    ``calls`` are the numbers of these, as in ``kern.calls``. ``module`` is a program of the region alone:
-    what others read of it are its results. Equal regions have equal texts without locations.
+    It is a set of matmuls with all calls that share a kernel with them, directly or indirectly, under either
+    choice; an attention; or a linear layer with its cross entropy, named by its product. ``calls`` are the
+    numbers of these calls, as in ``kern.calls``. ``module`` is a program of only the region, whose results
+    are the values that others read. Equal regions have equal texts without locations.
     """
 
     calls: tuple[str, ...]
     module: ir.Module = field(repr=False)
     spared_bytes: int = 0
-    """Bytes held at once as calls alone: the logits of a linear layer with a cross entropy behind it."""
+    """Bytes that only calls hold: the logits of a linear layer with a cross entropy."""
     beside: Sequence[Region] = field(default=(), repr=False, compare=False)
-    """The regions of its block, itself among them, on which is decided one after the other."""
+    """All regions of its block, including itself, in the order in which they are decided."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the matmuls or the attention of a region are parts of kernels, and why, in words. ``library``:
-    which of ``shardc.runtime.operators.attention`` computes one that is not; empty for its own choice.
+    """Verdict on a region: whether its matmuls or attention are parts of kernels, and why, in words.
+
+    ``library`` is the one of ``shardc.runtime.operators.attention`` that computes an attention outside
+    kernels; empty for the operator's own choice.
     """
 
     generated: bool
@@ -63,7 +66,9 @@ Choose = Callable[[Region], Verdict]
 
 @dataclass(frozen=True)
 class EveryRegion:
-    """``choose`` for regions of any size and for every attention: what decides without running them."""
+    """Wrapper of a ``choose`` that decides without running regions, so it is asked about regions of any
+    size.
+    """
 
     choose: Choose
 
@@ -72,7 +77,7 @@ class EveryRegion:
 
 
 def is_asked(flops: int, choose: Choose) -> bool:
-    """Whether ``choose`` decides on a region of so many floating-point operations."""
+    """Return whether ``choose`` is asked about a region of so many floating-point operations."""
     return isinstance(choose, EveryRegion) or SMALL_FLOPS <= flops <= LARGE_FLOPS
 
 
@@ -99,7 +104,7 @@ def find_regions(
 
 
 def call_region(number: int, read: Block, call: int, strides: Mapping[ir.Value, Strides]) -> Region | None:
-    """One call of block ``number`` as a region; None if it is none."""
+    """Return a call of block ``number`` as a region, or None."""
     module = _program(read.block, [read.steps[call].op], strides)
     return None if module is None else Region((f"{number}.{call}",), module)
 
@@ -107,13 +112,13 @@ def call_region(number: int, read: Block, call: int, strides: Mapping[ir.Value, 
 def loss_region(
     number: int, steps: Sequence[ir.Operation], loss: LinearLoss, strides: Mapping[ir.Value, Strides]
 ) -> Region | None:
-    """A linear layer with its cross entropy, forward and backward, as a region; None if it is none."""
+    """Return a linear layer with its cross entropy, forward and backward, as a region, or None."""
     module = _program(loss.first.block, [steps[n] for n in sorted(loss.numbers)], strides)
     return None if module is None else Region((f"{number}.{loss.forward[0]}",), module, loss.spared_bytes)
 
 
 def _connected(groups: Iterable[set[int]]) -> list[set[int]]:
-    """The unions of groups that share numbers."""
+    """Return the unions of groups that share numbers."""
     found: dict[int, set[int]] = {}
     for group in groups:
         whole = set(group).union(*(found[number] for number in group if number in found))
@@ -122,7 +127,7 @@ def _connected(groups: Iterable[set[int]]) -> list[set[int]]:
 
 
 def matmul_flops(contraction: Node) -> int:
-    """The floating-point operations of a contraction."""
+    """Return the floating-point operations of a contraction."""
     atoms = itertools.chain(*contraction.out_dims, contraction.reduced)
     return 2 * prod(int(contraction.space.sizes[a]) for a in contraction.space.resolve(atoms))
 

@@ -1,7 +1,7 @@
-"""Slices of a packed argument moved to its beginning: regions that read other parts of it are equal then.
+"""Moves slices of a packed argument to its beginning, so that regions that read different parts become equal.
 
-Weights of several layers lie in one buffer where ``dist-combine`` gathers them together, and each layer
-slices its own part off. What is computed with a part does not depend on where it lies.
+``dist-combine`` gathers weights of several layers into one buffer, from which each layer slices its own part.
+Computations on a part do not depend on its position.
 """
 
 from __future__ import annotations

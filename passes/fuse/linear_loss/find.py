@@ -1,4 +1,4 @@
-"""The linear layers of a block with a cross entropy behind them, and why logits of others are made."""
+"""Search for linear layers with a cross entropy in a block, and reasons why others store their logits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardc.passes.fuse.reading.values import is_read, maker, owner_of, readers,
 from shardc.passes.fuse.reading.view import VIEWS
 
 LOSS_OPS = frozenset((forms.SOFTMAX, forms.LARGEST))
-"""A block without these has none."""
+"""Every such loss contains one of these ops."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class LinearLoss:
 
 @dataclass(frozen=True)
 class Apart:
-    """A product and a softmax, by the numbers of their steps, which are no such op, and why not."""
+    """A product and a softmax, by numbers of their steps, that cannot become such an op, and the reason."""
 
     first: int
     second: int
@@ -62,11 +62,11 @@ class Apart:
 
 
 class LogitsKept(Exception):
-    """Why the logits of a linear layer are made, in words."""
+    """Reason why the logits of a linear layer are stored, in words."""
 
 
 class LossFinder:
-    """Looks for losses among the ``steps`` of a block. ``eager`` rounding makes 16-bit logits."""
+    """Search for losses among the ``steps`` of a block. With ``eager`` rounding, logits may be 16-bit."""
 
     def __init__(self, steps: Sequence[ir.Operation], rounding: str) -> None:
         self._steps, self._rounding, self._matcher = steps, rounding, Matcher(CallReader())

@@ -1,7 +1,7 @@
-"""Data that moves by rules of the index alone: rolled, flipped, padded, in windows, repeated, shuffled.
+"""Moves of data: rolls, flips, padding, windows, repeats, pixel shuffles.
 
-What is a view of dims is read as one. All else reads its tensor at indices that are computed from where the
-result's element stands.
+A move that is a view is read as a view. All others read their tensor at indices that are computed from the
+index of the result's element.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def gradients(
 ) -> list[Value | None]:
     """The gradients of input, weight and bias, which are sums over ``others``.
 
-    With the normalized input h and g = grad * weight: dx = rstd * (g - mean(g) - h * mean(g * h)). h is
-    computed in each of the two kernels, as it is cheaper to compute than to write and read.
+    With the normalized input h and g = grad * weight, dx = rstd * (g - mean(g) - h * mean(g * h)). Both
+    kernels compute h, because that is cheaper than to write and read it.
     """
     grad, x, mean, rstd, weight = read
     assert grad is not None and x is not None and mean is not None and rstd is not None

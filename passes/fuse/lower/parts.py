@@ -1,8 +1,8 @@
-"""Tensors put together from parts of a dim: concatenations, and the gradients of slices and selections.
+"""Tensors composed of parts of a dim: concatenations, and the gradients of slices and selections.
 
-Equal parts make the dim ``parts x size``, where each element chooses its part by the first index. Parts of
-different sizes are read at computed indices, all of them for each element: that pays where at least
-:data:`MIN_RUN` elements share the index. ATen copies the others.
+Equal parts form a dim ``parts x size``, in which each element selects its part by the first index. Parts of
+different sizes are read at computed indices, all parts for each element. That pays if at least
+:data:`MIN_RUN` elements share the index; else ATen copies them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
 
 MAX_PARTS = 8
-"""Parts of a concatenation: each element looks at all of them."""
+"""Limit of parts of a concatenation, since each element tests all of them."""
 MAX_PLACED = 3
-"""Parts of different sizes: each element reads all of them."""
+"""Limit of parts of different sizes, since each element reads all of them."""
 
 
 def _chosen(
@@ -43,7 +43,7 @@ def _chosen(
 
 
 def _select_one(position: int) -> Callable[..., Scalar]:
-    """The one part at ``position``, zeros elsewhere."""
+    """Return a function that selects the single part at ``position``, and zeros elsewhere."""
     return lambda s, index, x: s.select(s.compare("eq", index, position), x, 0)
 
 
@@ -75,7 +75,7 @@ def cat(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 def _placed(
     b: Builder, parts: Sequence[Value], starts: Sequence[int], type_: TensorType, dim: int, rest: float = 0
 ) -> Value:
-    """``parts`` from ``starts`` on along ``dim``, one after the other, and ``rest`` elsewhere."""
+    """Return ``parts`` placed at ``starts`` along ``dim``, with ``rest`` elsewhere."""
     if len(parts) > MAX_PLACED:
         raise NotLowered(f"puts more than {MAX_PLACED} parts of different sizes together")
     if not all(isinstance(n, int) for n in type_.shape) or prod(type_.shape[dim + 1 :]) < MIN_RUN:
@@ -122,7 +122,7 @@ def slice_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
 
 @lowers("aten.constant_pad_nd")
 def pad(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Dims longer, or shorter, at their two ends."""
+    """Lower constant padding; negative padding shortens a dim."""
     (x,), (type_,) = values, results(call)
     rank, ends = len(type_.shape), list(zip(call["pad"][::2], call["pad"][1::2], strict=True))
     padded = [(rank - 1 - d, before) for d, (before, after) in enumerate(ends) if before or after]

@@ -1,5 +1,6 @@
-"""Sums, products, means, extrema with their places, norms and variances over dims. Sums of floats are taken
-in f32 at least.
+"""Sums, products, means, extrema with indices, norms and variances over dims.
+
+Sums of floats are computed in at least f32.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
 
 LONGEST_ROW, SHORTEST_ROW = 1 << 13, 64
-"""Elements of the rows that a sum of all elements is taken by."""
+"""Longest and shortest rows, in elements, into which a sum of all elements is split."""
 
 
 def _reduced_dims(call: OpCall) -> list[int]:
-    """The dims that go. No ``dim`` argument, None, or an empty list: all of them."""
+    """Return the reduced dims: all of them if ``dim`` is missing, None or empty."""
     rank = len(call.tensors[0].shape)
     dim = call["dim"] if any(name == "dim" for name, _, _ in parameters(call.target)) else None
     if dim is None or dim == ():
@@ -53,8 +54,10 @@ def total(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 def summed(b: Builder, x: Value, dims: Sequence[int], dtype: torch.dtype | None = None) -> Value:
-    """The sum over ``dims``. One of more than MAX_SERIAL elements to one number is the sum of sums of rows: a
-    kernel adds up its rows on all threads, in an order that depends on their number alone.
+    """Return the sum over ``dims``.
+
+    A sum of more than MAX_SERIAL elements to a scalar becomes a sum of sums of rows. A kernel sums its rows
+    on all threads, in an order that depends only on the number of rows.
     """
     shape = x.type.shape
     rows = _rows(shape) if len(dims) == len(shape) else None

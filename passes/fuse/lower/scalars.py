@@ -1,8 +1,7 @@
-"""Scalar expressions of a kernel: ``arith`` and ``math`` ops in the region of a ``linalg.generic``, built
-from Python.
+"""Builder of scalar expressions: ``arith`` and ``math`` ops in the region of a ``linalg.generic``.
 
-A :class:`Scalar` knows its dtype as torch names it (booleans are ``i1`` here, bytes in memory). Where a
-method takes a number, that becomes a constant of the other operand's dtype.
+A :class:`Scalar` has a torch dtype (booleans are ``i1`` here, bytes in memory). A Python number as an operand
+becomes a constant of the other operand's dtype.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _INT_PREDICATES = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5}
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """What ATen computes in: f32 for the 16-bit floats, else the dtype itself."""
+    """Return the dtype that ATen computes in: f32 for 16-bit floats, else the dtype itself."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
@@ -46,7 +45,7 @@ def _holds(dtype: torch.dtype, number: float) -> bool:
 
 
 def _wrapped(number: int, dtype: torch.dtype) -> int:
-    """The number of the same bits that has a sign."""
+    """Return the signed number with the same bits."""
     bits = 8 * dtype.itemsize
     return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
@@ -172,11 +171,11 @@ class Scalars:
         _binary("maximumf", "maxsi", orders=True),
         _binary("minimumf", "minsi", orders=True),
     )
-    """NaN if either is."""
+    """Maximum and minimum; NaN if either operand is NaN."""
     div = _binary("divf")
-    """Of floats."""
+    """Quotient of floats."""
     floor_divide = _binary("floordivsi", orders=True)
-    """Of integers; the divisor must not be 0."""
+    """Floor division of integers; the divisor must not be 0."""
 
     def negate(self, x: Scalar) -> Scalar:
         return self.op("arith.negf", [x], x.dtype) if x.dtype.is_floating_point else self.sub(0, x)
@@ -208,11 +207,11 @@ class Scalars:
         return self.op("arith.select", [condition, a, b], a.dtype)
 
     def index(self, dim: int) -> Scalar:
-        """Where the loop over dim ``dim`` of the op stands, i64."""
+        """Return the index of the loop over dim ``dim`` of the op, i64."""
         return self._from_index(self.position(dim))
 
     def position(self, of: int | Scalar) -> ir.Value:
-        """Where the loop over a dim of the op stands, or an i64, as a value of type ``index``."""
+        """Return the index of the loop over a dim, or an i64, as a value of type ``index``."""
         index = ir.IndexType.get(self._context)
         if isinstance(of, Scalar):
             return self._made("arith.index_cast", index, [self.cast(of, torch.int64).value])

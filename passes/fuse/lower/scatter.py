@@ -1,4 +1,4 @@
-"""Writes at one computed place of each row: the gradients of ``max``, ``min`` and ``median`` along a dim."""
+"""Scatters of one element to each row: the gradients of ``max``, ``min`` and ``median`` along a dim."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Which ATen calls can become part of a kernel, and as what: lowerings by target, each in the file of its op
-family.
+"""Table of lowerings of ATen calls to kernels, by target. Lowerings are in the file of their op family.
 
-A lowering takes a :class:`Builder`, the call, and a :class:`Value` for each of its tensors, and gives a value
-for each of its results. It raises NotLowered for a form of the call that it does not cover. Only ops listed
-here are ever fused.
+A lowering takes a :class:`Builder`, the call, and a :class:`Value` for each of its tensors, and returns a
+value for each result. It raises NotLowered for a form of the call that it does not cover. Only ops in this
+table are ever fused.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _LOWERINGS: dict[str, Lowering] = {}
 
 
 def lowers(*targets: str) -> Callable[[Lowering], Lowering]:
-    """Registers a lowering for ``targets``."""
+    """Register a lowering for ``targets``."""
 
     def register(lowering: Lowering) -> Lowering:
         _LOWERINGS.update(dict.fromkeys(targets, lowering))
@@ -43,17 +42,17 @@ def lowers(*targets: str) -> Callable[[Lowering], Lowering]:
 
 
 def pointwise(targets: str, expression: Expression, *, heavy: bool = False) -> None:
-    """Registers ops whose tensors are all taken to the dtype of the result, in which ATen computes them."""
+    """Register ops whose tensors are cast to the dtype of the result, in which ATen computes them."""
     _register(targets, lambda b, call, values: [point(b, call, values, expression, heavy)])
 
 
 def comparison(targets: str, expression: Expression) -> None:
-    """Registers ops whose tensors are taken to their common dtype, and whose result is a truth value."""
+    """Register ops whose tensors are cast to their common dtype, and whose result is a bool."""
     _register(targets, lambda b, call, values: [point(b, call, values, expression, compares=True)])
 
 
 def untyped(targets: str, expression: Expression) -> None:
-    """Registers ops whose expressions see their operands in the dtypes that they come in."""
+    """Register ops whose expressions take their operands in the original dtypes."""
     _register(targets, lambda b, call, values: [point(b, call, values, expression, as_is=True)])
 
 
@@ -154,18 +153,18 @@ gelu, sums of two, amax, copies). ``test/bench/kernel_alone.py`` measured the la
 gradient of maxima in three dims (0.81 of ATen's time in a script of its own).
 """
 ALONE_ELEMENTS = 1 << 12
-"""Elements that such a call reads at least: with fewer it is the call itself that takes the time."""
+"""Least number of elements that such a call reads; for fewer, the overhead of the call dominates."""
 
 
 def is_worth_alone(call: OpCall) -> bool:
-    """Whether a kernel of this call alone beats ATen. Not so for log_softmax over a middle dim."""
+    """Return whether a kernel of only this call is faster than ATen; log_softmax over a middle dim is not."""
     if call.target == "aten._log_softmax" and call["dim"] not in (-1, len(call.tensors[0].shape) - 1):
         return False
     return call.target in ALONE and max((hint(t.numel) for t in call.tensors), default=0) >= ALONE_ELEMENTS
 
 
 def lower(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    """The values of the call's results; its nodes are in ``b``. Raises NotLowered."""
+    """Lower a call: return the values of its results, and add its nodes to ``b``. Raises NotLowered."""
     lowering = _loaded().get(call.target)
     if lowering is None:
         raise NotLowered("has no lowering to a kernel")
@@ -176,5 +175,5 @@ def lower(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | Non
 
 
 def lowered_targets() -> frozenset[str]:
-    """The targets that have a lowering."""
+    """Return the targets with a lowering."""
     return frozenset(_loaded())

@@ -1,1 +1,1 @@
-"""A block of the program as fusion sees it."""
+"""The form of a block that fusion works on."""

@@ -1,4 +1,4 @@
-"""Makes the nodes of an ATen call: one call may be several (a softmax is five).
+"""Builder of the nodes of an ATen call, of which a call may have several (a softmax has five).
 
 The lowerings in :mod:`shardc.passes.fuse.lower.table` make all of them.
 """
@@ -22,16 +22,16 @@ from shardc.runtime.kernels.kernel_call import FINE
 
 
 class NotLowered(Exception):
-    """Why a call cannot become part of a kernel, in words."""
+    """Reason why a call cannot become part of a kernel, in words."""
 
 
 Table = tuple[Value, Sequence[int | None]]
-"""A tensor read at computed indices: the result's dim for each of its dims, None for those indexed."""
+"""A tensor that is read at computed indices, and for each of its dims the result's dim; None if indexed."""
 
 
 @dataclass
 class Builder:
-    """Makes the ``nodes`` of one call, in order. While ``loose``, it makes loose ones."""
+    """Builder of the ``nodes`` of one call, in order. While ``loose``, new nodes are loose."""
 
     call: int
     loose: bool = False
@@ -49,9 +49,9 @@ class Builder:
         sizes: Sequence[AnySize] = (),
         tables: Sequence[Table] = (),
     ) -> Value:
-        """A pointwise op on ``inputs``, broadcast to ``type_``, in ``dtype`` (default: as ATen would).
+        """Add a pointwise op on ``inputs``, broadcast to ``type_``, in ``dtype`` (default: ATen's).
 
-        After the operands ``compute`` takes a function for each of ``tables``, which gives the element at i64
+        ``compute`` takes the operands, then a function for each of ``tables`` that returns the element at i64
         indices in bounds, then the row-major index (i64) over each group of dims of ``indices``.
         """
         if type_.dtype not in ELEMENTS:
@@ -76,9 +76,10 @@ class Builder:
         return self._add(made)
 
     def reduce(self, kind: str, x: Value, dims: Sequence[int], dtype: torch.dtype | None = None) -> Value:
-        """The ``sum``, ``product``, ``max`` or ``min`` of ``x`` over ``dims``, which stay with size 1.
+        """Add the ``sum``, ``product``, ``max`` or ``min`` of ``x`` over ``dims``, which are kept with size
+        1.
 
-        16 bits are reduced in f32. Over dims of one element each it is pointwise.
+        16-bit floats are reduced in f32. If all ``dims`` have one element, the node is pointwise.
         """
         dtype = dtype or wide(x.type.dtype)
         if all(x.type.shape[d] == 1 for d in dims):

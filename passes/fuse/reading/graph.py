@@ -1,4 +1,4 @@
-"""What fusion works on: the ops of a block as pointwise and reduction nodes, views as relations between dims.
+"""Graph that fusion works on: ops are pointwise and reduction nodes, views are relations between dims.
 
 Calls without a lowering are opaque: they only read and make values.
 """
@@ -22,14 +22,16 @@ from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.reading.symbols import Symbols
 
 SMALL_PART = 8
-"""How many parts that cost no more to copy than a call does a tensor has at least, to count as a bucket."""
+"""Least number of small parts, which are as cheap to copy as a call, in a tensor that counts as a bucket."""
 
 Shape = tuple[AnySize, ...]
 
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """A tensor. ``ir``: its SSA value, if any. ``view``: how it reads another. ``node``: what computes it."""
+    """A tensor. ``ir``: its SSA value, if any. ``view``: its relation to another tensor. ``node``: its
+    producer.
+    """
 
     type: TensorType
     ir: ir.Value | None = None
@@ -39,7 +41,9 @@ class Value:
 
 @dataclass(frozen=True)
 class Cut:
-    """Of a dim ``size`` elements, each ``step``-th, from ``offset`` on. ``drop``: one, and the dim goes."""
+    """A slice of a dim: ``size`` elements from ``offset``, with ``step``. ``drop``: a selection, without the
+    dim.
+    """
 
     dim: int
     size: AnySize
@@ -50,7 +54,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class View:
-    """``source`` seen otherwise: dims by factors as in a sharding rule, or a ``cut`` of one dim."""
+    """A view of ``source``: dims by factors, as in a sharding rule, or a ``cut`` of one dim."""
 
     source: Value
     operand: tuple[Factors, ...] = ()
@@ -60,17 +64,17 @@ class View:
 
     @staticmethod
     def reshaped(source: Value, shape: Shape) -> View:
-        """The elements of ``source`` in the same order. Raises as :func:`common_dims`."""
+        """Return a reshape of ``source``. Raises as :func:`common_dims`."""
         fine, shapes = common_dims(source.type.shape, shape), (source.type.shape, shape)
         operand, result = (tuple(tuple(f"f{n}" for n in dims) for dims in groups(fine, s)) for s in shapes)
         return View(source, operand, result, tuple((f"f{n}", size) for n, size in enumerate(fine)))
 
     @property
     def is_apart(self) -> bool:
-        """Whether kernels read it as a tensor of its own, not as a part of its source.
+        """Whether kernels read the view as a separate tensor, not as a part of its source.
 
-        So they do with what lies in one piece, or is a small part (``LAUNCH_BYTES``) of a bucket: the same op
-        on another part is the same kernel then, compiled once.
+        That is so for a contiguous view, and for a small part (``LAUNCH_BYTES``) of a bucket: then the same
+        op on other parts is the same kernel, compiled once.
         """
         if self.cut is None:
             return self._keeps_order and self.source.view is not None and self.source.view.is_apart
@@ -95,7 +99,7 @@ class View:
         return self.cut is None and next(factors) == next(factors)
 
     def through(self, space: Space, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """How the source is read where the view is read by ``dims``. Raises Mismatch if no map says it."""
+        """Return the dims by which the source is read if the view is read by ``dims``. Raises Mismatch."""
         if self.cut is not None:
             return self._through_cut(dims)
         sizes = dict(self.sizes)
@@ -128,30 +132,30 @@ class View:
 
 @dataclass(frozen=True)
 class Access:
-    """How a node reads a tensor: by the ``dims`` of that tensor, or of a finer shape of it."""
+    """An access of a tensor by a node: the ``dims`` of that tensor, or of a finer shape of it."""
 
     base: Value
     dims: tuple[Dim, ...]
 
     @cached_property
     def gathers(self) -> bool:
-        """Whether the place that is read depends on values."""
+        """Whether it reads at computed indices."""
         return any(dim.gathered for dim in self.dims)
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One pointwise op (``compute(scalars, *operands)``), or a reduction (``reduce``): of its one operand, or
-    of the product of its two (a contraction).
+    """A pointwise op (``compute(scalars, *operands)``), or a reduction (``reduce``).
 
-    ``out_dims`` are the atoms of its result; ``reduced`` those that a reduction takes away. ``dtype`` is what
-    it computes in. ``indices``: groups of dims of the result; ``compute`` takes the row-major index over
-    each, i64, after the operands. ``heavy``: not worth computing twice. ``call`` numbers the ATen call that
-    it belongs to, ``order`` says where the node stands among all nodes: its call, and its place in that.
-    ``sizes`` are those whose numbers ``compute`` asks for (:meth:`Scalars.size`). ``is_symbolic``: one of the
-    sizes of its loops or tensors is no number. ``gathers``: it reads at computed indices. ``check``: its
-    result, an integer, is FINE, or the kernel's call raises an error of this text, with the integer for
-    ``{}``. ``loose``: the other nodes of its call are as good in another kernel.
+    A reduction reduces its only operand, or the product of its two operands (a contraction). ``out_dims`` are
+    the atoms of its result, and ``reduced`` those that a reduction removes. ``dtype`` is the dtype of the
+    computation. ``indices`` are groups of dims of the result; ``compute`` takes the row-major index over
+    each, i64, after the operands. ``heavy``: too expensive to compute twice. ``call`` is the number of its
+    ATen call, and ``order`` its position: the call, and the position in the call. ``sizes`` are the sizes
+    that ``compute`` reads (:meth:`Scalars.size`). ``is_symbolic``: a size of its loops or tensors is
+    symbolic. ``gathers``: it reads at computed indices. ``check``: its result is an integer; unless it is
+    FINE, the kernel's call raises an error with this text, in which the integer replaces ``{}``. ``loose``:
+    it may be in another kernel than the other nodes of its call.
     """
 
     call: int
@@ -170,11 +174,13 @@ class Node:
     gathers: bool = False
     order: tuple[int, int] = (0, 0)
     what: Hashable = None
-    """Its computation: where equal, so are ``compute``, ``reduce``, ``dtype``, ``heavy`` and ``sizes``."""
+    """Key of its computation: equal keys mean equal ``compute``, ``reduce``, ``dtype``, ``heavy`` and
+    ``sizes``.
+    """
     check: str = ""
     loose: bool = False
     others: list[Value] = field(default_factory=list)
-    """Views of its result that its call returns in its place."""
+    """Views of its result that its call returns instead."""
 
     @property
     def contracts(self) -> bool:
@@ -184,12 +190,11 @@ class Node:
 
 @dataclass(eq=False, slots=True)
 class Step:
-    """One op of a block. ``operands`` are the tensors that it reads, ``nodes`` what it lowers to (none: it
-    stays).
+    """An op of a block. ``operands`` are the tensors that it reads, ``nodes`` its lowering (empty: it stays a
+    call).
 
-    ``is_view``: its result is another tensor's memory seen otherwise, so that it need not stand anywhere in
-    particular. ``always``: it becomes a kernel even if it shares none with another. ``why`` says why it does
-    not lower.
+    ``is_view``: its result is a view, so that its position does not matter. ``always``: it becomes a kernel
+    even if it shares none with another op. ``why`` says why it has no lowering.
     """
 
     number: int

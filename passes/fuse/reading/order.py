@@ -1,4 +1,4 @@
-"""In which order the ops and kernels of a fused block stand, and how ops are moved there and erased."""
+"""Order of the ops and kernels of a fused block: moving and erasing ops."""
 
 from __future__ import annotations
 

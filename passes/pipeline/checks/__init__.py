@@ -1,1 +1,1 @@
-"""Proofs that a schedule, its transfers and its collectives are sound."""
+"""Verification of schedules, their transfers and their collectives."""

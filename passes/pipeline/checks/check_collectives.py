@@ -1,4 +1,4 @@
-"""Proof that collectives among a schedule's actions gather what is used and reduce what is whole."""
+"""Check that a schedule's collectives gather parameters before use, and reduce complete gradients."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from shardc.dialects.pipe.schedule import Schedule
 def check_collectives(schedule: Schedule, steps: Steps) -> None:
     """Check the lists of the ranks of ``schedule``. Raises BadCollective, which names the step.
 
-    Collectives of a stage are on its rank; parameters are gathered before the stage's first action and, if
-    they were let go of, before the next one; gradients are reduced once, behind the last action that adds to
-    them. The devices that share in a collective run the list of one rank: collectives never wait in a circle.
+    A stage's collectives must be on its rank. Parameters must be gathered before the stage's first action
+    and, after they were freed, before its next action. Gradients must be reduced once, after the last action
+    that adds to them. All devices of a collective run the same list, so collectives cannot deadlock.
     """
     for rank, row in enumerate(steps):
         _RankReader(schedule, rank, row).read()
 
 
 class _RankReader:
-    """One rank's list, read from its start."""
+    """Reader of one rank's list, from its start."""
 
     def __init__(self, schedule: Schedule, rank: int, row: tuple[Step, ...]) -> None:
         self._schedule, self._rank, self._row = schedule, rank, row

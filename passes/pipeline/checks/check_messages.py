@@ -1,7 +1,7 @@
-"""Proof that messages, which have no tags where they run, reach the receives that are meant, and end.
+"""Check that messages, which have no tags at run time, match their receives and never deadlock.
 
-Between two ranks transfers run one after the other, both ways, in the order in which they start (streams of
-NCCL; Gloo keeps an order for each direction).
+Transfers between two ranks, in both directions, run one after the other, in the order in which they start
+(streams of NCCL; Gloo keeps an order for each direction).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NoReturn
 from shardc.passes.pipeline.checks.rank_events import Event
 
 Refuse = Callable[[int, str, Event | None], NoReturn]
-"""Raises the error that says what is wrong with a rank, at which event."""
+"""Raises the error of a rank's problem at an event."""
 
 
 def check_messages(ranks: Sequence[Sequence[Event]], refuse: Refuse) -> None:
     """Check the events of all ranks: for each pair one order of transfers on both sides, and no deadlock.
 
-    A send and the receive that gets it must have the same tag and types.
+    A send and its receive must have the same tag and types.
     """
     lines = _lines(ranks, refuse)
     for rank, peer in [pair for pair in lines if pair[0] < pair[1] or pair[::-1] not in lines]:
@@ -33,7 +33,7 @@ def check_messages(ranks: Sequence[Sequence[Event]], refuse: Refuse) -> None:
 
 
 def _lines(ranks: Sequence[Sequence[Event]], refuse: Refuse) -> dict[tuple[int, int], list[Event]]:
-    """(rank, other rank) -> what the rank starts of what goes between them, in order."""
+    """Map (rank, other rank) to the transfers between them that the rank starts, in order."""
     lines: dict[tuple[int, int], list[Event]] = {}
     for rank, events in enumerate(ranks):
         for event in events:
@@ -56,7 +56,7 @@ def _text(event: Event) -> str:
 
 
 def _play(ranks: Sequence[Sequence[Event]], refuse: Refuse) -> None:
-    """Run every event that waits for nothing, until nothing moves."""
+    """Simulate the ranks: run every event that waits for nothing, until no event can run."""
     at = [0] * len(ranks)
     started: dict[tuple[int, int], int] = {}
     numbers: dict[Hashable, int] = {}

@@ -1,4 +1,4 @@
-"""Proof that ranks' programs do what the schedule says: actions, what they run and read, messages."""
+"""Check that ranks' programs follow the schedule: actions, their bodies and operands, and messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardc.passes.pipeline.checks.rank_events import Event, read_events, sums_o
 
 
 def check_rank_programs(module: ir.Module) -> None:
-    """Check the programs of a pipeline's ranks, at level 3 or 4; nothing of a module that is no pipeline.
+    """Check the programs of a pipeline's ranks, at level 3 or 4. A module without a pipeline passes.
 
     Raises RankProgramBroken, and BadCollective for collectives in a wrong place.
     """
@@ -36,8 +36,9 @@ def check_rank_programs(module: ir.Module) -> None:
 
 
 def check_events(schedule: Schedule, ranks: Sequence[Sequence[Event]], stages: Collection[str]) -> None:
-    """Check what the ranks of ``schedule`` do; ``stages``: the symbols of its bodies. Raises
-    RankProgramBroken.
+    """Check the events of the ranks of ``schedule``; ``stages`` are the symbols of its bodies.
+
+    Raises RankProgramBroken.
     """
 
     def refuse(rank: int, problem: str, event: Event | None) -> NoReturn:
@@ -52,7 +53,7 @@ def check_events(schedule: Schedule, ranks: Sequence[Sequence[Event]], stages: C
 
 
 class _RankChecker:
-    """One rank's events against the schedule."""
+    """Checker of one rank's events against the schedule."""
 
     def __init__(self, schedule: Schedule, rank: int, stages: Collection[str], refuse: Refuse) -> None:
         self._schedule, self._rank, self._stages, self._refuse = schedule, rank, stages, refuse
@@ -60,7 +61,7 @@ class _RankChecker:
             (u.action.stage, u.action.micro_batch): u.version for u in forward_weights(schedule)
         }
         self._made_by: dict[Hashable, Action] = {}
-        """Value -> the action that made it, or for which it was received."""
+        """Value -> the action that computed it, or for which it was received."""
 
     def check(self, events: Sequence[Event]) -> None:
         self._check_order([event for event in events if event.kind == "action"])
@@ -79,7 +80,9 @@ class _RankChecker:
                     self._made_by[value] = action
 
     def _check_order(self, events: Sequence[Event]) -> None:
-        """What runs is what the schedule has, in its order, with optimizers behind their groups."""
+        """Check that the actions are those of the schedule, in its order, with optimizers after their
+        groups.
+        """
         found = [(event, action) for event in events if (action := _action(event.label))]
         for pair, wanted in itertools.zip_longest(found, self._wanted()):
             event, action = pair or (None, None)
@@ -96,11 +99,11 @@ class _RankChecker:
                     yield Action(action.stage, OPTIMIZER, group)
 
     def _place(self, action: Action | Collective) -> int:
-        """The stage's place in its route, which is the index of its bodies."""
+        """Return the position of the stage in its route, which is the index of its bodies."""
         return next(route.index(action.stage) for route in self._schedule.routes if action.stage in route)
 
     def _check_body(self, event: Event, action: Action | Collective) -> None:
-        """The body is the one of the label's stage, kind and slice, and runs for its micro-batch."""
+        """Check that the body has the label's stage, kind and slice, and runs for its micro-batch."""
         number, part = 0, 0
         if isinstance(action, Action):
             number = action.micro_batch
@@ -115,13 +118,13 @@ class _RankChecker:
             self._refuse(self._rank, f"{action} says it reads version {event.version}, not {version}", event)
 
     def _version(self, action: Action | Collective) -> int | None:
-        """Of the weights that the action reads."""
+        """Return the version of the weights that the action must read."""
         if isinstance(action, Action) and action.kind == OPTIMIZER:
             return action.micro_batch
         return self._versions.get((action.stage, action.micro_batch or 0))
 
     def _check_value(self, event: Event, reader: Action, maker: Action | None) -> None:
-        """What one micro-batch's action or message takes is of that micro-batch, or the right weights."""
+        """Check that an operand belongs to the same micro-batch, or to the right version of the weights."""
         if maker is None:
             return
         slices = self._schedule.slices if event.kind == "action" else 1
@@ -136,7 +139,7 @@ class _RankChecker:
 
 
 def _action(label: str) -> Action | None:
-    """The action that a label or a tag names; None if it names a collective, a sum or a value."""
+    """Return the action that a label or tag names; None if it names a collective, a sum or a value."""
     try:
         return Action.parse(label)
     except BadAction:

@@ -1,4 +1,4 @@
-"""Proof that a schedule runs: every action once, on one rank, behind what it needs, with no deadlock."""
+"""Check that a schedule can run: every action once, on one rank, after its dependences, without deadlock."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from shardc.dialects.pipe.weight_versions import forward_weights
 
 
 def check_schedule(schedule: Schedule, micro_batches: int | None = None, *, trains: bool = True) -> None:
-    """Raise BadSchedule, which says of the first action that is wrong what is wrong with it.
+    """Check a schedule. Raises BadSchedule, which names the first wrong action and its problem.
 
-    ``micro_batches``: how many there must be, slices counted; else as many as the schedule has. ``trains``:
-    whether there must be backward.
+    ``micro_batches`` is the required number, counting slices; default: that of the schedule. ``trains``:
+    whether there must be backward actions.
     """
     for action, problem in _problems(schedule, micro_batches, trains):
         raise BadSchedule(schedule=schedule.name, action=action, problem=problem)
 
 
 def check_memory(schedule: Schedule, costs: Sequence[StageCost], memory_limit_bytes: float) -> None:
-    """Raise TooMuchMemory if a rank holds more than ``memory_limit_bytes`` of activations at a time.
+    """Check that no rank holds more than ``memory_limit_bytes`` of activations at a time. Raises
+    TooMuchMemory.
 
-    ``costs`` are of each stage. The error names the first action in which that happens. A rank
-    runs one action at a time, so times do not matter.
+    ``costs`` has an entry for each stage. The error names the first action that exceeds the limit. A rank
+    runs one action at a time, so durations do not matter.
     """
     for rank, order in enumerate(schedule.orders):
         held_bytes = 0.0
@@ -93,7 +94,7 @@ def _missing(
 
 
 def _stuck(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator[tuple[Action, str]]:
-    """Runs every action whose needs have run until nothing moves; what is left waits for itself."""
+    """Simulate the schedule until no action can run; yield the remaining actions, which are in a deadlock."""
     needs = Dependences(schedule).needs
     done, at = set[Action](), [0] * schedule.ranks
     waiting: dict[Action, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Proof that sends and receives go with each other and never deadlock, whatever the transport."""
+"""Check that sends and receives match and never deadlock, for several kinds of transport."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.pipeline.ranks.transfers import transfer
 
 Mode = Literal["blocking", "batched", "buffered", "paired"]
-"""What a rank waits for at a send or receive: ``blocking``, until the other side has come to it too;
-``batched``, the same for all together that stand side by side in its list; ``buffered``, sends for nothing,
-and receives until it was sent; ``paired``, nothing, but what goes between two ranks, both ways, runs one
-after the other, and an action waits for what it reads (streams of NCCL).
+"""When a rank waits at a send or receive.
+
+``blocking``: until the other rank reaches it, too. ``batched``: the same, but adjacent transfers of a list
+wait together. ``buffered``: sends do not wait, and a receive waits for its send. ``paired``: no waiting, but
+all transfers between two ranks run one after the other, and an action waits for its operands (streams of
+NCCL).
 """
 
 
 def check_transfers(
     schedule: Schedule, steps: Steps, mode: Mode = "blocking", room: int | None = None
 ) -> None:
-    """Play ``steps``, the lists of the ranks of ``schedule`` with their transfers, through.
+    """Simulate ``steps``, the ranks' lists of actions and transfers of ``schedule``.
 
-    Collectives wait for no transfer: see :mod:`shardc.passes.pipeline.checks.check_collectives`. ``room``:
-    received values that a rank has buffers for at a time. Raises BadTransfers, TooManyBuffers.
+    Collectives do not wait for transfers: see :mod:`shardc.passes.pipeline.checks.check_collectives`.
+    ``room`` is the number of received values that a rank can buffer at a time. Raises BadTransfers,
+    TooManyBuffers.
     """
     _Machine(schedule, steps, mode).run()
     dependences = Dependences(schedule)
@@ -37,14 +40,18 @@ def check_transfers(
 
 
 def peak_buffers(schedule: Schedule, steps: Steps) -> list[int]:
-    """For each rank, the most received values that it keeps unread at a time. Raises BadTransfers."""
+    """Return, for each rank, the largest number of received and unread values at a time. Raises
+    BadTransfers.
+    """
     _Machine(schedule, steps, "buffered").run()
     dependences = Dependences(schedule)
     return [max((kept for _, kept in _kept(schedule, dependences, row)), default=0) for row in steps]
 
 
 def _kept(schedule: Schedule, dependences: Dependences, row: Sequence[Step]) -> Iterator[tuple[Step, int]]:
-    """Each step of a rank with how many received values are kept in it; an action keeps what it reads."""
+    """Yield each step of a rank with the number of received values during it, including those that it
+    reads.
+    """
     rank_of, needs = schedule.rank_of, dependences.needs
     kept = 0
     for step in row:
@@ -56,7 +63,7 @@ def _kept(schedule: Schedule, dependences: Dependences, row: Sequence[Step]) -> 
 
 
 class _Machine:
-    """Ranks that run their lists: each posts its next transfers, and goes on when they have ended."""
+    """Simulator of ranks: each posts its next transfers, and continues when they have ended."""
 
     def __init__(self, schedule: Schedule, steps: Steps, mode: Mode) -> None:
         self._schedule, self._steps, self._mode = schedule, steps, mode
@@ -73,10 +80,10 @@ class _Machine:
                     self._reads.setdefault(reader, []).append(receive)
         self._posted, self._done = set[Transfer](), set[Step]()
         self._lines: dict[tuple[int, int], list[Transfer]] = {}
-        """(rank, other rank) -> what the rank has started and not ended of what goes between them."""
+        """(rank, other rank) -> the transfers between them that the rank has started and not ended."""
 
     def run(self) -> None:
-        """To the end, or until nothing moves, which it refuses."""
+        """Run all lists to their ends. Raises BadTransfers at a deadlock."""
         self._pair()
         at, moved = [0] * len(self._steps), True
         while moved:
@@ -99,7 +106,7 @@ class _Machine:
                 self._refuse(*self._why(rank, at))
 
     def _move_lines(self) -> bool:
-        """Ends the transfers that both ranks have come to; whether there were any."""
+        """End the transfers that both ranks have reached. Return whether there were any."""
         moved = False
         for (rank, other), mine in self._lines.items():
             theirs = self._lines.get((other, rank), [])
@@ -109,7 +116,7 @@ class _Machine:
         return moved
 
     def _group(self, steps: Sequence[Step], start: int) -> list[Step]:
-        """The steps that the rank begins together: one, or the transfers that are batched."""
+        """Return the steps that the rank starts together: one, or a batch of transfers."""
         if self._mode != "batched" or not isinstance(steps[start], Transfer):
             return [steps[start]]
         return [*itertools.takewhile(lambda step: isinstance(step, Transfer), steps[start:])]
@@ -118,7 +125,7 @@ class _Machine:
         return all(self._lacks(rank, step) is None for step in group)
 
     def _lacks(self, rank: int, step: Step) -> Step | None:
-        """What the rank itself must have done before ``step`` and has not."""
+        """Return a step that the rank must run before ``step`` and has not run, or None."""
         if isinstance(step, Transfer):
             before: list[Step] = [self._made_by[step]] if step.sends else []
         elif isinstance(step, Collective):
@@ -142,7 +149,7 @@ class _Machine:
             if lacking is not None:
                 return step, rank, f"stands before {lacking}, which it needs"
         step = next(step for step in group if not self._ends(step))
-        assert isinstance(step, Transfer)  # an action that lacks nothing ends
+        assert isinstance(step, Transfer)  # an action without missing steps ends
         other = self._rank_of[self._partner[step].stage]
         head = self._steps[other][at[other]]
         return step, rank, f"waits for {self._partner[step]}, but rank {other} waits before that, at {head}"
@@ -154,7 +161,9 @@ class _Machine:
         return f"waits for {wanted}, behind {mine[0]} in what goes to and from rank {other}, where {first}"
 
     def _pair(self) -> None:
-        """Every transfer once, on the rank of its stage, and between two ranks in one order on both sides."""
+        """Check that each transfer occurs once, on its stage's rank, in the same order on both sides of a
+        pair.
+        """
         if len(self._steps) != self._schedule.ranks:
             self._refuse("the list", len(self._steps), "is there or missing: there must be one for each rank")
         seen = set[Transfer]()

@@ -1,4 +1,4 @@
-"""What the ranks of a pipeline do, in order, with the values that they pass on: read from level 3 or 4."""
+"""Events of a pipeline's ranks, in order, with the values that they pass; read from level 3 or 4."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EventKind = Literal["action", "send", "receive", "wait"]
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that a rank does. ``label``: the action, or the tag of a message to or from rank ``peer``.
+    """An event of a rank. ``label`` is the action, or the tag of a message to or from rank ``peer``.
 
-    ``receive`` starts a receive, whose one value stands for it until its ``wait``. ``reads`` and ``makes``
-    are values of one micro-batch or of the weights: sums over micro-batches are left out. An action runs the
-    stage ``body`` for micro-batch ``number``, None where that is not written apart from the label.
-    ``version``: of the weights that it says it reads.
+    ``receive`` starts a receive, and its only value is a handle until its ``wait``. ``reads`` and ``makes``
+    are values of one micro-batch or of the weights; sums over micro-batches are left out. An action runs the
+    stage ``body`` for micro-batch ``number``, which is None if only the label states it. ``version`` is the
+    stated version of the weights that it reads.
     """
 
     kind: EventKind
@@ -39,14 +39,14 @@ class Event:
 
 
 def sums_of_stages(module: ir.Module) -> dict[str, int]:
-    """Symbol of each ``pipe.stage`` -> how many of its last arguments and results are sums."""
+    """Map the symbol of each ``pipe.stage`` to the number of its last arguments and results that are sums."""
     stages = [o.operation for o in module.body.operations if o.operation.name == StageOp.OPERATION_NAME]
     found = {op.attributes["sym_name"].value: op.attributes for op in stages}
     return {name: said["sums"].value if "sums" in said else 0 for name, said in found.items()}
 
 
 def read_events(module: ir.Module) -> list[list[Event]]:
-    """The events of each rank of a pipeline; none of a module that is no pipeline."""
+    """Return the events of each rank of a pipeline; empty for a module without a pipeline."""
     sums = sums_of_stages(module)
     return [
         [event for op in function.regions[0].blocks[0].operations for event in _events(op.operation, sums)]

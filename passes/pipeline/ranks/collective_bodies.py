@@ -1,4 +1,4 @@
-"""Bodies of collectives among actions: the ops that gather a stage's parameters or reduce its gradients."""
+"""Bodies of collectives between actions: ops that gather a stage's parameters or reduce its gradients."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from shardc.passes.pipeline.stages.step_program import StepProgram, tensor
 
 @dataclass
 class CollectiveBody:
-    """``ops``, in the program's order, make ``makes`` of ``reads``.
+    """The ``ops`` of a collective, in program order, which compute ``makes`` from ``reads``.
 
-    These are arguments of the loop's body for parameters (UNSHARD), or sums over micro-batches (REDUCE_GRAD).
+    ``reads`` are arguments of the loop's body (UNSHARD), or sums over micro-batches (REDUCE_GRAD).
     """
 
     index: int
@@ -35,9 +35,10 @@ class CollectiveBody:
 def find_reductions(
     program: StepProgram, folds: Sequence[Fold], schedule: Schedule, returned: Iterable[ir.Value]
 ) -> dict[int, CollectiveBody]:
-    """Communication, behind the micro-batches, of nothing but gradients that one stage has summed; by stage.
+    """Return, by stage, the communication after the micro-batches that reads only the stage's own gradients.
 
-    Nothing where a schedule updates among its actions, or has its parameters twice: these are summed first.
+    Empty if a schedule updates between its actions, or holds parameters twice, because their gradients are
+    summed first.
     """
     if schedule.updates is not None or len(schedule.routes) > 1:
         return {}
@@ -75,10 +76,10 @@ def _find_edges(body: CollectiveBody, outside: Iterable[ir.Operation], returned:
 
 
 def hoist_gathers(program: StepProgram, stages: Stages) -> dict[int, CollectiveBody]:
-    """Take the gathers of parameters out of the bodies of stages, by stage.
+    """Remove the gathers of parameters from the bodies of stages, and return them by stage.
 
-    What each gathers for every micro-batch, and in backward again, is then gathered once. A value that
-    another stage reads too stays where it is.
+    A stage then gathers once, not for every micro-batch and again in backward. A gather whose result another
+    stage reads, too, is not moved.
     """
     readers: dict[ir.Value, set[int]] = {}
     for body in stages.bodies.values():
@@ -97,7 +98,9 @@ def hoist_gathers(program: StepProgram, stages: Stages) -> dict[int, CollectiveB
 def _hoisted(
     program: StepProgram, bodies: Sequence[StageBody], shared: set[ir.Value]
 ) -> dict[ir.Value, ir.Operation]:
-    """The ops of ``bodies`` that gather parameters, and what these read, by first result."""
+    """Return the ops of ``bodies`` that gather parameters, with the ops that they depend on, by first
+    result.
+    """
     ops = {op.results[0]: op for body in bodies for op in body.ops}
     fixed = {v for v in program.captures if program.roots[v] and tensor(v)}
     for first, op in ops.items():
@@ -120,7 +123,7 @@ def _hoist(
 ) -> CollectiveBody:
     made = CollectiveBody(index, "UNSHARD")
     same: dict[ir.Value, ir.Value] = {}
-    """Value -> the one that stands for it and its like."""
+    """Value -> the representative of equal values."""
     seen: dict[object, list[ir.Value]] = {}
     for op in hoisted.values():
         key = _key(op, same)
@@ -144,14 +147,14 @@ def _hoist(
 
 
 def _key(op: ir.Operation, same: Mapping[ir.Value, ir.Value]) -> object:
-    """What ops that compute the same have in common."""
+    """Return a key that is equal for ops with equal results."""
     attributes = tuple((name, str(a)) for name, a in op.attributes.items() if not name.startswith("dist."))
     operands = tuple(same.get(v, v) if tensor(v) else str(v) for v in op.operands)
     return op.name, attributes, operands, tuple(str(v.type) for v in op.results)
 
 
 def write_collective(program: StepProgram, body: CollectiveBody, ip: ir.InsertionPoint) -> None:
-    """Put the ``pipe.stage`` of a collective at ``ip`` in the module."""
+    """Insert the ``pipe.stage`` of a collective at ``ip`` in the module."""
     loc = body.ops[0].location
     block = stage(body.index, body.kind, [v.type for v in body.reads], loc=loc, ip=ip)
     end = ir.InsertionPoint(block)

@@ -1,4 +1,4 @@
-"""Places of collectives among a schedule's actions: where ranks gather parameters and reduce gradients."""
+"""Placement of collectives between a schedule's actions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shardc.dialects.pipe.schedule import Schedule
 def place_collectives(
     schedule: Schedule, steps: Steps, wanted: Mapping[int, Collection[CollectiveKind]]
 ) -> Steps:
-    """``steps`` with the collectives that each stage has ``wanted``, each once a step.
+    """Insert the ``wanted`` collectives of each stage into ``steps``, each once a step.
 
-    Gradients are reduced right behind the last action that adds to them, so that the reduction travels while
-    the rank goes on with other stages. Parameters are gathered ahead of the action before the stage's first
-    one, for the same reason (ahead of the list if there is none), and let go of behind its last one.
+    Gradients are reduced directly after the last action that adds to them, so that the reduction overlaps
+    with other stages' actions. For the same reason parameters are gathered before the action that precedes
+    the stage's first action, or at the start of the list. They are freed after the stage's last action.
     """
     return tuple(_placed(list(row), schedule.rank_of, rank, wanted) for rank, row in enumerate(steps))
 

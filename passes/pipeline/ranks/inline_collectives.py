@@ -1,6 +1,6 @@
-"""Collectives among the actions as ops of the ranks' functions.
+"""Inlining of collectives between actions into the ranks' functions.
 
-Each starts where its action stands and is waited for where its result is first read.
+Each starts at the position of its action; the first use of its result waits for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardc.passes.optimize.dist_combine import sink_views
 
 
 def inlined(module: ir.Module) -> ir.Module:
-    """``module`` itself if it has none, else a copy without them."""
+    """Return a copy with inlined collectives, or ``module`` itself if it has none."""
     if not any(True for _ in _stages(module)):
         return module
     made = copy_module(module)
@@ -29,7 +29,7 @@ def inlined(module: ir.Module) -> ir.Module:
 
 
 def inline_collectives(module: ir.Module) -> None:
-    """Rewrites ``module``; nothing if it has none."""
+    """Inline the collectives of ``module`` in place."""
     stages = list(_stages(module))
     names = {op.attributes["sym_name"].value for op in stages}
     for function in rank_functions(module):

@@ -1,8 +1,8 @@
-"""What each rank of a pipeline holds and computes of the step around its micro-batches.
+"""Division, among a pipeline's ranks, of state and of the step's ops around the micro-batches.
 
-A parameter is held by the ranks whose stages read it, optimizer state with its parameter. An op on values
-that one rank has runs there. An op on values of several ranks (the sum of the gradients' norms) runs on every
-rank that needs it, and these are sent what they lack.
+A parameter is held by the ranks whose stages read it, and optimizer state is held with its parameter. An op
+whose operands are on one rank runs there. An op on values of several ranks, such as the sum of the gradients'
+norms, runs on every rank that needs its result; missing operands are sent to these ranks.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from shardc.passes.pipeline.stages.step_program import StepProgram
 from shardc.runtime.check import STATE_ROLES
 
 Home = frozenset[int] | None
-"""The ranks that have a value; None for one that any rank can make for itself."""
+"""The ranks that have a value; None if any rank can compute it."""
 
 
 @dataclass
 class Demand:
-    """The arguments that each rank takes, the ops that it runs, the results that it gives, and transfers.
+    """Each rank's arguments, ops and results, and the transfers between ranks.
 
-    ``arguments[r]`` and ``ops[r]`` (by first result) are those of rank ``r``, ``results[r]`` the numbers of
-    the step's results. ``transfers``: value -> pairs of (sender, receiver). ``parts``: number of a sum ->
-    pairs of those that exchange their parts of it. ``rows``: the same for what is stacked over micro-batches;
-    ``stacks``: the ranks that need all rows.
+    ``arguments[r]`` and ``ops[r]`` (by first result) are those of rank ``r``; ``results[r]`` are numbers of
+    the step's results. ``transfers`` maps a value to pairs (sender, receiver). ``parts`` maps the number of a
+    sum to the pairs that exchange their parts of it. ``rows`` does the same for values stacked over
+    micro-batches; ``stacks`` has the ranks that need all rows.
     """
 
     arguments: list[set[ir.Value]]
@@ -40,9 +40,11 @@ class Demand:
 
 
 class DemandFinder:
-    """``wanted[r]`` are the values that the actions of rank ``r`` read, ``summed`` the ranks with a part of
-    each sum, ``stacked`` those with rows of each stack. ``held``: the ranks that hold each parameter and
-    buffer already; where it is given nothing else is held.
+    """Search for the demands of ranks.
+
+    ``wanted[r]`` are the values that the actions of rank ``r`` read, ``summed`` the ranks with a part of each
+    sum, and ``stacked`` the ranks with rows of each stack. ``held``, if given, fixes the ranks that hold each
+    parameter and buffer.
     """
 
     def __init__(
@@ -69,10 +71,10 @@ class DemandFinder:
     def find(
         self, returned: Sequence[tuple[ir.Value, tuple[str, str]]], fetched: Sequence[Sequence[ir.Value]]
     ) -> Demand:
-        """What the ranks need of each other.
+        """Return the demands of all ranks.
 
-        ``returned`` are the step's results, each with role and name; ``fetched[r]`` are read by actions too,
-        but are sent to ``r`` if another rank has them.
+        ``returned`` are the step's results, each with role and name. The actions of rank ``r`` also read
+        ``fetched[r]``, which are sent to ``r`` if another rank has them.
         """
         for rank, values in enumerate(fetched):
             for value in values:
@@ -85,17 +87,17 @@ class DemandFinder:
                 self._need(rank, value)
         for value in self._program.keys:
             if not any(value in arguments for arguments in self._found.arguments):
-                self._found.arguments[0].add(value)  # the step takes it, though nobody reads it
+                self._found.arguments[0].add(value)  # the step has this argument, although nothing reads it
         return self._found
 
     def _need_here(self, rank: int, value: ir.Value) -> None:
-        """A value of before the loop that ``rank`` makes from arguments, whoever else has them."""
+        """Let ``rank`` compute a value from before the loop from arguments, even if another rank has them."""
         todo = [value]
         while todo:
             todo += self._run(rank, todo.pop())
 
     def _run(self, rank: int, value: ir.Value) -> list[ir.Value]:
-        """Make a rank take an argument, or run an op. Return what the op reads if that is new."""
+        """Add an argument or an op to a rank. Return the operands of a new op."""
         if not isinstance(value, ir.OpResult):
             self._found.arguments[rank].add(value)
             return []
@@ -106,7 +108,7 @@ class DemandFinder:
         return list(reads(op))
 
     def _find_homes(self) -> None:
-        """Find homes: of arguments by who has read them so far; of other values by what they are made of."""
+        """Find homes: of arguments by their readers so far, of other values by their operands."""
         keys, homes = self._program.keys, self._homes
         takers = {v: [r for r in self._ranks if v in self._found.arguments[r]] for v in keys}
         readers = {v: frozenset(ranks or (0,)) for v, ranks in takers.items()}
@@ -123,7 +125,7 @@ class DemandFinder:
             homes[value] = frozenset(found) if len(found) == 1 else None
         for op in self._program.outside:
             if any(result in homes for result in op.results):
-                continue  # the op that takes the loop's results apart
+                continue  # the op that unpacks the loop's results
             known = [home for v in reads(op) if (home := homes.get(v)) is not None]
             common = frozenset.intersection(*known) if known else frozenset()
             homes.update((result, common or None) for result in op.results)

@@ -1,4 +1,4 @@
-"""The program of each rank: what is before the micro-batches, its actions and transfers, what is after."""
+"""Programs of ranks: work before the micro-batches, actions and transfers, and work after them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shardc.passes.pipeline.stages.step_program import StepProgram, keys_of
 from shardc.passes.pipeline.stages.weight_updates import StageUpdate, varying
 
 ROWS = "rows"
-"""The tag of messages with rows of micro-batches."""
+"""Tag of messages with rows of micro-batches."""
 
 
 def write_rank_programs(
@@ -40,11 +40,11 @@ def write_rank_programs(
     ip: ir.InsertionPoint,
     held: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Put a function for each rank of ``schedule`` at ``ip`` in the module.
+    """Insert a function for each rank of ``schedule`` at ``ip`` in the module.
 
-    ``updates`` are the optimizers of stages that run among the actions, none of a schedule that updates once;
-    ``collectives`` are what else stands there. ``held``: the ranks that hold each parameter and buffer, where
-    another program has decided that; a rank that reads what it does not hold is sent it.
+    ``updates`` are the optimizers of stages that run between the actions; empty if weights change once.
+    ``collectives`` also run between actions. ``held`` has the ranks that hold each parameter and buffer, if
+    another program has decided that; values that a rank reads and does not hold are sent to it.
     """
     bodies = [_bodies_on(rank, stages, schedule) for rank in range(schedule.ranks)]
     numbers = [list(dict.fromkeys(n for body in own for n in body.numbers)) for own in bodies]
@@ -66,7 +66,7 @@ def write_rank_programs(
     summed = {n: [r for r, mine in enumerate(numbers) if n in mine] for n in range(len(program.carried))}
     made = {row.result: list(ranks_of(row, schedule)) for row in assignment.rows}
     returned = results_of(program)
-    # State that actions update is there for whoever holds the argument that it comes in as.
+    # State that actions update is on the ranks that hold its argument.
     old = {new: old for update in updates.values() for old, new in zip(update.state, update.new, strict=True)}
     results = [(old.get(value, value), key) for value, key, _ in returned]
     demand = DemandFinder(program, wanted, summed, made, held).find(results, fetched)
@@ -105,12 +105,12 @@ def _captures(body: StageBody | CollectiveBody) -> list[ir.Value]:
 
 
 def _gathers_of(bodies: Sequence[StageBody], gathers: Mapping[int, CollectiveBody]) -> list[CollectiveBody]:
-    """What the stages of ``bodies`` gather."""
+    """Return the gathers of the stages of ``bodies``."""
     return [gathers[index] for index in dict.fromkeys(body.index for body in bodies) if index in gathers]
 
 
 def _bodies_on(rank: int, stages: Stages, schedule: Schedule) -> list[StageBody]:
-    """The bodies that a rank runs, each once."""
+    """Return the bodies that a rank runs, each once."""
     order = schedule.orders[rank]
     used = {(schedule.route(a.micro_batch).index(a.stage), str(a.kind)) for a in order}
     return [body for (index, kind, _), body in stages.bodies.items() if (index, kind) in used]
@@ -122,9 +122,10 @@ Result = tuple[ir.Value, tuple[str, str], ir.Attribute]
 def _in_order(
     program: StepProgram, early: bool, returned: Sequence[Result]
 ) -> list[tuple[int, ir.Operation]]:
-    """The step's ops with their numbers.
+    """Return the step's ops with their numbers.
 
-    ``early``: what no update changes stands before the loop, for optimizers among the actions to read.
+    ``early``: ops that no update affects come before the loop, so that optimizers between actions can read
+    their results.
     """
     ops = list(enumerate(o.operation for o in program.block.operations))
     if not early:
@@ -137,14 +138,14 @@ def _in_order(
 
 
 def results_of(program: StepProgram) -> list[Result]:
-    """The step's results with role and name, and all their attributes."""
+    """Return the step's results with role and name, and all their attributes."""
     values = list(list(program.block.operations)[-1].operation.operands)
     keys = keys_of(program.function, "res_attrs")
     return list(zip(values, keys, program.function.attributes["res_attrs"], strict=True))
 
 
 def _transfer(ranks: Sequence[_RankWriter], demand: Demand, value: ir.Value, tag: str) -> None:
-    """Sends a value, as soon as it is made, to the ranks that lack it. All ranks do so in the same order."""
+    """Send a value, as soon as it is computed, to the ranks that need it, in the same order on all ranks."""
     for sender, receiver in demand.transfers.get(value, ()):
         ranks[sender].send([ranks[sender].copier.values[value]], receiver, tag)
         (ranks[receiver].copier.values[value],) = ranks[receiver].receive([value.type], sender, tag)
@@ -153,9 +154,9 @@ def _transfer(ranks: Sequence[_RankWriter], demand: Demand, value: ir.Value, tag
 def _exchange_sums(
     ranks: Sequence[_RankWriter], demand: Demand, program: StepProgram, ends: dict[int, ir.Operation]
 ) -> None:
-    """Send the parts of sums to the ranks that need these; all add them in the order of ranks.
+    """Send the parts of sums to the ranks that need them; all ranks add them in the order of ranks.
 
-    Both sides of a pair of ranks send and receive in one order.
+    Both ranks of a pair send and receive in the same order.
     """
     for number, value in enumerate(program.values.carried):
         tag = f"sum {number}"
@@ -170,7 +171,7 @@ def _exchange_sums(
 
 
 def _exchange_rows(ranks: Sequence[_RankWriter], demand: Demand, row: Row) -> None:
-    """Send the rows of one stack to the ranks that need all of them, which put them one after the other."""
+    """Send the rows of a stack to the ranks that need all rows, which concatenate them."""
     own = [rank.rows(row) for rank in ranks]
     there = [dict(made) for made in own]
     for sender, receiver in demand.rows.get(row.result, ()):
@@ -183,7 +184,7 @@ def _exchange_rows(ranks: Sequence[_RankWriter], demand: Demand, row: Row) -> No
 
 
 class _RankWriter:
-    """Writes one rank's function. ``copier.values`` maps values of the step to those of the function."""
+    """Writer of one rank's function. ``copier.values`` maps values of the step to those of the function."""
 
     def __init__(
         self,
@@ -201,7 +202,7 @@ class _RankWriter:
         self._updates, self._ends = updates, group_ends(schedule) if updates else {}
         self._versions = {use.action: use.version for use in forward_weights(schedule)} if updates else {}
         self._weights: dict[tuple[int, int], dict[ir.Value, ir.Value]] = {}
-        """(stage by its place in its route, version) -> the value of each thing that versions differ in."""
+        """(position of the stage in its route, version) -> the values of weights in this version."""
         self._newest: dict[int, int] = {}
         self._group_sums: dict[tuple[int, int], ir.Value] = {}
         """(number of a sum, group of micro-batches) -> the sum so far."""
@@ -215,18 +216,18 @@ class _RankWriter:
         self.copier = Copier(self._end, zip(arguments, block.arguments, strict=True))
         self.sums: dict[int, ir.Value] = {}
         self._values: dict[tuple[int, int, ir.Value], ir.Value] = {}
-        """(stage by its place in its route, micro-batch, value) -> the value in this function."""
+        """(position of the stage in its route, micro-batch, value) -> the value in this function."""
         self._rests: dict[tuple[int, int, ir.Value], ir.Value] = {}
-        """The same -> what a slice of a sequence hands to the one before it, of a value of both."""
+        """The same key -> the gradient that a slice of a sequence passes to the slice before it."""
         self._dependences, self._steps = Dependences(schedule), steps
         self._collectives = {(body.index, body.kind): body for body in collectives}
         self._gathered: dict[tuple[int, ir.Value], ir.Value] = {}
-        """(stage by its place in its route, value) -> what was gathered."""
+        """(position of the stage in its route, value) -> the gathered value."""
         self.reduced: set[ir.Value] = set()
-        """The first results of ops that ran among the actions."""
+        """First results of ops that ran between the actions."""
 
     def rows(self, row: Row) -> dict[int, ir.Value]:
-        """The rows that this rank has made, by micro-batch."""
+        """Return the rows that this rank computed, by micro-batch."""
         mine = ranks_of(row, self._schedule).get(self.number, ())
         return {m: self._values[row.place[0], m, row.value] for m in mine}
 
@@ -240,7 +241,7 @@ class _RankWriter:
         return receive(types, source, tag, loc=self._loc, ip=self._end)
 
     def added(self, parts: Sequence[ir.Value], op: ir.Operation, number: int) -> ir.Value:
-        """The sum of ``parts``, as ``op`` adds a term to the sum ``number``."""
+        """Return the sum of ``parts``, by copies of ``op``, which adds a term to the sum ``number``."""
         carried = self._program.carried[number]
         (term,) = [v for v in reads(op) if v != carried]
         total, *rest = parts
@@ -249,7 +250,7 @@ class _RankWriter:
         return total
 
     def run_actions(self, numbers: Sequence[int]) -> None:
-        """All actions of the rank in order; ``numbers`` are the sums that they add to."""
+        """Write all actions of the rank in order; ``numbers`` are the sums that they add to."""
         inits = self._program.values.inits
         self.sums = {n: self.copier.values[inits[n]] for n in numbers}
         for index in dict.fromkeys(self._place(action)[1] for action in self._schedule.orders[self.number]):
@@ -274,14 +275,17 @@ class _RankWriter:
             self.copier.values.update((new, weights[old]) for old, new in pairs)
 
     def _about(self, transfer: Transfer) -> Action:
-        """The action that made what is sent, or that reads what is received."""
+        """Return the action that computed a sent value, or that reads a received one."""
         return self._runs(transfer.stage, transfer.kind in ("SEND_F", "RECV_F"), transfer.micro_batch)
 
     def _runs(self, stage: int, forward: bool, micro_batch: int) -> Action:
         return Action(stage, "F", micro_batch) if forward else self._dependences.backward(stage, micro_batch)
 
     def _take(self, action: Action, remote: bool) -> None:
-        """Get what the stage before (in backward, behind) has for this one; ``remote``: from another rank."""
+        """Take the values that the previous stage (in backward, the next) passes to this one.
+
+        ``remote``: from another rank.
+        """
         route, index = self._place(action)
         if action.kind == "W":
             return
@@ -344,7 +348,7 @@ class _RankWriter:
                 self.copier.values[value] = result
 
     def _update(self, stage: int, index: int, group: int) -> None:
-        """Run a stage's optimizer on what a group of micro-batches has summed."""
+        """Write a stage's optimizer on the sums of a group of micro-batches."""
         update, version = self._updates[index], self._newest[index]
         weights = self._weights[index, version]
         first = group * self._every
@@ -358,7 +362,7 @@ class _RankWriter:
         self._weights[index, version + 1] = dict(zip(update.versioned, made, strict=True))
 
     def _sum(self, number: int, index: int, micro_batch: int) -> ir.Value:
-        """A sum so far: over all micro-batches, or of what an optimizer reads over those of a group."""
+        """Return a running sum: over all micro-batches or, for sums that an optimizer reads, over a group."""
         if not self._is_of_groups(number, index):
             return self.sums[number]
         init = self.copier.values[self._program.values.inits[number]]
@@ -376,7 +380,7 @@ class _RankWriter:
         return micro_batch // self._every
 
     def _hand_on(self, action: Action) -> None:
-        """Send what the next stage (or, in backward, the one before) reads."""
+        """Send the values that the next stage (in backward, the previous) reads."""
         (route, index), m, forward = self._place(action), action.micro_batch, action.kind == "F"
         following = index + 1 if forward else index - 1
         values = (self._stages.down if forward else self._stages.up)[following]
@@ -390,7 +394,7 @@ class _RankWriter:
         return route, route.index(action.stage)
 
     def finish(self, returned: Sequence[Result]) -> None:
-        """End the function with the results that the rank gives."""
+        """End the function with the results of the rank."""
         chosen = [returned[number] for number in self._wanted]
         values = [self.copier.values[value] for value, _, _ in chosen]
         ir.Operation.create("func.return", [], values, loc=self._loc, ip=self._end)

@@ -1,4 +1,4 @@
-"""What is stacked over micro-batches, on the ranks that need all rows of it."""
+"""Values that are stacked over micro-batches, on the ranks that need all rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Made = Mapping[int, ir.Value]
 
 
 def ranks_of(row: Row, schedule: Schedule) -> dict[int, list[int]]:
-    """The ranks that make rows, with the micro-batches whose rows each makes."""
+    """Return the ranks that compute rows, with their micro-batches."""
     found: dict[int, list[int]] = {}
     for m in range(schedule.micro_batches):
         found.setdefault(schedule.rank_of[schedule.route(m)[row.place[0]]], []).append(m)
@@ -24,7 +24,7 @@ def ranks_of(row: Row, schedule: Schedule) -> dict[int, list[int]]:
 
 
 def stacked(row: Row, made: Made, block: ir.Block) -> ir.Value:
-    """The rows of all micro-batches, one after the other, at the end of ``block``."""
+    """Concatenate the rows of all micro-batches at the end of ``block``."""
     parts: Sequence[ir.Value] = [made[m] for m in sorted(made)]
     writer = CallWriter(CallBuilder(block), row.result.owner.location, ir.InsertionPoint(block))
     return parts[0] if len(parts) == 1 else writer.call("aten.cat", tuple(parts), row.dim)

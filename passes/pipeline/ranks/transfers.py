@@ -1,4 +1,4 @@
-"""Places of sends and receives between the actions of a schedule, in an order that never deadlocks."""
+"""Placement of sends and receives between a schedule's actions, in an order that never deadlocks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from shardc.dialects.pipe.schedule import Schedule
 
 
 def place_transfers(schedule: Schedule) -> Steps:
-    """Each rank's actions with its sends and receives.
+    """Return each rank's actions with its sends and receives. Raises ScheduleStuck.
 
-    The schedule is played in rounds, in each of which a rank runs one action. What an action made for another
-    rank is sent right behind it, and received there behind what that rank has run until then. So all ranks'
-    lists follow one order of transfers, and even a send that waits for its receive never waits in a circle.
-    Raises ScheduleStuck.
+    The schedule is simulated in rounds, in each of which a rank runs one action. A value for another rank is
+    sent directly after the action that computed it, and received after the actions that the other rank has
+    run by then. So all lists follow one global order of transfers, which never deadlocks, even if sends wait
+    for their receives.
     """
     readers = _readers(schedule)
     needs = Dependences(schedule).needs
@@ -42,13 +42,13 @@ def place_transfers(schedule: Schedule) -> Steps:
 
 
 def transfer(made: Action, reader: Action) -> tuple[Transfer, Transfer]:
-    """The send and the receive of what ``made`` made for ``reader``."""
+    """Return the send and the receive of the value that ``made`` computed for ``reader``."""
     sends, receives = ("SEND_F", "RECV_F") if made.kind == "F" else ("SEND_B", "RECV_B")
     return Transfer(made.stage, sends, made.micro_batch), Transfer(reader.stage, receives, made.micro_batch)
 
 
 def _readers(schedule: Schedule) -> dict[Action, list[Action]]:
-    """Action -> the actions of other ranks that need what it made."""
+    """Map each action to the actions of other ranks that need its result."""
     found: dict[Action, list[Action]] = {}
     needs = Dependences(schedule).needs
     for action in schedule.actions():

@@ -1,7 +1,7 @@
-"""Schedules without a flush: weights change with micro-batches in flight, and so do the mathematics.
+"""Schedules without a flush: weights change while micro-batches are in flight, which changes the mathematics.
 
-Orders are those of 1F1B over all micro-batches of a run (:class:`~shardc.dialects.pipe.schedule.Updates` says
-which weights each uses).
+Orders are those of 1F1B over all micro-batches of a run. :class:`~shardc.dialects.pipe.schedule.Updates` says
+which weights each micro-batch reads.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from shardc.passes.pipeline.schedules.one_f_one_b import one_f_one_b
 
 
 def pipe_dream(ranks: int, micro_batches: int) -> Schedule:
-    """An update behind each micro-batch; rank r keeps ``ranks - r`` versions of its weights (Narayanan et
-    al., PipeDream, SOSP 2019).
+    """PipeDream: an update after each micro-batch; rank r keeps ``ranks - r`` versions of its weights.
+
+    Narayanan et al., PipeDream, SOSP 2019.
     """
     return replace(one_f_one_b(ranks, micro_batches), name="pipedream", updates=Updates(every=1))
 
 
 def pipe_dream_2bw(ranks: int, micro_batches: int, every: int | None = None) -> Schedule:
-    """An update behind each group of ``every`` micro-batches (as many as ranks if not given), from gradients
-    of the weights before the newest: two versions (Narayanan et al., PipeDream-2BW, ICML 2021).
+    """PipeDream-2BW: an update after each group of ``every`` micro-batches (default: the number of ranks).
 
-    Raises BadScheduleOption if ``every`` is less than ``ranks`` or does not divide ``micro_batches``.
+    Gradients are those of the weights before the newest, so a rank keeps two versions (Narayanan et al.,
+    PipeDream-2BW, ICML 2021). Raises BadScheduleOption if ``every`` is less than ``ranks`` or does not divide
+    ``micro_batches``.
     """
     name, every = "pipedream-2bw", ranks if every is None else every
     if every < ranks or micro_batches % every:

@@ -18,10 +18,10 @@ def chimera(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = 
 
     Stage ``ranks + s`` holds the same parameters as stage s, on rank ``ranks - 1 - s``; their gradients must
     be added. ``ranks`` must be even. A rank holds ``ranks / 2 + 1`` to ``ranks`` activations, as in the paper
-    (table 2). Of three orders that do it is the one of the shortest step: the paper's units of ``ranks``
-    micro-batches one behind the other, which close up where F and B take as long, and whatever can run with
-    forwards or backwards first, which closes up further where B takes longer and there are several units.
-    ``costs``: of each of the ``ranks`` stages.
+    (table 2). The result is the order with the shortest step among three. One has the paper's units of
+    ``ranks`` micro-batches in sequence, which leave no gaps if F and B take equal time. The others are
+    greedy, with forwards or backwards first; they have fewer gaps if B takes longer and there are several
+    units. ``costs`` has an entry for each of the ``ranks`` stages.
     """
     costs = [*(costs or [EQUAL] * ranks)] * 2
     routes = (tuple(range(ranks)), tuple(range(ranks, 2 * ranks)))
@@ -29,14 +29,14 @@ def chimera(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = 
     memory_limit_bytes = ranks * max(cost.activation_bytes for cost in costs)
     found = [units]
     for backward_first in (True, False):
-        with suppress(ScheduleStuck):  # the directions may fill each other's memory
+        with suppress(ScheduleStuck):  # one direction may exhaust the memory of the other
             queues = _queues(ranks, micro_batches, backward_first)
             found.append(list_schedule("chimera", queues, routes, costs, memory_limit_bytes))
     return min(found, key=lambda schedule: simulate(schedule, costs).step_s)
 
 
 def _units(ranks: int, micro_batches: int) -> Orders:
-    """Section 3.1: in a unit the directions never want a rank at once, where F and B take one moment each."""
+    """Return the orders of section 3.1: in a unit the directions never collide if F and B take equal time."""
     lists = []
     for rank in range(ranks):
         timed = []
@@ -52,7 +52,9 @@ def _units(ranks: int, micro_batches: int) -> Orders:
 
 
 def _queues(ranks: int, micro_batches: int, backward_first: bool) -> list[list[list[Action]]]:
-    """Of the two directions, the one in which the rank is nearer to the end of the pipeline goes first."""
+    """Return the queues of each rank; the direction in which the rank is nearer to the pipeline's end is
+    first.
+    """
     kinds: tuple[Kind, Kind] = ("B", "F") if backward_first else ("F", "B")
     queues = []
     for rank in range(ranks):

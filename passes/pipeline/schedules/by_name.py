@@ -1,4 +1,4 @@
-"""A schedule by its name: what ``schedule=`` and ``shardc schedule`` take."""
+"""Schedules by name, for ``schedule=`` and ``shardc schedule``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def schedule(
     costs: Sequence[StageCost] | None = None,
     **options: object,
 ) -> Schedule:
-    """The schedule ``name``, or the one that ``auto`` finds, for a model cut into ``stages``.
+    """Return the schedule ``name``, or the one that ``auto`` finds, for a model of ``stages`` stages.
 
-    ``ranks``: how many there are; if not given, the most that the schedule can use. ``costs``: of each stage,
-    equal ones if not given; the order of some schedules depends on them. ``micro_batches`` are whole
-    sequences, whatever the slices. ``options``: the schedule's own, such as ``slices`` of the token-level
-    ones, or ``memory_limit_bytes`` of ``auto``. Raises UnknownSchedule, UnknownScheduleOption,
-    BadScheduleOption, BadStages, BadMicroBatches, NoScheduleFits.
+    ``ranks`` defaults to the most that the schedule can use. ``costs`` has an entry for each stage, by
+    default equal ones; some schedules' orders depend on them. ``micro_batches`` counts whole sequences, not
+    slices. ``options`` are the schedule's own, such as ``slices`` of token-level schedules, or
+    ``memory_limit_bytes`` of ``auto``. Raises UnknownSchedule, UnknownScheduleOption, BadScheduleOption,
+    BadStages, BadMicroBatches, NoScheduleFits.
     """
     if name == AUTO:
         check_options(AUTO, options, [*inspect.signature(auto).parameters][3:])

@@ -1,4 +1,4 @@
-"""The forward of a schedule, for programs that evaluate."""
+"""The forward part of a schedule, for evaluation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SUFFIX = "-forward"
 
 
 def forward_alone(schedule: Schedule) -> Schedule:
-    """The forwards of ``schedule``, of whole micro-batches, on the same ranks, without waiting for backward.
+    """Return the forwards of ``schedule``, of whole micro-batches, on the same ranks.
 
-    A forward needs forwards alone, so the schedule's own order still runs. Where it holds forwards back to
-    save memory, as V-Min's, the order is another: a free rank runs the stage that is furthest on, or the one
-    that is least far. The shortest of the three is taken, for stages that cost the same.
+    A forward needs only forwards, so the schedule's own order can run without backward. If it delays forwards
+    to save memory, as V-Min does, a greedy order is shorter: a free rank runs its last stage that is ready,
+    or its first. The result is the shortest of the three, for stages of equal cost.
     """
     slices, costs = schedule.slices, [EQUAL] * schedule.stages
     rows = [
@@ -30,12 +30,12 @@ def forward_alone(schedule: Schedule) -> Schedule:
 
 
 def _is_first(action: Action, slices: int) -> bool:
-    """Whether an action is the forward of a micro-batch, or of its first slice."""
+    """Return whether an action is the forward of a micro-batch, or of its first slice."""
     return action.kind == "F" and action.micro_batch % slices == 0
 
 
 def _played(schedule: Schedule, furthest_first: bool) -> Schedule:
-    """The order in which a free rank runs what it can, of the stage that is furthest on or least far."""
+    """Return the greedy order in which a free rank prefers its last stage, or its first."""
     places = {stage: place for route in schedule.routes for place, stage in enumerate(route)}
     queues = []
     for order in schedule.orders:

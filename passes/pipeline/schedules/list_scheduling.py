@@ -1,6 +1,6 @@
-"""Orders made by playing a pipeline through: a free rank takes the first action that can run.
+"""List scheduling by simulation: a free rank takes the first action that can run.
 
-Weight gradients go where ranks would wait: the freedom that zero-bubble schedules use (Qi et al. 2024).
+Weight gradients run where a rank would wait, as in zero-bubble schedules (Qi et al. 2024).
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Orders, Schedule, one_route, orders
 
 Queues = Sequence[Sequence[Iterable[Action]]]
-"""For each rank, lists of its F, B and I; each keeps its order, and an earlier list's action goes first."""
+"""For each rank, lists of its F, B and I. A list keeps its order, and earlier lists have priority."""
 
 
 EQUAL = StageCost(1.0, 1.0, 1.0, activation_bytes=1.0, weight_bytes=1.0)
-"""The costs in which schedules are usually drawn: forward, input and weight gradient take as long."""
+"""Usual costs of drawings: forward, input gradient and weight gradient take equal time."""
 
 
 def fill_holes(
     name: str, queues: Queues, stages: int, costs: Sequence[StageCost] | None, held: float
 ) -> Schedule:
-    """:func:`list_schedule` for one route. ``held``: how many stages' activations a rank may hold."""
+    """Return :func:`list_schedule` for one route. ``held`` limits the stages' activations that a rank
+    holds.
+    """
     costs = costs or [EQUAL] * stages
     memory_limit_bytes = held * max(cost.activation_bytes for cost in costs)
     return list_schedule(name, queues, one_route(stages), costs, memory_limit_bytes)
@@ -44,12 +46,12 @@ def list_schedule(
     patience: float = 1.0,
     slices: int = 1,
 ) -> Schedule:
-    """All actions of ``queues`` in an order for each rank, with a W for each I.
+    """Return a schedule of all actions of ``queues``, with a W for each I.
 
-    No forward starts that would let a rank hold more than ``memory_limit_bytes``, state included, or leave no
-    room for one micro-batch in its later stages; W's are run to make room. A W runs where a rank would wait
-    for ``patience`` of its time or longer. ``costs``: of each stage. Raises ScheduleStuck if
-    ``memory_limit_bytes`` are too few for any order that keeps those of ``queues``.
+    A forward does not start if the rank would then hold more than ``memory_limit_bytes``, including state, or
+    have no room for a micro-batch in its later stages; W's run first to free memory. A W runs where a rank
+    would wait for at least ``patience`` times its duration. ``costs`` has an entry for each stage. Raises
+    ScheduleStuck if no order of ``queues`` fits into ``memory_limit_bytes``.
     """
     given = [[deque(queue) for queue in queues_of_rank] for queues_of_rank in queues]
     whole = Schedule(name, orders([a for q in of_rank for a in q] for of_rank in given), routes, slices)
@@ -57,7 +59,7 @@ def list_schedule(
 
 
 def state_of_ranks(schedule: Schedule, costs: Sequence[StageCost]) -> list[float]:
-    """The bytes that each rank holds all the time."""
+    """Return the bytes of state that each rank holds."""
     found = [0.0] * schedule.ranks
     for stage, rank in schedule.rank_of.items():
         found[rank] += costs[stage].state_bytes
@@ -65,7 +67,7 @@ def state_of_ranks(schedule: Schedule, costs: Sequence[StageCost]) -> list[float
 
 
 class _Player:
-    """Events in the order of time: a rank is free, or something that it may wait for has arrived."""
+    """Event simulation: an event is a rank that becomes free, or a result that it may wait for."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class _Player:
         return self._held[rank] + self._costs[action.stage].activation_bytes <= self._room[action.stage]
 
     def _ready_s(self, rank: int, action: Action) -> float:
-        """When ``action`` can start; infinite if what it needs has not started yet."""
+        """Return when ``action`` can start; infinity if a dependence has not started yet."""
         ready_s = 0.0
         for needed in self._needs(action):
             if needed not in self._ended_s:
@@ -150,5 +152,7 @@ class _Player:
         if action.kind != "W":
             for stage in self._neighbours[action.stage]:
                 arrives_s = end_s + self._transfer_s(action.stage, stage)
-                heapq.heappush(self._events, (now_s, self._rank_of[stage]))  # it may wait for this now
+                heapq.heappush(
+                    self._events, (now_s, self._rank_of[stage])
+                )  # that rank may wait for this action
                 heapq.heappush(self._events, (arrives_s, self._rank_of[stage]))

@@ -1,4 +1,4 @@
-"""Fill-drain, 1F1B and their forms with several stages a rank: orders in closed form."""
+"""Fill-drain and 1F1B, also with several stages for each rank: orders in closed form."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ def fill_drain(ranks: int, micro_batches: int) -> Schedule:
 
 
 def breadth_first(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedule:
-    """Fill-drain with several stages a rank: all micro-batches go through one before any goes into the next
-    (Lamy-Poirier 2022), so that parameters which are cut over data ranks are gathered once for all.
+    """Fill-drain with several stages for each rank (Lamy-Poirier 2022).
+
+    All micro-batches run in one stage before any runs in the next, so that parameters which are split over
+    data ranks are gathered once.
     """
     lists = []
     for rank in range(ranks):
@@ -56,12 +58,14 @@ def interleaved(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedul
 
 
 def actions(stage: int, kind: Kind, micro_batches: int) -> list[Action]:
-    """The actions of one kind that a stage runs, for each micro-batch in order."""
+    """Return a stage's actions of one kind, for each micro-batch in order."""
     return [Action(stage, kind, m) for m in range(micro_batches)]
 
 
 def one_stage(stage: int, backward: Kind, micro_batches: int, ahead: int) -> list[Action]:
-    """A stage's forwards alternating with its ``backward`` actions, at most ``ahead`` forwards ahead."""
+    """Return a stage's forwards, alternating with its ``backward`` actions, at most ``ahead`` forwards
+    ahead.
+    """
     rows = [actions(stage, kind, micro_batches) for kind in ("F", backward)]
     return alternate(*rows, ahead=min(ahead, micro_batches))
 
@@ -69,13 +73,13 @@ def one_stage(stage: int, backward: Kind, micro_batches: int, ahead: int) -> lis
 def furthest_first(
     stages: Sequence[int], backward: Kind, micro_batches: int, backward_first: bool
 ) -> list[list[Action]]:
-    """Queues of a rank that runs, of forwards and of backwards, the one that is furthest on."""
+    """Return the queues of a rank that prefers forwards of its last stage and backwards of its first."""
     backwards = [actions(stage, backward, micro_batches) for stage in stages]
     forwards = [actions(stage, "F", micro_batches) for stage in reversed(stages)]
     return backwards + forwards if backward_first else forwards + backwards
 
 
 def alternate(forward: list[Action], backward: list[Action], ahead: int) -> list[Action]:
-    """``ahead`` forwards, then one of each in turn, then the backwards that are left."""
+    """Return ``ahead`` forwards, then forwards and backwards in turn, then the remaining backwards."""
     steady = [action for pair in zip(forward[ahead:], backward, strict=False) for action in pair]
     return forward[:ahead] + steady + backward[len(forward) - ahead :]

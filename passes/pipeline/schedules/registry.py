@@ -1,4 +1,4 @@
-"""What makes each schedule, and the options that it has."""
+"""Registry of schedules: their generators and options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardc.passes.pipeline.schedules.wave import hanayo
 from shardc.passes.pipeline.schedules.zero_bubble import zb_h1, zb_h2
 
 GIVEN = ("ranks", "micro_batches", "stages_per_rank", "costs")
-"""Parameters of generators that are no options of the schedule."""
+"""Parameters of generators that are not options of the schedule."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Named(ScheduleRule):
 
     @cached_property
     def options(self) -> dict[str, object]:
-        """Name -> default of what can be chosen beside stages and micro-batches."""
+        """Options of the schedule besides stages and micro-batches: name -> default."""
         parameters = inspect.signature(self.make).parameters.values()
         return {p.name: p.default for p in parameters if p.name not in GIVEN}
 
@@ -43,7 +43,7 @@ class Named(ScheduleRule):
         costs: Sequence[StageCost] | None,
         **options: object,
     ) -> Schedule:
-        """The schedule; numbers must have been checked. Raises UnknownScheduleOption."""
+        """Return the schedule. The caller has checked the numbers. Raises UnknownScheduleOption."""
         check_options(self.name, options, self.options)
         given = {"stages_per_rank": stages_per_rank, "costs": costs}
         taken = inspect.signature(self.make).parameters
@@ -72,12 +72,12 @@ SCHEDULES = {name: Named(**vars(rule), make=GENERATORS[name]) for name, rule in 
 
 
 def check_options(schedule: str, options: Iterable[str], known: Iterable[str]) -> None:
-    """Raises UnknownScheduleOption."""
+    """Check the names of options. Raises UnknownScheduleOption."""
     for option in options:
         if option not in known:
             raise UnknownScheduleOption(schedule=schedule, option=option, known=", ".join(known) or "none")
 
 
 def named_schedule(name: str) -> Named:
-    """Raises UnknownSchedule."""
+    """Return the schedule of that name. Raises UnknownSchedule."""
     return SCHEDULES[named_rule(name).name]

@@ -1,7 +1,8 @@
-"""``auto``: a schedule for given costs under a cap on memory, never worse than the best one with a name.
+"""``auto``: search for a schedule for given costs and a memory limit, at least as good as all named ones.
 
-All named schedules are played through; then orders of the same families with other numbers in flight, weight
-gradients where these costs leave holes; then single actions of the best move into holes while that helps.
+The search simulates all named schedules, then orders of the same families with other numbers of micro-batches
+in flight and with weight gradients in idle times. Finally it moves single actions of the best order into idle
+times while that helps.
 """
 
 from __future__ import annotations
@@ -26,18 +27,20 @@ from shardc.passes.pipeline.schedules.registry import SCHEDULES
 from shardc.passes.pipeline.schedules.v_shape import building_block, repeat_block
 
 Measure = Literal["step", "span"]
-"""What is to be short: ``step``, from the first rank's start to the last one's end, which counts where ranks
-wait for each other between steps (clipping by the norm of all gradients); ``span``, the longest time that one
-rank takes (Qi et al., Zero Bubble, section 4).
+"""Time to minimise.
+
+``step`` is from the first rank's start to the last rank's end; it matters if ranks wait for each other
+between steps, as when clipping by the norm of all gradients. ``span`` is the longest time of one rank (Qi et
+al., Zero Bubble, section 4).
 """
 
 PLAYED_ACTIONS = 500_000
-"""Actions that the search may play through in all: some 4 s of CPU. Named schedules are always played."""
+"""Limit of actions that the search simulates: about 4 s of CPU. Named schedules are always simulated."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A schedule, the costs of its stages and how it plays."""
+    """A schedule, the costs of its stages, and its simulated timeline."""
 
     schedule: Schedule
     costs: Sequence[StageCost]
@@ -45,11 +48,11 @@ class Choice:
     peak_bytes: float
 
     def fits(self, memory_limit_bytes: float) -> bool:
-        """Whether no rank holds more; sums of bytes may be fractions, so a rounding more is none."""
+        """Return whether no rank exceeds the limit, up to rounding, since bytes may be fractions."""
         return self.peak_bytes <= memory_limit_bytes * (1 + 1e-9)
 
     def order(self, measure: Measure) -> tuple[float, float, float]:
-        """What makes a choice better: the shorter time, the other time, the lower peak of memory."""
+        """Return the sort key: the measured time, the other time, the peak of memory."""
         first, other = self.timeline.step_s, self.timeline.longest_span_s
         if measure == "span":
             first, other = other, first
@@ -66,7 +69,7 @@ def auto(
     measure: Measure = "step",
     parameters_twice: bool = False,
 ) -> Schedule:
-    """The schedule that :func:`best_schedule` finds."""
+    """Return the schedule that :func:`best_schedule` finds."""
     more = (stages, measure, parameters_twice)
     return best_schedule(ranks, micro_batches, costs, memory_limit_bytes, *more).schedule
 
@@ -80,11 +83,12 @@ def best_schedule(
     measure: Measure = "step",
     parameters_twice: bool = False,
 ) -> Choice:
-    """The schedule of the shortest step under a cap on what each rank holds, and how it plays.
+    """Return the schedule with the shortest step under a memory limit for each rank, with its timeline.
 
-    ``costs``: of the finest stages that the model may be cut into, in order, a multiple of ``ranks``. The
-    schedule's own ``stages``, which the caller may fix, are these or neighbours of them together.
-    ``parameters_twice``: whether Chimera, which holds them twice, takes part. Raises NoScheduleFits.
+    ``costs`` are those of the finest stages into which the model may be split, in order; their number is a
+    multiple of ``ranks``. The schedule's ``stages``, which the caller may fix, are these, or groups of
+    adjacent ones. ``parameters_twice``: whether Chimera, which holds parameters twice, is a candidate. Raises
+    NoScheduleFits.
     """
     _check(ranks, micro_batches, len(costs) if stages is None else stages)
     counts = [n for n in range(ranks, len(costs) + 1, ranks) if len(costs) % n == 0 and stages in (None, n)]
@@ -130,8 +134,13 @@ def _check(ranks: int, micro_batches: int, stages: int) -> None:
 def named_choices(
     ranks: int, micro_batches: int, costs: Sequence[StageCost], parameters_twice: bool = False
 ) -> list[Choice]:
-    """The named schedules for stages of these costs that do what one device does, on whole sequences."""
-    found, stateless = [], [replace(cost, state_bytes=0.0) for cost in costs]  # their caps are of activations
+    """Return the named schedules for stages of these costs, on whole sequences and with unchanged
+    mathematics.
+    """
+    found, stateless = (
+        [],
+        [replace(cost, state_bytes=0.0) for cost in costs],
+    )  # their limits count only activations
     for named in SCHEDULES.values():
         if not named.accepts(len(costs), ranks) or named.nearest(ranks, micro_batches) != micro_batches:
             continue
@@ -151,7 +160,7 @@ def _play(schedule: Schedule, costs: Sequence[StageCost]) -> Choice:
 def _searched(
     ranks: int, micro_batches: int, costs: Sequence[StageCost], memory_limit_bytes: float
 ) -> Iterator[Schedule]:
-    """Orders of every family under the cap, of which those that get stuck under it are left out."""
+    """Yield orders of every family under the limit, without those that get stuck."""
     for queues in _families(ranks, micro_batches, len(costs) // ranks):
         for patience in (1.0, 0.5, 0.0):
             with suppress(ScheduleStuck):
@@ -175,7 +184,7 @@ def _families(ranks: int, micro_batches: int, stages_per_rank: int) -> Iterator[
 
 
 def _improved(best: Choice, memory_limit_bytes: float, measure: Measure, budget: int) -> Choice:
-    """``best`` after single moves into its holes, each of which makes it better."""
+    """Improve ``best`` by moving single actions into idle times while that helps."""
     size = sum(1 for _ in best.schedule.actions())
     moves = _moves(best)
     while budget >= size and (schedule := next(moves, None)):
@@ -188,7 +197,9 @@ def _improved(best: Choice, memory_limit_bytes: float, measure: Measure, budget:
 
 
 def _moves(choice: Choice) -> Iterator[Schedule]:
-    """Each a later action of a rank that could run in a hole, moved there; the longest holes first."""
+    """Yield schedules with a later action moved into an idle time in which it can run; longest times
+    first.
+    """
     ends = {span.action: span.end_s for spans in choice.timeline.spans for span in spans}
     needs = Dependences(choice.schedule).needs
     holes = []

@@ -1,8 +1,8 @@
-"""Schedules in which a sequence is cut into slices that follow one another through the pipeline.
+"""Schedules of slices: a sequence is split into slices that pass through the pipeline one after the other.
 
-Attention is causal: forward of a slice needs the keys and values of those before it, and backward of a slice
-the gradients that those behind it have for its own. What counts as a micro-batch of the schedule is a slice:
-number ``slices * sequence + slice``.
+Attention is causal: the forward of a slice needs the keys and values of earlier slices, and its backward
+needs their gradients from later slices. Each slice is a micro-batch of the schedule, with number ``slices *
+sequence + slice``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def tera_pipe(ranks: int, micro_batches: int, slices: int = 4) -> Schedule:
 
 
 def seq_1f1b(ranks: int, micro_batches: int, slices: int = 4) -> Schedule:
-    """1F1B over slices: a sequence's last slice is the first to go back (Sun et al., Seq1F1B, 2024).
+    """1F1B over slices; a sequence's last slice is the first in backward (Sun et al., Seq1F1B, 2024).
 
-    Rank r runs at most ``ranks - r`` slices, and what a sequence has besides its last, ahead of its
-    backwards: with s slices about 1/s of 1F1B's memory and bubble.
+    Rank r runs at most ``ranks - r`` slices, plus the other slices of a sequence, ahead of its backwards.
+    With s slices this takes about 1/s of 1F1B's memory and bubble.
     """
     _check(slices, "seq-1f1b")
     lists = []

@@ -1,6 +1,6 @@
-"""Schedules on two stages a rank in a V: the first rank holds the first stage and the last one.
+"""Schedules with two stages for each rank in a V: the first rank holds the first and the last stage.
 
-A micro-batch's activations that a rank keeps for long in its first stage it keeps shortly in its second.
+A rank keeps a micro-batch's activations long in one of its stages and briefly in the other.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from shardc.passes.pipeline.schedules.list_scheduling import fill_holes
 from shardc.passes.pipeline.schedules.placement import zigzag
 
 PERIOD = 6
-"""Units of time in which a rank runs F, I and W of one micro-batch in both stages, where each takes one."""
+"""Time units in which a rank runs F, I and W of one micro-batch in both stages, one unit each."""
 
 Moments = tuple[int, int, int, int]
-"""When a rank runs micro-batch 0: F in its first stage, F in its second, I in its second, I in its first."""
+"""Start times of micro-batch 0 on a rank: F in its first stage, F and I in its second, I in its first."""
 
 
 def zb_v(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """No bubble where F, I and W take as long, at 1F1B's memory (Qi et al., Zero Bubble, section 6).
+    """ZB-V: no bubble if F, I and W take equal time, at 1F1B's memory (Qi et al., Zero Bubble, section 6).
 
-    There must be ``2 * ranks`` micro-batches for that.
+    That needs ``2 * ranks`` micro-batches.
     """
     queues = [[_zb_v_order(rank, ranks, micro_batches)] for rank in range(ranks)]
     return fill_holes("zb-v", queues, 2 * ranks, costs, held=2 * ranks)
 
 
 def v_half(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """Half of 1F1B's bubble at half of its memory and one micro-batch's.
+    """V-Half: half of 1F1B's bubble, at half of its memory plus one micro-batch.
 
     Qi et al., Pipeline Parallelism with Controllable Memory, 2024, section 3.
     """
@@ -42,16 +42,16 @@ def v_half(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = N
 
 
 def v_min(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """The least memory, about a third of 1F1B's, at two thirds of its bubble (the same paper)."""
+    """V-Min: the least memory, about a third of 1F1B's, at two thirds of its bubble (the same paper)."""
     late, two = 0 if ranks % 3 else 2, 2 * ranks
     block = [(r, two - r - 1, two + late + r, 2 * two + late - r - 1) for r in range(ranks)]
     return _repeated("v-min", micro_batches, costs, block)
 
 
 def dual_pipe_v(ranks: int, micro_batches: int) -> Schedule:
-    """A forward of one stage beside a backward of the other: one computes while the other sends.
+    """DualPipe-V: a forward of one stage overlaps with a backward of the other, whose sends it hides.
 
-    DeepSeek-AI's DualPipe (V3's technical report, section 3.2.1) cut in half, so that no parameters are held
+    One half of DeepSeek-AI's DualPipe (V3's technical report, section 3.2.1), so that no parameters are held
     twice. Needs ``2 * ranks`` micro-batches.
     """
     lists = [list(_dual_pipe_v_order(rank, ranks, micro_batches)) for rank in range(ranks)]
@@ -59,9 +59,11 @@ def dual_pipe_v(ranks: int, micro_batches: int) -> Schedule:
 
 
 def building_block(ranks: int, down: int, up: int) -> list[Moments] | None:
-    """Moments of each rank where both passes go down the ranks in ``down`` units a rank and up in ``up``,
-    with as little waiting at the ends as lets the block be repeated; None if it cannot be. V-Min is 1 and 1,
-    V-Half 2 and 1, and 4 and 2 has no bubble.
+    """Return the start times of each rank for passes that take ``down`` units a rank downwards and ``up``
+    upwards.
+
+    Waits at the ends are the shortest with which the block can be repeated; None if there are none. V-Min is
+    1 and 1, V-Half 2 and 1, and 4 and 2 has no bubble.
     """
     waits = sorted(itertools.product(range(PERIOD), repeat=3), key=lambda wait: (sum(wait), wait))
     for last, first, again in waits:
@@ -78,7 +80,7 @@ def building_block(ranks: int, down: int, up: int) -> list[Moments] | None:
 
 
 def repeat_block(block: list[Moments], micro_batches: int) -> list[list[Action]]:
-    """Each rank's order of F and I: micro-batch 0 at these moments, and each next one ``PERIOD`` later."""
+    """Return each rank's order of F and I: micro-batch 0 at these times, each next one ``PERIOD`` later."""
     lists = []
     for rank, moments in enumerate(block):
         first, second = zigzag(rank, len(block), 2)
@@ -100,7 +102,9 @@ def _repeated(
 
 
 def _held(moments: Moments) -> int:
-    """How many stages' activations a rank holds while the block repeats, each W in the better unit left."""
+    """Return how many stages' activations a rank holds in the repeated block, with W's in the best free
+    units.
+    """
     taken = {moment % PERIOD for moment in moments}
     free = [unit for unit in range(PERIOD) if unit not in taken]
     first_f, second_f, second_i, first_i = moments
@@ -113,24 +117,26 @@ def _held(moments: Moments) -> int:
 
 
 def _next(moment: int, unit: int) -> int:
-    """The first time behind ``moment`` that is ``unit`` of a period."""
+    """Return the first time after ``moment`` that is ``unit`` of a period."""
     return moment + 1 + (unit - moment - 1) % PERIOD
 
 
 def _overlaps(unit: int, start: int, end: int) -> int:
-    """How many of the spans ``start..end`` (both in), repeated each period, are at ``unit``."""
+    """Return how many of the inclusive spans ``start..end``, repeated each period, contain ``unit``."""
     return (end - unit) // PERIOD - (start - 1 - unit) // PERIOD
 
 
 class _TwoStages:
-    """Actions of a rank's two stages, each micro-batch after the other."""
+    """Generator of actions of a rank's two stages, in order of micro-batches."""
 
     def __init__(self, rank: int, ranks: int, micro_batches: int) -> None:
         self._stages, self._micro_batches = zigzag(rank, ranks, 2), micro_batches
         self._made: Counter[tuple[int, Kind]] = Counter()
 
     def next(self, turn: int, kind: Kind) -> Iterator[Action]:
-        """The next micro-batch's action in the rank's first (0) or second stage; nothing behind the last."""
+        """Yield the next micro-batch's action in the rank's first (0) or second stage; nothing after the
+        last.
+        """
         micro_batch = self._made[turn, kind]
         self._made[turn, kind] += 1
         if micro_batch < self._micro_batches:
@@ -138,7 +144,7 @@ class _TwoStages:
 
 
 def _zb_v_order(rank: int, ranks: int, micro_batches: int) -> list[Action]:
-    """F and I, as for ``2 * ranks - 1`` micro-batches at least, without those that are not there."""
+    """Return F and I as for at least ``2 * ranks - 1`` micro-batches, without missing micro-batches."""
     made, left = _TwoStages(rank, ranks, micro_batches), ranks - rank
     steady = max(micro_batches, 2 * ranks - 1) - (ranks + left - 1)
     phases: list[tuple[list[tuple[int, Kind]], int]] = [
@@ -158,7 +164,7 @@ def _dual_pipe_v_order(rank: int, ranks: int, micro_batches: int) -> Iterator[Ac
     owed: list[Action] = []
 
     def backward(turn: int, split: bool = False) -> Iterator[Action]:
-        """Whole, or the input gradient, with the weight gradient owed."""
+        """Yield a whole backward or, if ``split``, an input gradient whose weight gradient follows later."""
         for action in made.next(turn, "B"):
             if split:
                 owed.append(action._replace(kind="W"))

@@ -1,4 +1,4 @@
-"""Waves: stages go forth and back over the ranks any number of times."""
+"""Wave schedules: stages go back and forth over the ranks several times."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from shardc.passes.pipeline.schedules.placement import zigzag
 def hanayo(
     ranks: int, micro_batches: int, stages_per_rank: int = 2, costs: Sequence[StageCost] | None = None
 ) -> Schedule:
-    """Waves of forwards and backwards that fill each other's gaps (Liu et al., Hanayo, SC23).
+    """Hanayo: waves of forwards and backwards that fill each other's gaps (Liu et al., Hanayo, SC23).
 
-    Whenever a rank is free it runs the forward that is furthest on, or a backward; first goes whichever makes
-    the shorter step. Parameters are held once, activations at most half more than on 1F1B's first rank.
-    ``stages_per_rank``, twice the number of waves, must be even. ``costs``: of each stage.
+    A free rank runs the forward of its last ready stage, or a backward; the preference is that with the
+    shorter step. Parameters are held once, and activations are at most 1.5 times those of 1F1B's first rank.
+    ``stages_per_rank``, twice the number of waves, must be even. ``costs`` has an entry for each stage.
     """
     stages = ranks * stages_per_rank
 

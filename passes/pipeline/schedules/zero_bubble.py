@@ -1,4 +1,4 @@
-"""Zero-bubble schedules on one stage a rank (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, §3)."""
+"""Zero-bubble schedules with one stage for each rank (Qi et al., Zero Bubble, ICLR 2024, section 3)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from shardc.passes.pipeline.schedules.one_f_one_b import one_stage
 
 
 def zb_h1(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """1F1B whose weight gradients wait for idle time: about a third of its bubble, its first rank's memory.
+    """ZB-H1: 1F1B with weight gradients in idle time: about a third of its bubble, at its first rank's
+    memory.
 
-    Idle time depends on ``costs`` (of each stage; equal ones if not given); the order is right for any.
+    Idle times depend on ``costs`` (one for each stage, default equal); the order is valid for any costs.
     """
     queues = [[one_stage(rank, "I", micro_batches, ranks - rank - 1)] for rank in range(ranks)]
     return fill_holes("zb-h1", queues, ranks, costs, held=ranks)
 
 
 def zb_h2(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """Forwards enough ahead that no rank waits for the first backward: no bubble where all times are equal,
-    and ``2 * ranks - 1`` micro-batches' activations on every rank.
+    """ZB-H2: enough forwards ahead that no rank waits for the first backward.
+
+    There is no bubble if all times are equal; every rank holds activations of ``2 * ranks - 1``
+    micro-batches.
     """
     queues = [[one_stage(rank, "I", micro_batches, 2 * (ranks - rank - 1))] for rank in range(ranks)]
     return fill_holes("zb-h2", queues, ranks, costs, held=2 * ranks - 1)

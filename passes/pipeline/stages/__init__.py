@@ -1,1 +1,1 @@
-"""The step cut into stages."""
+"""Splitting of the step into stages."""

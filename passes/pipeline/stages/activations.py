@@ -1,4 +1,4 @@
-"""Activations: what stages keep of a micro-batch from forward to backward."""
+"""Activations that stages keep for a micro-batch from forward to backward."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _PARTS = ("torch.aten.slice.Tensor", "torch.aten.select.int", "dist.slice")
 def kept_bytes(
     program: StepProgram, assignment: Assignment, stages: Stages, policies: Sequence[str]
 ) -> list[int]:
-    """For each stage, the bytes of one micro-batch that live from its forward to its backward.
+    """Return, for each stage, the bytes of one micro-batch that live from its forward to its backward.
 
-    They are of what its forward makes, or was sent, and its backward reads, or recomputes from. Views of one
-    tensor count as that tensor, those of parameters and of the batch as nothing. ``assignment`` and
+    These are values that its forward computes or receives, and that its backward reads or recomputes from.
+    Views of one tensor count once; views of parameters and of the batch do not count. ``assignment`` and
     ``stages`` are those without recomputation.
     """
     found, data = [], of_micro_batch(program)
@@ -45,15 +45,15 @@ def kept_bytes(
 def _sources(
     assignment: Assignment, read: Iterable[ir.Value], cloned: Callable[[ir.Value], bool]
 ) -> dict[ir.Value, None]:
-    """What ``read`` is made again from: values of forward that are not ``cloned``."""
-    # The others are arguments, or made by whoever reads them.
+    """Return the values of forward, not ``cloned``, from which ``read`` is recomputed."""
+    # All others are arguments, or free values that each reader computes.
     is_made = lambda v: assignment.place_of(v) is not None  # noqa: E731
     values = made_from(read, lambda v: is_made(v) and cloned(v))
     return dict.fromkeys(v for v in values if is_made(v) and not cloned(v))
 
 
 def _storage(assignment: Assignment, value: ir.Value, index: int) -> ir.Value:
-    """What ``value``, as stage ``index`` has it, is a view of: a tensor of the stage, or an argument."""
+    """Return the tensor of stage ``index``, or the argument, of which ``value`` is a view."""
 
     def is_there(view: ir.Value) -> bool:
         place = assignment.place_of(view)
@@ -63,7 +63,7 @@ def _storage(assignment: Assignment, value: ir.Value, index: int) -> ir.Value:
 
 
 def resolved(value: ir.Value, goes_on: Callable[[ir.Value], bool] = lambda v: True) -> ir.Value:
-    """What ``value`` is a view of where nothing is cut, followed as long as ``goes_on`` is true."""
+    """Follow views that keep all elements back from ``value``, while ``goes_on`` holds."""
     while _is_view(value) and goes_on(value):
         value = value.owner.operands[0]
     return value

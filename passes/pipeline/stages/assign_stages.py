@@ -1,4 +1,4 @@
-"""The assignment of every op of one micro-batch to a stage, and to a part of the stage's backward."""
+"""Assignment of every op of one micro-batch to a stage and a kind of action."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops
 
 
 def forward_of(program: StepProgram) -> Forward:
-    """The forward ops that may be cut."""
+    """Return the forward ops between which stages may be cut."""
     free = free_ops(program)
     folds = {_owner(v).results[0] for v in program.values.following}
     read: set[ir.Value] = set()
     ops: list[ir.Operation] = []
     for op in reversed(body_ops(program.body)):
-        # Ops that passes have put in have no phase of their own.
+        # Ops that passes inserted have no phase.
         is_forward = phase_of(op) == "forward" or not program.trains
         if is_forward or any(result in read for result in op.results):
             read.update(reads(op))
@@ -35,12 +35,11 @@ def forward_of(program: StepProgram) -> Forward:
 def assign_stages(
     program: StepProgram, forward: Forward, cuts: Sequence[int], policies: Sequence[str] = ()
 ) -> Assignment:
-    """Places for all ops, with the forward cut before its ops number ``cuts``.
+    """Return the places of all ops, with the forward cut before its ops with numbers ``cuts``.
 
-    A backward op runs in the last stage that it can: no later than the gradients that it reads, and where the
-    values of the forward and the parameters that it reads are at hand. What no earlier stage needs of a
-    stage's backward is W. ``policies``: of recomputation, one a stage (none: nothing is made again); the
-    loop's body changes with them.
+    A backward op runs in the last stage that has the forward values and parameters that it reads, and not
+    after the stages of its gradients. Backward ops of a stage that no earlier stage needs are W. ``policies``
+    are of recomputation, one for each stage (default: none); they change the loop's body.
     """
     found = Assignment(len(cuts) + 1, free=free_ops(program))
     found.recompute = policies or ("none",) * found.stages
@@ -70,7 +69,7 @@ def _owner(value: ir.Value) -> ir.Operation:
 
 
 def free_ops(program: StepProgram) -> set[ir.Value]:
-    """The first results of ops that depend on no parameter."""
+    """Return the first results of ops that depend on no parameter."""
     bound = {*(v for v in program.captures if program.roots.get(v)), *program.carried}
     free: set[ir.Value] = set()
     for op in body_ops(program.body):
@@ -82,7 +81,7 @@ def free_ops(program: StepProgram) -> set[ir.Value]:
 
 
 class _Backward:
-    """Finds the stages of all ops that are not forward."""
+    """Search for the stages of all ops that are not forward."""
 
     def __init__(self, program: StepProgram, forward: Forward, found: Assignment) -> None:
         self._found, self._roots = found, program.roots
@@ -96,7 +95,7 @@ class _Backward:
                     self._homes.setdefault(name, set()).add(stage)
 
     def _note(self, value: ir.Value, stage: int) -> None:
-        """The forward of ``stage`` reads a value; if it is free, also what that is made of."""
+        """Record that the forward of ``stage`` reads a value and, if the value is free, its operands."""
         known = self._read.get(value)
         if known is not None and stage in known:
             return
@@ -112,7 +111,7 @@ class _Backward:
                 found.place[op.results[0]] = (self._stage(op), "I")
 
     def _stage(self, op: ir.Operation) -> int:
-        """The last stage at which all is at hand; else the last at which the parameters are."""
+        """Return the last stage that has all operands, else the last that has the parameters."""
         found = self._found
         places = {v: place for v in reads(op) if (place := found.place_of(v)) is not None}
         latest = min((stage for stage, kind in places.values() if kind != "F"), default=found.stages - 1)
@@ -132,13 +131,13 @@ class _Backward:
 
 
 def _parameters(op: ir.Operation) -> list[str]:
-    """The parameters whose gradients an op makes."""
+    """Return the parameters whose gradients an op computes."""
     names = [name.removeprefix("own-") for name, _ in observed(op)]
     return [name.removeprefix("grad:") for name in names if name.startswith("grad:")]
 
 
 def _parts(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.Value]:
-    """The values of several stages whose sum, which nobody else reads, a term is; else the term itself.
+    """Split a term that is a sum of several stages' values, with no other reader, into these values.
 
     So a tied weight's gradients are summed once, after all micro-batches, and not sent for each.
     """
@@ -149,7 +148,7 @@ def _parts(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.V
 
 
 def _summands(term: ir.Value, reader: ir.Operation) -> list[ir.Value]:
-    """The operands of a plain sum that ``reader``, one itself, alone reads; none of anything else."""
+    """Return the operands of a plain sum whose only reader is the plain sum ``reader``; else nothing."""
     if not isinstance(term, ir.OpResult) or not (_is_sum(reader) and _is_sum(term.owner.operation)):
         return []
     values = list(term.owner.operands)[:2]
@@ -165,7 +164,7 @@ def _is_sum(op: ir.Operation) -> bool:
 
 
 def _drop_unread(found: Assignment) -> None:
-    """Drop ops that nothing reads now: their sums are taken apart, or their results made again."""
+    """Drop ops without readers, because sums were split or results are recomputed."""
     read = {fold.term for fold in found.folds} | {row.value for row in found.rows}
     kept: list[ir.Operation] = []
     for op in reversed(found.ops):
@@ -176,7 +175,7 @@ def _drop_unread(found: Assignment) -> None:
 
 
 def _split_backward(found: Assignment) -> None:
-    """Make W of all that no earlier stage needs."""
+    """Change backward ops that no earlier stage needs to W."""
     needed: set[ir.Value] = set()
     for op in reversed(found.ops):
         place = found.place.get(op.results[0])

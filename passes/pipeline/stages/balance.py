@@ -1,4 +1,4 @@
-"""The places to cut the forward: at the modules that the user names, or so that stages cost the same."""
+"""Positions of cuts in the forward: before modules that the user names, or for stages of equal cost."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ from shardc.passes.manager.copy_ops import reads
 from shardc.passes.pipeline.stages.step_program import Roots, size_bytes
 
 CANDIDATES = 256
-"""How many places are looked at; of more, that with the fewest bytes to send in each of so many parts."""
+"""Limit of positions to consider. If there are more, only the one with the fewest bytes in each of so many
+intervals.
+"""
 
 Fraction = Callable[[int, int, int], float]
-"""Of a stage by its number and the numbers of its ends: the part of its share of memory that it takes."""
+"""(stage, number of its start, number of its end) -> the fraction of its memory limit that the stage
+takes.
+"""
 
 
 class Forward:
     """The forward ops of one micro-batch that depend on parameters, in order.
 
-    A cut at ``p`` has the ops before number ``p`` in one stage and the others in the next. ``crossing[p]``
-    are the bytes to send there, ``cost[p]`` the work of the ops before it. ``speeds``: of each stage's rank
-    beside the others; empty where all are as fast.
+    A cut at ``p`` puts the ops before number ``p`` in one stage and the others in the next. ``crossing[p]``
+    are the bytes to send there, ``cost[p]`` the work of the ops before it. ``speeds`` are the relative speeds
+    of the stages' ranks; empty if all are equal.
     """
 
     def __init__(self, ops: Sequence[ir.Operation], roots: dict[ir.Value, Roots]) -> None:
@@ -50,7 +54,8 @@ class Forward:
         return list(itertools.accumulate(change))
 
     def balanced(self, stages: int) -> list[int]:
-        """``stages - 1`` cuts: the fastest slowest stage, or message (they overlap); then the fewest bytes.
+        """Return ``stages - 1`` cuts that minimise the slowest stage or message (they overlap), then the
+        bytes.
 
         Raises TooManyStages.
         """
@@ -59,17 +64,17 @@ class Forward:
         return found
 
     def slowest(self, cuts: Sequence[int]) -> float:
-        """What :meth:`balanced` makes as small as it gets."""
+        """Return the cost of the slowest stage, which :meth:`balanced` minimises."""
         ends = [0, *cuts, len(self.ops)]
         return max(self._stage_cost(n, i, j) for n, (i, j) in enumerate(itertools.pairwise(ends)))
 
     def parameter_behind(self, place: int) -> str:
-        """The first parameter that is read behind a cut."""
+        """Return the first parameter that is read after a cut."""
         found = (name for names in self._parameters[place:] for name in sorted(names))
         return next(found, f"op {place} of {len(self.ops)}")
 
     def ends(self, stages: int) -> list[int]:
-        """Where stages may start and end. Raises TooManyStages."""
+        """Return the positions where stages may start and end. Raises TooManyStages."""
         places = self._places(stages)
         if stages - 1 > len(places):
             raise TooManyStages(stages=stages, most=len(places) + 1)
@@ -89,9 +94,9 @@ class Forward:
         allows: Callable[[int, int, int], bool] = lambda place, i, j: True,
         weight: Fraction | None = None,
     ) -> list[int] | None:
-        """The cuts at ``ends`` whose largest ``weight`` of a stage is the smallest, then what is sent.
+        """Return the cuts at ``ends`` that minimise the largest ``weight`` of a stage, then the bytes sent.
 
-        By dynamic programming. Without ``weight`` it is the stage's cost. None if ``allows`` allows none.
+        Uses dynamic programming. ``weight`` defaults to the stage's cost. None if ``allows`` allows no cuts.
         """
         sent = list(map(self._sent, ends))
         if weight is None:
@@ -118,7 +123,8 @@ class Forward:
         return [min(group, key=lambda p: self.crossing[p]) for _, group in parts]
 
     def named(self, names: Sequence[str]) -> list[int]:
-        """Cuts before the modules ``names``, each where the fewest bytes are sent since the module before.
+        """Return cuts before the modules ``names``, each where the fewest bytes are sent after the previous
+        module.
 
         Raises UnknownCut, CutOrder.
         """
@@ -132,10 +138,11 @@ class Forward:
         return [min(places, key=lambda p: (self.crossing[p], -p)) for places in options]
 
     def at_home(self, stages: int, homes: Mapping[str, Sequence[int]]) -> list[int]:
-        """``stages - 1`` cuts by which ops run in the stages ``homes`` of the parameters that they read.
+        """Return ``stages - 1`` cuts with which ops run in the stages ``homes`` of the parameters that they
+        read.
 
-        Each is where the fewest bytes are sent. A stage of whose parameters none is read is empty. An op that
-        reads those of an earlier stage runs in the stage that has been reached.
+        Each is where the fewest bytes are sent. A stage is empty if none of its parameters is read. An op
+        that reads parameters of an earlier stage runs in the current stage.
         """
         placed, at = list[tuple[int, int]](), 0
         for i, names in enumerate(self._parameters):
@@ -151,7 +158,7 @@ class Forward:
         return found
 
     def _first(self, name: str) -> int:
-        """The first op that reads a parameter of a module."""
+        """Return the first op that reads a parameter of a module. Raises UnknownCut."""
         for i, parameters in enumerate(self._parameters):
             if any(f"{parameter}.".startswith(f"{name}.") for parameter in parameters):
                 return i
@@ -160,12 +167,12 @@ class Forward:
         raise UnknownCut(name=name, nearest=nearest[0] if nearest else "none")
 
     def _last_before(self, place: int) -> int:
-        """The last op before ``place`` that reads a parameter; -1 if none does."""
+        """Return the last op before ``place`` that reads a parameter; -1 if none does."""
         return max((i for i in range(place) if self._parameters[i]), default=-1)
 
 
 def stage_of_places(cuts: Sequence[int], count: int) -> list[int]:
-    """The stage of each of ``count`` ops."""
+    """Return the stage of each of ``count`` ops."""
     return [bisect.bisect_right(cuts, i) for i in range(count)]
 
 
@@ -175,7 +182,7 @@ def _modules(parameter: str) -> list[str]:
 
 
 def _work_bytes(op: ir.Operation, reader: CallReader) -> float:
-    """The time of an op in bytes of memory moved; of lists and integers none."""
+    """Return the time of an op in bytes of memory moved; 0 for lists and integers."""
     if not op.name.startswith("torch.") or str(op.results[0].type) == "!torch.int":
         return 0.0
     return work_bytes(reader.read(op).spec)

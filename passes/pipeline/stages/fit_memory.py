@@ -1,4 +1,4 @@
-"""Cuts under a cap on each device's memory."""
+"""Cuts under a memory limit for each device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from shardc.passes.pipeline.stages.stage_memory import held_by_ranks, stage_memo
 from shardc.passes.pipeline.stages.step_program import StepProgram
 
 TRIES = (1.0, 0.95, 0.9, 0.8, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.6, 2.0)
-"""Caps on the estimate, in parts of the cap: its error differs from model to model."""
+"""Limits for the estimate, as fractions of the true limit, since the estimate's error depends on the
+model.
+"""
 
 
 def fit_memory(
@@ -27,11 +29,11 @@ def fit_memory(
     memory_limit_bytes: float,
     named: Sequence[int] = (),
 ) -> list[int]:
-    """The cuts of the fastest slowest stage with which every device holds at most ``memory_limit_bytes``.
+    """Return the cuts with the fastest slowest stage under ``memory_limit_bytes`` for each device.
 
-    What devices hold is as :func:`held_by_ranks` measures it. ``named``: the only cuts to try. The search is
-    by an estimate (dynamic programming, each stage with its share of its rank's memory); what it finds is
-    measured. Raises NoCutFits, with the one of those tried that comes nearest; TooManyStages.
+    :func:`held_by_ranks` measures memory. ``named`` are the only cuts to try. The search uses an estimate
+    (dynamic programming, each stage with its share of its rank's memory), and measures what it finds. Raises
+    NoCutFits, with the nearest of the cuts tried, and TooManyStages.
     """
     options = [list(named)] if named else _options(program, forward, schedule, policies, memory_limit_bytes)
     tried: dict[tuple[int, ...], RankMemory] = {}

@@ -1,4 +1,4 @@
-"""Where a pipeline that runs holds its parameters and buffers, for another program over the same tensors."""
+"""Locations of a running pipeline's parameters and buffers, for another program over the same tensors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ HELD = ("param", "buffer")
 
 @dataclass(frozen=True)
 class Held:
-    """``ranks``: parameter or buffer -> the ranks that hold it. ``stages``: parameter or buffer -> the
-    stages, by their places in a route, whose forward reads it.
+    """A pipeline's schedule, and the locations of its parameters and buffers.
+
+    ``ranks`` maps a parameter or buffer to the ranks that hold it, ``stages`` to the stages whose forward
+    reads it, as positions in a route.
     """
 
     schedule: Schedule
@@ -29,7 +31,7 @@ class Held:
 
 
 def read_held(module: ir.Module) -> Held:
-    """What the programs of a pipeline's ranks hold."""
+    """Return the locations of the values that a pipeline's ranks hold."""
     op = find_schedule(module)
     assert op is not None, "a pipeline has a schedule"
     schedule = read_schedule(op)
@@ -48,7 +50,7 @@ def read_held(module: ir.Module) -> Held:
 
 
 def _read(block: ir.Block, schedule: Schedule) -> Iterator[tuple[int, ir.Value]]:
-    """Pairs of a stage's place in its route and what its forward, or the gather for it, is made from."""
+    """Yield pairs of a stage's position and a value on which its forward, or its gather, depends."""
     for op in (view.operation for view in block.operations):
         if op.name == "pipe.action":
             action = parse_action(op.attributes["action"].value)
@@ -58,7 +60,7 @@ def _read(block: ir.Block, schedule: Schedule) -> Iterator[tuple[int, ir.Value]]
 
 
 def _is_outside(value: ir.Value) -> bool:
-    """Whether an op around the actions makes a value."""
+    """Return whether an op outside the actions computes a value."""
     return isinstance(value, ir.OpResult) and not value.owner.operation.name.startswith("pipe.")
 
 

@@ -1,4 +1,4 @@
-"""Where the ops of one micro-batch run: their stages, and the parts of a stage's backward."""
+"""Places of the ops of one micro-batch: stages, and the parts of a stage's backward."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Place = tuple[int, str]
 
 @dataclass(frozen=True)
 class Fold:
-    """``op`` adds ``term`` to the sum number ``number`` at ``place``.
+    """An addition ``op`` of ``term`` to the sum number ``number`` at ``place``.
 
-    The op's own term may be a sum of which this is one part.
+    ``term`` may be one part of the op's own term, which is a sum.
     """
 
     number: int
@@ -26,7 +26,9 @@ class Fold:
 
 @dataclass(frozen=True)
 class Row:
-    """``value``, made at ``place``, is stacked over micro-batches: the loop's result ``result``."""
+    """A ``value``, computed at ``place``, that is stacked over micro-batches to the loop's result
+    ``result``.
+    """
 
     value: ir.Value
     result: ir.Value
@@ -38,10 +40,10 @@ class Row:
 class Assignment:
     """The places of the ops of one micro-batch.
 
-    ``place`` is that of each op by its first result. ``free`` ops depend on no parameter (masks, slices of
-    the batch, random numbers): a stage that needs one has a copy. ``folds`` are the additions to sums over
-    micro-batches; a term that sums several stages' values was split. ``rows`` are what is
-    stacked over them. ``recompute``: the policy of each stage.
+    ``place`` maps the first result of each op to its place. ``free`` ops depend on no parameter (masks,
+    slices of the batch, random numbers); each stage that needs one has a copy. ``folds`` are the additions to
+    sums over micro-batches; terms that sum several stages' values are split. ``rows`` are the values stacked
+    over micro-batches. ``recompute`` has the policy of each stage.
     """
 
     stages: int
@@ -53,7 +55,7 @@ class Assignment:
     recompute: Sequence[str] = ()
 
     def place_of(self, value: ir.Value) -> Place | None:
-        """Where a value is made; None for an argument of the body and for a free value."""
+        """Return where a value is computed; None for an argument of the body and for a free value."""
         return self.place.get(value.owner.results[0]) if isinstance(value, ir.OpResult) else None
 
     def is_free(self, value: ir.Value) -> bool:

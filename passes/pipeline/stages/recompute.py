@@ -1,9 +1,9 @@
-"""Recomputation: a stage's backward makes again what it reads of the forward, which is then not kept.
+"""Recomputation in stages: a stage's backward recomputes forward values instead of keeping them.
 
-Forward ops are cloned into the backward part, in front of the first op that reads what they make, until what
-they read is a stage's input, is the same for all micro-batches, or was kept. Clones are placed as backward
-ops are: in I what I needs, in W the rest. What depends on no parameter (masks, parts of the batch, random
-numbers, which depend on seed and place alone) is made again by whoever reads it in any case.
+Forward ops are cloned into the backward, before the first op that reads their results. Cloning stops at a
+stage's inputs, at values that are the same for all micro-batches, and at kept values. Clones are placed like
+backward ops: those that I needs in I, the others in W. Values that depend on no parameter (masks, parts of
+the batch, random numbers, which depend only on seed and position) are always recomputed by their readers.
 
 Chen et al. 2016 (full); Korthikanti et al. 2022 (selective; there attention runs again, ours has no scores).
 """
@@ -22,7 +22,9 @@ from shardc.passes.recompute.policies import is_kept
 
 
 def recompute(program: StepProgram, found: Assignment, policies: Sequence[str]) -> None:
-    """Make backward ops of each stage read clones, by ``policies``, one a stage. ``found`` gets these too."""
+    """Let backward ops read clones, by ``policies``, one for each stage. The clones are added to
+    ``found``.
+    """
     if all(policy == "none" for policy in policies):
         return
     data = of_micro_batch(program)
@@ -37,7 +39,7 @@ def recompute(program: StepProgram, found: Assignment, policies: Sequence[str]) 
 
 
 def _clones(found: Assignment, stage: int, policy: str, data: set[ir.Value]) -> Clones:
-    """The clones of one stage."""
+    """Return the cloner of one stage."""
 
     def place(clone: ir.Operation) -> None:
         found.place[clone.results[0]] = (stage, "I")
@@ -48,14 +50,14 @@ def _clones(found: Assignment, stage: int, policy: str, data: set[ir.Value]) -> 
 def is_cloned(
     found: Assignment, value: ir.Value, stage: int, policy: str, of_micro_batch: set[ir.Value]
 ) -> bool:
-    """Whether the backward of ``stage`` makes a value again that it needs."""
+    """Return whether the backward of ``stage`` recomputes a value that it needs."""
     if found.place_of(value) != (stage, "F"):
         return False
     return policy == "full" or value not in of_micro_batch or not is_kept(value.owner.operation)
 
 
 def of_micro_batch(program: StepProgram) -> set[ir.Value]:
-    """The values that are not the same for all micro-batches."""
+    """Return the values that differ between micro-batches."""
     found: set[ir.Value] = set(program.carried)
     for op in body_ops(program.body):
         if op.name in ("dist.slice", "dist.offset") or any(value in found for value in reads(op)):

@@ -1,4 +1,4 @@
-"""Backward ops moved down to the stage that reads them, where that sends no more bytes."""
+"""Moves backward ops to the stage that reads them, if that sends no more bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from shardc.passes.pipeline.stages.step_program import size_bytes
 
 
 def sink_backward(found: Assignment) -> None:
-    """Move ops that read gradients alone to the last of the stages that read them.
+    """Move ops that read only gradients to the last of the stages that read their results.
 
-    A backward op stands at first in the last stage that can run it. A view, a transpose or a sum of the
-    gradient that crosses a cut would so be made before the cut and sent beside it, and each may be as large.
-    Terms of sums over micro-batches stay where they are.
+    Initially a backward op is in the last stage that can run it. So a view, a transpose or a sum of the
+    gradient that crosses a cut would be computed before the cut and sent in addition to the gradient. Terms
+    of sums over micro-batches are not moved.
     """
     ops, place = found.ops, found.place
     kept = {fold.term for fold in found.folds}

@@ -1,4 +1,4 @@
-"""Bodies of stages for one slice of the tokens each, in place of those for whole micro-batches."""
+"""Bodies of stages for each slice of the tokens, which replace bodies for whole micro-batches."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from shardc.passes.pipeline.stages.token_slices import ATTENTION_BACKWARD, Slice
 
 
 def slice_bodies(whole: Stages, assignment: Assignment, slices: TokenSlices) -> Stages:
-    """A body for each slice of each of ``whole``'s.
+    """Return a body for each slice of each body in ``whole``.
 
-    Beside what the whole one reads, one of slice t reads the keys and values of earlier slices, and in
-    backward the terms that later slices have for its own.
+    A slice also reads the keys and values of earlier slices and, in backward, the gradients of its own keys
+    and values from later slices.
     """
     bodies = {
         (index, kind, number): _sliced(body, number, slices)
@@ -44,7 +44,7 @@ def _sliced(body: StageBody, number: int, slices: TokenSlices) -> StageBody:
     shared = dict.fromkeys(v for op in body.ops for v in slices.shared(op))
     earlier = [(v, before) for v in shared for before in range(number)]
     carried: list[ir.Value] = [v for op in body.ops for v in slices.carried(op)]
-    # A term that slices have no parts of is the same in all of them, and counts once.
+    # A term that is not split into slices is the same in all of them, and is added once.
     folds = [f for f in body.folds if number == 0 or f.term in slices.lays]
     return replace(
         body,
@@ -65,13 +65,13 @@ def _find_outputs(bodies: Mapping[tuple[int, str, int], StageBody]) -> None:
 
 
 def write_sliced(program: StepProgram, stages: Stages, ip: ir.InsertionPoint, codec: ShardingCodec) -> None:
-    """Put a ``pipe.stage`` for each body of ``slice_bodies`` at ``ip`` in the module."""
+    """Insert a ``pipe.stage`` for each body of ``slice_bodies`` at ``ip`` in the module."""
     for body in stages.bodies.values():
         _SliceWriter(program, stages, body, ip, codec).write()
 
 
 class _SliceWriter:
-    """Writes one body. ``copier.values``: a value of the micro-batch -> its part, or all of it if whole."""
+    """Writer of one body. ``copier.values`` maps a value of the micro-batch to its part, or to the whole."""
 
     def __init__(
         self,
@@ -171,9 +171,9 @@ class _SliceWriter:
     def _attention(
         self, op: ir.Operation, call: SlicedCall, args: tuple[object, ...], types: list[TensorType | None]
     ) -> Sequence[ir.Value]:
-        """Attention of a slice's queries to all keys so far.
+        """Write the attention of a slice's queries to all keys so far.
 
-        Of the keys' gradients the slice's own are at the end; the others are handed to the slice before.
+        In the keys' gradients, the slice's own are last; the others are passed to the previous slice.
         """
         args = (*args[:-1], self._start)
         if call.spec.target == ATTENTION_BACKWARD:
@@ -205,7 +205,7 @@ class _SliceWriter:
         return self._slices.shape(shape, dims, self._start, self._end)
 
     def _cut(self, value: ir.Value, need: tuple[TokenCut | None, ...], loc: ir.Location) -> ir.Value:
-        """The part of a value that an op of the slice reads."""
+        """Return the part of a value that an op of the slice reads."""
         handle = self._copier.operand(value)
         lay = self._slices.lays.get(value)
         if (lay is not None and lay.is_cut) or not any(need):
@@ -223,7 +223,7 @@ class _SliceWriter:
     def _cut_dim(
         self, handle: ir.Value, shape: list[int], dim: int, cut: TokenCut, writer: CallWriter
     ) -> ir.Value:
-        """``shape`` is that of ``handle``, and follows."""
+        """Slice one dim of ``handle``. ``shape`` is its shape, and is updated."""
         start, end = self._start * cut.inner, self._end * cut.inner
         apart = (*shape[:dim], cut.outer, shape[dim] // cut.outer, *shape[dim + 1 :])
         shape[dim] = cut.outer * (end - start)
@@ -234,7 +234,7 @@ class _SliceWriter:
         return writer.call("aten.reshape", handle, tuple(shape))
 
     def _widened(self, value: ir.Value, loc: ir.Location) -> ir.Value:
-        """The part of a value with zeros where the other slices' are."""
+        """Return the part of a value, padded with zeros for the other slices."""
         handle, lay, found = self._copier.values[value], self._slices.lays.get(value), tensor(value)
         if lay is None or found is None:
             return handle
@@ -254,7 +254,7 @@ class _SliceWriter:
 
 @dataclass
 class _SliceLocal(MlirLocal):
-    """A slice's version of a call, for the rule's ``lower``."""
+    """A slice's version of a call, for the rule's lowering."""
 
     factors: Mapping[str, TokenCut] = field(kw_only=True)
     ends: tuple[int, int] = field(kw_only=True)

@@ -1,4 +1,4 @@
-"""Bodies of stages: what each kind of action reads and makes, and what goes between stages."""
+"""Bodies of stages: operands and results of each kind of action, and values passed between stages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PARTS: dict[str, str] = {"F": "F", "B": "IW", "I": "I", "W": "W"}
 class StageBody:
     """The ops of one stage and kind of action.
 
-    It reads ``inputs`` (values of the same micro-batch made elsewhere), ``captures`` (arguments of the loop's
-    body that hold the same for all micro-batches), what was ``gathered`` once for all of them (pairs of a
-    value and of the one that was gathered for it) and the sums ``numbers``, in that order; it makes
-    ``outputs``, then the new sums. Captured ``integers`` it computes by itself.
+    A body reads, in this order: ``inputs`` (values of the same micro-batch computed elsewhere), ``captures``
+    (arguments of the loop's body that are the same for all micro-batches), ``gathered`` values (pairs of a
+    value and its gathered form, once for all micro-batches), and the sums ``numbers``. It yields ``outputs``,
+    then the new sums. It computes captured ``integers`` itself.
     """
 
     index: int
@@ -37,10 +37,10 @@ class StageBody:
     integers: list[ir.Value] = field(default_factory=list)
     outputs: list[ir.Value] = field(default_factory=list)
     slice: int = 0
-    """The number of its slice of tokens, where a schedule has several.
+    """The number of its slice of tokens, if a schedule has several.
 
-    It then also reads ``earlier``: values of slices before, and ``rest_in``, what later slices add to values
-    of its own; it makes ``rest_out`` for the slice before.
+    The body then also reads ``earlier``, values of earlier slices, and ``rest_in``, gradients from later
+    slices; it yields ``rest_out`` for the previous slice.
     """
     earlier: list[tuple[ir.Value, int]] = field(default_factory=list)
     rest_in: list[ir.Value] = field(default_factory=list)
@@ -49,7 +49,7 @@ class StageBody:
 
     @property
     def gathers(self) -> list[ir.Value]:
-        """The values that were gathered, each once."""
+        """The gathered values, each once."""
         return list(dict.fromkeys(found for _, found in self.gathered))
 
     @property
@@ -59,10 +59,10 @@ class StageBody:
 
 @dataclass
 class Stages:
-    """All bodies, by stage, kind and slice (0 of whole micro-batches).
+    """All bodies, by stage, kind and slice (0 for whole micro-batches).
 
-    ``down[s]`` are the values that stage ``s`` gets from the one before it in forward, ``up[s]`` those from
-    the one behind it in backward. Values on their way to other stages are among them.
+    ``down[s]`` are the values that stage ``s`` gets from the previous stage in forward, ``up[s]`` those from
+    the next stage in backward, including values that it only forwards.
     """
 
     bodies: dict[tuple[int, str, int], StageBody]
@@ -71,17 +71,17 @@ class Stages:
     slices: TokenSlices | None = None
 
     def type(self, value: ir.Value, number: int) -> ir.Type:
-        """The type of a value in slice ``number``."""
+        """Return the type of a value in slice ``number``."""
         return value.type if self.slices is None else self.slices.type(value, number)
 
     def argument_types(self, body: StageBody) -> list[ir.Type]:
-        """The types of what a body reads that other actions make."""
+        """Return the types of the values from other actions that a body reads."""
         found = [self.type(v, body.slice) for v in body.inputs]
         found += [self.type(v, number) for v, number in body.earlier]
         return found + [self.rest_type(v, body.slice) for v in body.rest_in]
 
     def rest_type(self, value: ir.Value, number: int) -> ir.Type:
-        """The type of what later slices add to slices up to ``number`` of a gradient of keys or values."""
+        """Return the type of the gradient of keys or values of slices up to ``number`` from later slices."""
         found = tensor(value)
         assert found is not None and self.slices is not None
         shape = (*found.shape[:2], self.slices.starts[number + 1], *found.shape[3:])
@@ -89,7 +89,7 @@ class Stages:
 
 
 def stage_bodies(program: StepProgram, assignment: Assignment, kinds: Mapping[int, Iterable[str]]) -> Stages:
-    """The bodies of all stages for the ``kinds`` of actions that a schedule has for each."""
+    """Return the bodies of all stages for the ``kinds`` of actions that a schedule has for each."""
     collector = _Collector(program, assignment)
     bodies = {
         (index, kind, 0): collector.body(index, kind)
@@ -135,14 +135,16 @@ class _Collector:
         return [v for op in ops for v in reads(op)] + self._left(index, kind)
 
     def _left(self, index: int, kind: str) -> list[ir.Value]:
-        """What an action leaves for behind the micro-batches: terms of sums, and rows."""
+        """Return the values of an action that are used after the micro-batches: terms of sums, and rows."""
         rows = [row.value for row in self._assignment.rows if is_of(row.place, index, kind)]
         return [fold.term for fold in self._folds(index, kind)] + rows
 
     def _free_ops(
         self, values: list[ir.Value], saved: Mapping[ir.Value, object]
     ) -> dict[ir.Value, ir.Operation]:
-        """The free ops that make ``values``, by first result, without those whose results were ``saved``."""
+        """Return the free ops behind ``values``, by first result, without those whose results are
+        ``saved``.
+        """
 
         def is_new(value: ir.Value) -> bool:
             return self._assignment.is_free(value) and value.owner.results[0] not in saved
@@ -151,19 +153,21 @@ class _Collector:
         return {op.results[0]: op for op in ops}
 
     def _saved(self, index: int) -> dict[ir.Value, ir.Operation]:
-        """Free ops of the forward whose results are kept for backward; none where the stage recomputes."""
+        """Return free ops of the forward whose results are kept for backward; none if the stage
+        recomputes.
+        """
         if self._assignment.recompute[index] != "none":
             return {}
         return {first: op for first, op in self._in_forward[index].items() if is_saved(op)}
 
 
 def is_of(place: Place, index: int, kind: str) -> bool:
-    """Whether what is at ``place`` runs in the actions of ``kind`` of stage ``index``."""
+    """Return whether ``place`` belongs to the actions of ``kind`` of stage ``index``."""
     return place[0] == index and place[1] in PARTS[kind]
 
 
 def is_saved(op: ir.Operation) -> bool:
-    """Whether the result of a free op is kept for backward where nothing is recomputed."""
+    """Return whether the result of a free op is kept for backward without recomputation."""
     is_made = op.name not in ("dist.slice", "dist.offset") and tensor(op.results[0]) is not None
     return is_made and any(map(tensor, reads(op)))
 
@@ -187,7 +191,9 @@ def _find_outputs(bodies: Mapping[tuple[int, str, int], StageBody], assignment: 
 def between(
     bodies: Mapping[tuple[int, str, int], StageBody], assignment: Assignment
 ) -> tuple[list[list[ir.Value]], list[list[ir.Value]]]:
-    """What each stage gets from the one before it in forward, and from the one behind it in backward."""
+    """Return the values that each stage gets from the previous one in forward, and from the next in
+    backward.
+    """
     down: list[dict[ir.Value, None]] = [{} for _ in range(assignment.stages)]
     up: list[dict[ir.Value, None]] = [{} for _ in range(assignment.stages)]
     for body in bodies.values():
@@ -202,7 +208,7 @@ def between(
 
 
 def write_bodies(program: StepProgram, stages: Stages, ip: ir.InsertionPoint) -> None:
-    """Put a ``pipe.stage`` for each body at ``ip`` in the module."""
+    """Insert a ``pipe.stage`` for each body at ``ip`` in the module."""
     for body in stages.bodies.values():
         _write_body(program, body, ip)
 
@@ -229,7 +235,7 @@ def _write_body(program: StepProgram, body: StageBody, ip: ir.InsertionPoint) ->
 
 
 def write_fold(program: StepProgram, fold: Fold, so_far: ir.Value, copier: Copier) -> ir.Value:
-    """The sum with a term in it: the op that adds it, reading the sum so far."""
+    """Copy the op that adds a term to the running sum ``so_far``, and return the new sum."""
     (whole,) = [v for v in reads(fold.op) if v != program.carried[fold.number]]
     values = {**copier.values, program.carried[fold.number]: so_far, whole: copier.values[fold.term]}
     return Copier(copier.ip, values).copy(fold.op).results[0]

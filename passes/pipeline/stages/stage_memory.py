@@ -1,4 +1,4 @@
-"""The memory of stages on each device: parameters, gradients, optimizer state, and activations in flight."""
+"""Memory of stages on each device: parameters, gradients, optimizer state, and activations in flight."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _READ_BY_GRADIENT = frozenset(
     f"aten.{name}"
     for name in ("_log_softmax", "_softmax", "exp", "reciprocal", "relu", "rsqrt", "sigmoid", "sqrt", "tanh")
 ) | {"shardc.attention"}
-"""Ops whose gradient reads what they made."""
+"""Ops whose gradient reads their result."""
 
 
 def held_by_ranks(
     program: StepProgram, bodies: Stages, kept: Sequence[float], schedule: Schedule
 ) -> list[RankMemory]:
-    """The memory of each rank of a pipeline; ``kept`` are bytes that each stage keeps of a micro-batch."""
+    """Return the memory of each rank; ``kept`` are the bytes that each stage keeps for a micro-batch."""
     peaks = peak_activations(schedule, kept)
     places = [{schedule.route(a.micro_batch).index(a.stage) for a in order} for order in schedule.orders]
     return [
@@ -37,13 +37,13 @@ def held_by_ranks(
 
 
 def state_of_stages(program: StepProgram, bodies: Stages) -> list[int]:
-    """Bytes of parameters, gradients and optimizer state of each stage by itself."""
+    """Return the bytes of parameters, gradients and optimizer state of each stage."""
     stages = sorted({index for index, _, _ in bodies.bodies})
     return _state(program, bodies, [{index} for index in stages])
 
 
 def _state(program: StepProgram, bodies: Stages, holders: Iterable[set[int]]) -> list[int]:
-    """Of each device, by the stages that it holds."""
+    """Return the bytes of state of each device, given the stages that it holds."""
     state, found = _state_bytes(program), []
     for stages in holders:
         own = [body for (index, _, _), body in bodies.bodies.items() if index in stages]
@@ -55,7 +55,7 @@ def _state(program: StepProgram, bodies: Stages, holders: Iterable[set[int]]) ->
 
 
 def _state_bytes(program: StepProgram) -> dict[str, int]:
-    """Name -> bytes of a parameter and its optimizer state on a device."""
+    """Map each parameter's name to the bytes of the parameter and its optimizer state on a device."""
     found: dict[str, int] = {}
     for value, (role, name) in program.keys.items():
         owner = {"param": name, "opt_state": name.rpartition("/")[0]}.get(role)
@@ -67,9 +67,9 @@ def _state_bytes(program: StepProgram) -> dict[str, int]:
 def stage_memory(
     program: StepProgram, forward: Forward, ends: Sequence[int], schedule: Schedule, policies: Sequence[str]
 ) -> StageMemory:
-    """An estimate of what each stage would hold, for cuts at ``ends``: close enough to search with.
+    """Estimate the memory of each stage for cuts at ``ends``, for the search.
 
-    It takes what backward reads for kept by the stages whose forward reads it.
+    Values that backward reads are assumed to be kept by the stages whose forward reads them.
     """
     items = _Items(program, forward)
     state = held_between(items.parameters(_state_bytes(program)), ends)
@@ -78,7 +78,7 @@ def stage_memory(
 
 
 class _Items:
-    """What stages may hold, and the forward ops, by number, that it goes with."""
+    """Values that stages may hold, with the numbers of the forward ops that use them."""
 
     def __init__(self, program: StepProgram, forward: Forward) -> None:
         self._program, self._ops = program, forward.ops
@@ -90,7 +90,7 @@ class _Items:
                 self._readers.setdefault(value, []).append(i)
 
     def parameters(self, state_bytes: Mapping[str, int]) -> list[HeldItem]:
-        """With optimizer state, and gradients of the parameters' size."""
+        """Return parameters with optimizer state, and gradients of the parameters' size."""
         touched: dict[str, list[int]] = {}
         for value, readers in self._readers.items():
             if isinstance(value.owner, ir.Block):
@@ -100,7 +100,7 @@ class _Items:
         return [HeldItem(state_bytes[name] + params[name], sorted(ops)) for name, ops in touched.items()]
 
     def kept(self, policy: str) -> list[HeldItem]:
-        """Of one micro-batch, from forward to backward."""
+        """Return the values of one micro-batch that are kept from forward to backward."""
         inputs = [
             HeldItem(size_bytes(value), readers, self._made[value])
             for value, readers in self._readers.items()
@@ -118,7 +118,9 @@ class _Items:
         return own + [HeldItem(size_bytes(value), self._readers[value]) for value in drawn]
 
     def _touched(self, value: ir.Value) -> list[int]:
-        """The ops with which a value is kept: its readers, and its own where that one's gradient takes it."""
+        """Return the ops that need a value kept: its readers, and its producer if that op's gradient reads
+        it.
+        """
         readers = sorted(self._through_views(value))
         own = target_name(value.owner.operation) in _READ_BY_GRADIENT or not readers
         return [self._made[value], *readers] if own else readers
@@ -136,7 +138,7 @@ class _Items:
         return is_free and is_saved(value.owner.operation)
 
     def _needed(self, dear: Callable[[ir.Value], bool]) -> dict[ir.Value, None]:
-        """The values, kept ones, from which all that backward reads of forward can be made."""
+        """Return the kept values from which all forward values that backward reads can be computed."""
         forward = {op.results[0] for op in self._ops}
         todo = [
             value

@@ -1,4 +1,6 @@
-"""A rank program of level 3 as ``pipe-cut`` sees it: a loop over micro-batches, and what is around it."""
+"""A rank program of level 3 in the form that ``pipe-cut`` reads: a loop over micro-batches, and ops around
+it.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ Roots = frozenset[str]
 
 @dataclass
 class StepProgram:
-    """The step, and in it the loop that has forward and backward, or forward alone if it does not train.
+    """A step, with the loop that contains forward and backward, or only forward if the step does not train.
 
-    ``outside`` are the ops around the loop in order. ``roots`` gives for each value outside, and for each
-    capture inside, the parameters that it is made of.
+    ``outside`` are the ops around the loop, in order. ``roots`` maps each value outside, and each capture
+    inside, to the parameters that it depends on.
     """
 
     function: ir.Operation
@@ -44,7 +46,7 @@ class StepProgram:
 
     @property
     def carried(self) -> Sequence[ir.Value]:
-        """The body's arguments that hold sums so far."""
+        """The body's arguments that hold running sums."""
         return list(self.body.arguments)[: len(self.values.inits)]
 
     @property
@@ -54,13 +56,13 @@ class StepProgram:
 
     @property
     def captures(self) -> dict[ir.Value, ir.Value]:
-        """Argument of the body -> what it stands for outside."""
+        """Argument of the body -> the captured value outside."""
         inside = list(self.body.arguments)[len(self.values.inits) :]
         return dict(zip(inside, self.values.captures, strict=True))
 
 
 def read_step(module: ir.Module) -> StepProgram:
-    """Read a step. Raises NoMicroBatches, and SeveralLoops where what reads parameters is not in one loop."""
+    """Read a step. Raises NoMicroBatches, and SeveralLoops if several loops read parameters."""
     function = find_function(module)
     assert function is not None
     block = function.regions[0].blocks[0]
@@ -82,7 +84,7 @@ def read_step(module: ir.Module) -> StepProgram:
 
 
 def trains(module: ir.Module) -> bool:
-    """Whether a step has backward, or returns new parameters; a forward has a loss and outputs alone."""
+    """Return whether a step has backward, or returns new parameters."""
     function = find_function(module)
     assert function is not None
     ops = [o.operation for o in function.regions[0].blocks[0].operations]
@@ -92,7 +94,7 @@ def trains(module: ir.Module) -> bool:
 
 
 def made_from(values: Iterable[ir.Value], goes_on: Callable[[ir.Value], bool]) -> Iterator[ir.Value]:
-    """``values``, and what those are made of for which ``goes_on`` is true, and so on; each once."""
+    """Yield ``values`` and, transitively, the operands of those for which ``goes_on`` holds, each once."""
     todo, seen = list(values), set[ir.Value]()
     while todo:
         value = todo.pop()
@@ -105,7 +107,7 @@ def made_from(values: Iterable[ir.Value], goes_on: Callable[[ir.Value], bool]) -
 
 
 def tensor(value: ir.Value) -> TensorType | None:
-    """The type of a tensor, None for an integer or a tuple."""
+    """Return the type of a tensor; None for an integer or a tuple."""
     return read_type(value.type)
 
 
@@ -115,7 +117,7 @@ def size_bytes(value: ir.Value) -> int:
 
 
 def body_ops(block: ir.Block) -> list[ir.Operation]:
-    """The ops of a loop's body but constants, tuples and the yield."""
+    """Return the ops of a loop's body without constants, tuples and the yield."""
     ops = [o.operation for o in block.operations][:-1]
     return [op for op in ops if not is_constant(op) and op.name not in TUPLES]
 
@@ -125,13 +127,13 @@ def _has_backward(loop: ir.Operation) -> bool:
 
 
 def _heaviest(loop: ir.Operation) -> ir.Operation:
-    """The op to blame for a loop: the one with the largest operands."""
+    """Return the op that errors about a loop name: the one with the largest operands."""
     ops = body_ops(loop.regions[0].blocks[0])
     return max(ops, key=lambda op: sum(map(size_bytes, reads(op))))
 
 
 def keys_of(function: ir.Operation, which: str) -> list[tuple[str, str]]:
-    """Role and name of each argument (``arg_attrs``) or result (``res_attrs``) of a function."""
+    """Return role and name of each argument (``arg_attrs``) or result (``res_attrs``) of a function."""
     return [edge_key(function, which, position) for position in range(len(function.attributes[which]))]
 
 

@@ -1,8 +1,8 @@
-"""The part of every value of a micro-batch that belongs to a slice of its tokens.
+"""Analysis of the part of every value of a micro-batch that belongs to a slice of its tokens.
 
-A slice is a range of the sequence, which is dim 1 of the step's inputs. The rules of sharding say how the
-dims of each op hang together, so they say what an op on a slice is: the same op, as if a device had these
-tokens alone. What a slice needs of others is only keys and values of attention, which must be causal.
+A slice is a range of the sequence, which is dim 1 of the step's inputs. Sharding rules relate the dims of
+each op, so they also define the op on a slice: the same op on a device that has only these tokens. A slice
+depends on other slices only through keys and values of attention, which must be causal.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, te
 
 ATTENTION, ATTENTION_BACKWARD = "shardc.attention", "shardc.attention_backward"
 _SAME = frozenset(("dist.slice", "dist.all_reduce"))
-"""Ops of ``dist`` whose result lies as their operand does where they leave the sequence alone."""
+"""Ops of ``dist`` whose result is sliced like their operand, if they do not touch the sequence."""
 
 
 class TokenCut(NamedTuple):
-    """A dim of ``outer * tokens * inner`` elements of which a slice has those of its tokens."""
+    """A dim of ``outer * tokens * inner`` elements; a slice has the elements of its tokens."""
 
     outer: int = 1
     inner: int = 1
 
 
 class Lay(NamedTuple):
-    """How a value is cut: its dims, and the op that first made terms of it, if slices hold terms of a sum."""
+    """Slicing of a value: its dims and, if slices hold terms of a sum, the op that first computed terms."""
 
     dims: tuple[TokenCut | None, ...]
     origin: ir.Operation | None = None
@@ -45,7 +45,7 @@ class Lay(NamedTuple):
 
 @dataclass(frozen=True)
 class SlicedCall:
-    """An op on a slice: its rule, its ``factors`` that are cut, and what it needs its operands to be."""
+    """An op on a slice: its rule, its sliced ``factors``, and the slicing that it needs of its operands."""
 
     spec: OpCall
     rule: Rule
@@ -56,9 +56,10 @@ class SlicedCall:
 
 @dataclass
 class TokenSlices:
-    """Where slices start, and the end of the last; how the values that slices make lie, and their calls.
+    """The slices of a micro-batch.
 
-    Values not in ``lays`` are whole, and cut where they are read. ``calls`` are by first result.
+    ``starts`` has the start of each slice, and the end of the last. ``lays`` has the slicing of values; other
+    values are whole, and are sliced where they are read. ``calls`` are by first result.
     """
 
     starts: list[int]
@@ -76,7 +77,7 @@ class TokenSlices:
     def shape(
         self, whole: Sequence[int], dims: Sequence[TokenCut | None], start: int, end: int
     ) -> tuple[int, ...]:
-        """The shape of the part of the tokens from ``start`` to ``end``."""
+        """Return the shape of the part with the tokens from ``start`` to ``end``."""
         return tuple(
             size if cut is None else cut.outer * (end - start) * cut.inner
             for size, cut in zip(whole, dims, strict=True)
@@ -91,12 +92,12 @@ class TokenSlices:
         return ir.Type.parse(str(found.with_shape(shape)), value.context)
 
     def carried(self, op: ir.Operation) -> Sequence[ir.Value]:
-        """The results of an attention's backward with terms for earlier slices: dk, dv."""
+        """Return the results of an attention's backward with terms for earlier slices: dk, dv."""
         call = self.calls.get(op.results[0])
         return list(op.results)[1:3] if call is not None and call.spec.target == ATTENTION_BACKWARD else []
 
     def shared(self, op: ir.Operation) -> list[ir.Value]:
-        """The operands of an attention that it reads of all slices up to its own: k, v."""
+        """Return the operands of an attention that it reads from all slices up to its own: k, v."""
         call = self.calls.get(op.results[0])
         if call is None or call.spec.target not in (ATTENTION, ATTENTION_BACKWARD):
             return []
@@ -104,9 +105,10 @@ class TokenSlices:
 
 
 def slice_tokens(program: StepProgram, free: set[ir.Value], count: int, schedule: str) -> TokenSlices:
-    """The micro-batch of ``program`` in ``count`` slices, the first ones longer where they do not divide.
+    """Split the micro-batch of ``program`` into ``count`` slices; if they do not divide, the first ones are
+    longer.
 
-    Raises TooFewTokens, and NotCausal for an op that needs more than its slice and what is before.
+    Raises TooFewTokens, and NotCausal for an op that depends on later slices.
     """
     tokens = next((shape[1] for _, shape in _inputs(program)), 0)
     if tokens < count:
@@ -119,7 +121,7 @@ def slice_tokens(program: StepProgram, free: set[ir.Value], count: int, schedule
 
 
 def _inputs(program: StepProgram) -> Iterator[tuple[ir.Value, tuple[int, ...]]]:
-    """The inputs of more than one dim, as the loop's body reads them, with their shapes outside."""
+    """Yield the inputs of more than one dim, as values of the loop's body, with their shapes outside."""
     for inside, outside in program.captures.items():
         type_ = tensor(outside)
         is_input = program.keys.get(outside, ("", ""))[0] == "input"
@@ -132,7 +134,7 @@ class _Analysis:
         self._program, self._free, self._found = program, free, found
         self._reader = CallReader()
         self._marks: dict[ir.Value, Lay] = {}
-        """How values that no parameter is in lie where slices read them, as far as the inputs say."""
+        """Slicing of values that depend on no parameter, as derived from the inputs."""
         for inside, shape in _inputs(program):
             dims = (TokenCut() if d == 1 and size == found.tokens else None for d, size in enumerate(shape))
             self._marks[inside] = Lay(tuple(dims))
@@ -146,8 +148,7 @@ class _Analysis:
             lays = self._marks if free else self._found.lays
             try:
                 for result, lay in zip(op.results, self._lays(op, free), strict=True):
-                    # What is made of all tokens is whole where no parameter is in it, as every slice makes
-                    # all of it.
+                    # A value of all tokens that depends on no parameter is whole: every slice computes it.
                     if lay is not None and (lay.is_cut or (lay.origin is not None and not free)):
                         lays[result] = lay
             except NotCausal:
@@ -194,7 +195,7 @@ class _Analysis:
         return lay
 
     def _factors(self, op: ir.Operation, rule: Rule, lays: list[Lay]) -> dict[str, TokenCut]:
-        """The factors of an op that its operands' cuts lie on."""
+        """Return the factors of an op that its operands' slices split."""
         factors: dict[str, TokenCut] = {}
         for lay, dims in zip(lays, rule.operands, strict=True):
             for cut, dim in zip(lay.dims, dims, strict=True):
@@ -244,7 +245,7 @@ def _name(op: ir.Operation) -> str:
 
 
 def _place(cut: TokenCut, dim: Dim, rule: Rule, tokens: int) -> tuple[str, TokenCut] | None:
-    """The factor of a dim that a cut lies on, and the cut as one of that factor."""
+    """Return the factor of a dim that a cut splits, and the cut in terms of that factor."""
     behind = 1
     for f in reversed(dim):
         size = rule.sizes[f]
@@ -258,7 +259,7 @@ def _place(cut: TokenCut, dim: Dim, rule: Rule, tokens: int) -> tuple[str, Token
 
 
 def _composed(cut: TokenCut, factor: str, dim: Dim, rule: Rule) -> TokenCut:
-    """A cut of a factor as one of the dim that it is a part of."""
+    """Convert a cut of a factor to a cut of the factor's dim."""
     at = dim.index(factor)
     before, behind = (prod(rule.sizes[f] for f in part) for part in (dim[:at], dim[at + 1 :]))
     return TokenCut(before * cut.outer, cut.inner * behind)

@@ -1,4 +1,4 @@
-"""The optimizers of stages that update their weights by themselves while micro-batches are in flight.
+"""Optimizers of stages that update their weights while micro-batches are in flight.
 
 See :class:`~shardc.dialects.pipe.schedule.Updates`.
 """
@@ -26,11 +26,12 @@ Key = tuple[str, str]
 
 @dataclass
 class StageUpdate:
-    """The optimizer of the stage ``index``: ``ops`` make ``new`` from ``state``, value for value, and sums.
+    """The optimizer of the stage ``index``: ``ops`` compute ``new`` from ``state`` and sums, value for value.
 
-    ``state`` are arguments of the step: the stage's ``own``, and counts of updates that others have too,
-    which each stage keeps for itself. ``sums`` are numbers of sums over micro-batches, ``given`` values of
-    the step that every update reads, ``derived`` what forward and backward read that ``remake`` makes of it.
+    ``state`` are arguments of the step: the stage's ``own``, and shared counts of updates, of which each
+    stage keeps a copy. ``sums`` are numbers of sums over micro-batches, and ``given`` values of the step that
+    every update reads. ``derived`` are values that forward and backward read, and that ``remake`` computes
+    from the new state.
     """
 
     index: int
@@ -45,12 +46,14 @@ class StageUpdate:
 
     @property
     def versioned(self) -> list[ir.Value]:
-        """The values of which there is one for each version of the stage's weights."""
+        """The values that differ between versions of the stage's weights."""
         return [*self.state, *self.derived]
 
 
 def varying(program: StepProgram, returned: Sequence[tuple[ir.Value, Key]]) -> set[ir.Value]:
-    """The values around the loop that an update changes: replaced state, sums, and what they make."""
+    """Return the values around the loop that an update changes: replaced state, sums, and values derived from
+    them.
+    """
     found = {*_replaced(program, returned), *program.values.carried}
     for op in program.outside:
         if any(v in found for v in reads(op)):
@@ -59,14 +62,14 @@ def varying(program: StepProgram, returned: Sequence[tuple[ir.Value, Key]]) -> s
 
 
 def _replaced(program: StepProgram, returned: Sequence[tuple[ir.Value, Key]]) -> dict[ir.Value, ir.Value]:
-    """State argument -> its new value."""
+    """Map each state argument to its new value."""
     arguments = {key: value for value, key in program.keys.items() if key[0] in STATE_ROLES}
     pairs = {arguments[key]: value for value, key in returned if key in arguments}
     return {old: new for old, new in pairs.items() if old != new}
 
 
 class UpdateFinder:
-    """Finds the optimizers of a step. ``returned``: its results with role and name."""
+    """Search for the optimizers of a step. ``returned`` are its results with role and name."""
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class UpdateFinder:
         self._order = {op.results[0]: i for i, op in enumerate(program.outside) if len(op.results)}
         self._number = {value: i for i, value in enumerate(program.values.carried)}
         self._stages: dict[ir.Value, set[int]] = {}
-        """Leaf (a state argument or a sum) -> the stages that read it, or have terms of it."""
+        """Leaf (a state argument or a sum) -> the stages that read it or have terms of it."""
         for value, number in self._number.items():
             self._stages[value] = {fold.place[0] for fold in folds if fold.number == number}
         for body in bodies:
@@ -89,9 +92,9 @@ class UpdateFinder:
                     self._stages.setdefault(leaf, set()).add(body.index)
 
     def find(self) -> dict[int, StageUpdate]:
-        """The optimizer of each stage.
+        """Return the optimizer of each stage.
 
-        Raises OneUpdateForAll where something of one stage is made of another's state or gradients.
+        Raises OneUpdateForAll if a stage's new state depends on another stage's state or gradients.
         """
         updates = {index: StageUpdate(index) for index in sorted({body.index for body in self._bodies})}
         owner: dict[ir.Value, int] = {}
@@ -116,7 +119,9 @@ class UpdateFinder:
         return min(stages, default=0)
 
     def _refusal(self, old: ir.Value, new: ir.Value, stages: list[int]) -> OneUpdateForAll:
-        """Blame the first op that brings stages together; of a value that several stages read, that value."""
+        """Return the error; it names the first op that combines stages, or a value that several stages
+        read.
+        """
         _, name = self._program.keys[old]
         seen: dict[ir.Value, set[int]] = {}
         for op in self._closure([new])[0]:
@@ -147,7 +152,9 @@ class UpdateFinder:
                 raise OneUpdateForAll(name=name, stages=stages, cause="both read it")
 
     def _refuse_others(self, updates: Iterable[StageUpdate]) -> None:
-        """Refuse results, other than state, made of weights or gradients: of which version would they be?"""
+        """Reject results, other than state, that depend on weights or gradients, because their version is
+        undefined.
+        """
         of_groups = {number for update in updates for number in update.sums}
         replaced = _replaced(self._program, self._returned)
         for value, (role, name) in self._returned:
@@ -160,7 +167,9 @@ class UpdateFinder:
                     raise OneUpdateForAll(name=f"{role} {name}", stages=stages, cause=cause)
 
     def _closure(self, values: Iterable[ir.Value]) -> tuple[list[ir.Operation], list[ir.Value]]:
-        """The varying ops that make ``values``, in order, and the arguments and sums they start from."""
+        """Return the varying ops behind ``values``, in order, and the arguments and sums that they start
+        from.
+        """
         is_made = lambda v: isinstance(v, ir.OpResult) and v not in self._number  # noqa: E731
         made = made_from(values, lambda v: v in self._varying and is_made(v))
         found = [v for v in made if v in self._varying]
@@ -170,7 +179,7 @@ class UpdateFinder:
 
 
 def _tensors(value: ir.Value) -> list[ir.Value]:
-    """The tensors that a value is, or is put together of; integers are computed where they are read."""
+    """Return a tensor, or the tensors in a list; integers are computed where they are read."""
     if tensor(value) is not None:
         return [value]
     if isinstance(value.owner, ir.Block):
@@ -183,9 +192,9 @@ def _listed(stages: Sequence[int]) -> str:
 
 
 def write_update(program: StepProgram, update: StageUpdate, ip: ir.InsertionPoint) -> None:
-    """Put the ``pipe.stage`` of an optimizer at ``ip`` in the module.
+    """Insert the ``pipe.stage`` of an optimizer at ``ip`` in the module.
 
-    It reads state, sums and given values; it yields the new state, then what is made of it.
+    It reads state, sums and given values; it yields the new state, then the derived values.
     """
     loc = update.ops[0].location if update.ops else program.loop.location
     sums = [program.values.carried[number] for number in update.sums]

@@ -1,4 +1,4 @@
-"""Which calls are written in their other form: those that devices will cut along the dim they work on."""
+"""Choice of the calls to rewrite: those whose working dim will be split over devices."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shardc.passes.propagate.split.forms import FORMS, Form
 
 @dataclass(frozen=True)
 class Cut:
-    """A call to write in its form, cut ``ways`` ways.
+    """A call to rewrite in its split form, for a dim that is split ``ways`` ways.
 
-    Of a scan from the end ``flips`` are the two calls around it.
+    ``flips`` are the two flips around a scan from the end.
     """
 
     node: Node
@@ -26,7 +26,10 @@ class Cut:
 
 
 def find_cuts(seen: Foresight, movable: Collection[int]) -> Iterator[Cut]:
-    """The calls with a form that gains, in program order; ``movable``: those that another dim could serve."""
+    """Yield the calls whose split form pays, in program order.
+
+    ``movable`` are those during which another dim could be split.
+    """
     for number, node in enumerate(seen.program.nodes):
         form = FORMS.get(node.spec.target)
         if form is None or not node.known or node.spec.tensors[0].dtype.is_complex:
@@ -41,6 +44,8 @@ def find_cuts(seen: Foresight, movable: Collection[int]) -> Iterator[Cut]:
 
 
 def _axes(seen: Foresight, node: Node) -> Axes:
-    """The most axes that cut what must be whole in the first operand, or in one that lies as it does."""
+    """Return the axes that split whole factors of the first operand, or of another with the same dims: the
+    most ways.
+    """
     alike = [p for p, dims in enumerate(node.rule.operands) if dims == node.rule.operands[0]]
     return max((seen.axes(node, p) for p in alike), key=lambda axes: prod(a.size for a in axes))

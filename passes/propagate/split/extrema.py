@@ -1,7 +1,7 @@
-"""Extrema with the place where they are: the extremum, then the first place of the row that holds it.
+"""Extrema with indices: the extremum of a row, then the first index that holds it.
 
-Both are reductions, so two numbers a row are sent. PyTorch's operators on a CPU give the first place too, and
-take the first that is no number for the largest and the least.
+Both are reductions, so devices send two numbers a row. PyTorch's CPU operators return the first index, too,
+and treat the first NaN as the extremum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How values will be cut, if calls that keep a dim whole let cuts of it through: propagation on the side."""
+"""Prediction of shardings by a trial propagation in which calls do not keep their working dim whole."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ MOVED = frozenset(
         *("scatter.src", "_fft_c2c", "_fft_r2c", "_fft_c2r"),
     )
 )
-"""Operators that need a dim whole and have no form for blocks of it: another dim can be cut meanwhile."""
+"""Operators that need a dim whole and have no split form; another dim can be split while they run."""
 
 
 _SELECT = "aten.select.int"
 LEAST_TURNS = 3
-"""Of a loop over a dim: two elements are taken of pairs, too, as by a scan that is written as a tree."""
+"""Least number of iterations of a written-out loop over a dim; a tree-shaped scan also selects two
+elements.
+"""
 
 
 def is_walked(program: Program, node: Node) -> bool:
-    """Whether a call takes an element of a dim as a loop over the dim does that is written out."""
+    """Return whether a call selects an element of a dim as part of a written-out loop over that dim."""
     if node.spec.target != _SELECT:
         return False
     users = (program.nodes[n].spec for n in program.users[node.operands[0]])
@@ -41,7 +43,9 @@ def is_walked(program: Program, node: Node) -> bool:
 
 @dataclass(frozen=True)
 class Foresight:
-    """What ``state`` says of a program, and its scans from the end: their numbers, and the flips around."""
+    """Predicted shardings of a program, and its scans from the end: node numbers, and the flips around
+    them.
+    """
 
     program: Program
     mesh: Mesh
@@ -52,14 +56,14 @@ class Foresight:
         return self.state.sharding(value)
 
     def axes(self, node: Node, position: int) -> Axes:
-        """The axes that cut what must be whole in one of a call's operands."""
+        """Return the axes that split factors of an operand which the call's rule keeps whole."""
         rule, dims = node.rule, node.rule.operands[position]
         cut = factor_axes(dims, self.sharding(node.operands[position]), rule.sizes)
         return tuple(a for dim in dims for f in dim if f in rule.replicate for a in cut.get(f, ()))
 
 
 def foresee(program: Program, codec: ShardingCodec, mesh: Mesh) -> Foresight | None:
-    """None if no call of the program keeps a dim whole that it need not."""
+    """Predict a program's shardings; None if no call keeps a dim whole that it could let be split."""
     known = FORMS.keys() | MOVED | {_SELECT}
     if not any(node.spec.target in known or ATTRIBUTE in node.op.attributes for node in program.nodes):
         return None
@@ -69,7 +73,7 @@ def foresee(program: Program, codec: ShardingCodec, mesh: Mesh) -> Foresight | N
     free: dict[int, Rule] = {}
 
     def freed(node: Node) -> Node:
-        """``node`` with a rule that its equals share."""
+        """Return ``node`` with a freed rule, which equal calls share."""
         if id(node) in turned:
             type_ = node.spec.tensors[0]
             return replace(node, rule=equal.setdefault(type_, same_rule(type_)))
@@ -82,7 +86,9 @@ def foresee(program: Program, codec: ShardingCodec, mesh: Mesh) -> Foresight | N
 
 
 def _free(rule: Rule) -> Rule:
-    """``rule`` as if what must be whole could be cut, but by weights: they follow what they scale."""
+    """Return ``rule`` with whole factors free. Weights do not offer axes: they follow the values that they
+    scale.
+    """
     whole = rule.replicate & {f for dim in rule.operands[0] for f in dim}
 
     def without(dims: Dims) -> Dims:
@@ -95,7 +101,7 @@ def _free(rule: Rule) -> Rule:
 
 
 def _scans_from_the_end(program: Program) -> Iterator[tuple[int, tuple[Node, Node]]]:
-    """``flip(scan(flip(x)))`` along one dim, where nobody else reads the scan: the gradient of a scan."""
+    """Yield each ``flip(scan(flip(x)))`` along one dim with no other reader: the gradient of a scan."""
     for number, node in enumerate(program.nodes):
         form = FORMS.get(node.spec.target)
         if form is None or not form.scans:

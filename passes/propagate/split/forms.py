@@ -1,4 +1,4 @@
-"""The operators that have another form for dims that are cut, and how each is written."""
+"""Operators with a split form, which works on blocks of a split dim, and how to write it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardc.passes.propagate.split.writer import has_places
 Write = Callable[..., Sequence[ir.Value]]
 """``(writer, *arguments of the call) -> its results``."""
 Fits = Callable[[OpCall, int], bool]
-"""Whether a call that is cut so many ways gains by its form."""
+"""Returns whether the form pays for a call that is split so many ways."""
 
 
 def _always(call: OpCall, ways: int) -> bool:
@@ -22,17 +22,17 @@ def _always(call: OpCall, ways: int) -> bool:
 
 
 def _over_a_dim(call: OpCall, ways: int) -> bool:
-    """Whether a call has a dim, whose places are numbers of 32 bits."""
+    """Return whether a call has a dim whose indices fit in 32 bits."""
     return call["dim"] is not None and has_places(call)
 
 
 @dataclass(frozen=True)
 class Form:
-    """How an operator is written where the dim along which it works is cut.
+    """The split form of an operator.
 
-    ``widens``: its floats are computed in f32 at least, as the native operators do inside. ``takes_blocks``:
-    its calls see the devices' blocks, so nothing but devices may cut the dim. ``scans``: it can be
-    written from the end (``backwards``). ``beats_move``: where another dim could be cut meanwhile.
+    ``widens``: floats are computed in at least f32, as in the native operators. ``takes_blocks``: its calls
+    see the devices' blocks, so only space axes may split the dim. ``scans``: it has a variant from the end
+    (``backwards``). ``beats_move``: whether the form sends less than splitting another dim meanwhile.
     """
 
     write: Write

@@ -1,8 +1,9 @@
-"""Attention of which devices cut the sequence outside and the heads inside: all-to-alls before and after.
+"""Attention with the sequence split outside and the heads split inside, by all-to-alls before and after.
 
-Jacobs et al., DeepSpeed-Ulysses (2023). Queries, keys and values come, the output goes back; so do their
-gradients. Keys and values of fewer heads than devices are copied first: each device is sent the one that its
-queries read. Written as constraints, which propagation and reshards follow.
+Jacobs et al., DeepSpeed-Ulysses (2023). All-to-alls move queries, keys and values in and the output back, and
+likewise their gradients. If there are fewer key/value heads than devices, heads are copied first, so that
+each device receives the head that its queries read. The exchanges are written as constraints, which
+propagation and reshards follow.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ HEADS, ROWS = 1, 2
 
 @dataclass(frozen=True)
 class Exchange:
-    """A call of attention whose heads devices share out over ``axes``; over ``heads`` in all.
+    """A call of attention whose heads are split over ``axes``, and over ``heads`` in total.
 
-    ``copies``: of each head of keys and values. ``outside``: for each operand, then each result, how it lies
-    elsewhere.
+    ``copies`` is the number of copies of each key/value head. ``outside`` has the sharding outside the call
+    for each operand, then for each result.
     """
 
     node: Node
@@ -45,17 +46,21 @@ class Exchange:
     outside: tuple[Sharding, ...]
 
     def inside(self, sharding: Sharding, shape: tuple[int, ...]) -> Sharding:
-        """A tensor as the call has it: the sequence whole, heads cut where there are any."""
+        """Return a tensor's sharding inside the call: the sequence whole, and heads split if it has
+        several.
+        """
         return _with_heads(sharding, self.heads if shape[HEADS] > 1 else (), self.heads)
 
     def returned(self, sharding: Sharding) -> Sharding:
-        """The gradient of copied keys or values where the sequence is cut again, before copies are added."""
+        """Return the sharding of the gradient of copied keys or values after the all-to-all, before copies
+        are summed.
+        """
         heads = tuple(a for a in self.heads if not _overlaps(a, self.axes))
         return _with_heads(sharding, heads, heads)
 
 
 def find_exchanges(seen: Foresight) -> Iterator[Exchange]:
-    """The calls whose rows axes cut that are to cut heads, in program order."""
+    """Yield the calls whose rows are split over axes that are to split heads, in program order."""
     for node in seen.program.nodes:
         named = attention_axes(node.op, "ulysses")
         if not named:
@@ -71,13 +76,13 @@ def find_exchanges(seen: Foresight) -> Iterator[Exchange]:
 
 
 def _early(seen: Foresight, value: int) -> Sharding:
-    """How a value is cut in round 0: later rounds give way, constraints do not."""
+    """Return a value's sharding in round 0. Constraints must not fix the axes of later rounds."""
     later, sharding = seen.state.priority, seen.sharding(value)
     return Sharding(tuple(tuple(a for a in dim if (value, a.name) not in later) for dim in sharding.dims))
 
 
 def _with_heads(sharding: Sharding, heads: Axes, taken: Axes) -> Sharding:
-    """``sharding`` with ``heads`` on heads, and the axes ``taken`` on no other dim."""
+    """Return ``sharding`` with ``heads`` on the dim of heads, and the axes ``taken`` on no other dim."""
     dims = [tuple(a for a in dim if not _overlaps(a, taken)) for dim in sharding.dims]
     dims[HEADS] = heads
     return Sharding(tuple(dims))
@@ -97,7 +102,7 @@ class HeadsWriter:
     codec: ShardingCodec
     builder: CallBuilder
     _inside: dict[Key, ir.Value] = field(default_factory=dict)
-    """What calls read as they have it inside, by what is outside: backward reads what forward did."""
+    """Outside value -> the value inside the call; backward reuses those of forward."""
 
     def write(self, exchange: Exchange) -> None:
         op, spec = exchange.node.op, exchange.node.spec
@@ -120,7 +125,7 @@ class HeadsWriter:
     def _read(
         self, w: SplitWriter, exchange: Exchange, is_key: bool, value: ir.Value, outside: Sharding
     ) -> ir.Value:
-        """An operand as the call has it, copied if it is keys or values."""
+        """Return an operand as the call reads it: with heads split, and keys and values copied."""
         each = exchange.copies if is_key else 1
         shape = type_of(value).shape
         inside = exchange.inside(outside, (shape[0], shape[1] * each, *shape[2:]))
@@ -133,7 +138,7 @@ class HeadsWriter:
     def _outside(
         self, w: SplitWriter, exchange: Exchange, value: ir.Value, outside: Sharding, wanted: TensorType
     ) -> ir.Value:
-        """A result where devices share out the sequence; of copied keys or values, the sum of gradients."""
+        """Return a result with the sequence split again; gradients of copied keys or values are summed."""
         shape = type_of(value).shape
         inside = exchange.inside(outside, shape)
         here = self._constraint(w, value, inside)
@@ -153,13 +158,13 @@ class HeadsWriter:
 
 
 def _tensor_names(spec: OpCall) -> list[str]:
-    """What the schema calls a call's tensors, in order."""
+    """Return the parameter names of a call's tensors, in order."""
     named = zip(parameters(spec.target), spec.args, strict=True)
     return [name for (name, _, _), arg in named if isinstance(arg, TensorType)]
 
 
 def _copied(w: SplitWriter, keys: ir.Value, each: int) -> ir.Value:
-    """Each head of keys or values [batch, heads, sequence, size] so many times."""
+    """Repeat each head of keys or values [batch, heads, sequence, size] ``each`` times."""
     if each == 1:
         return keys
     batch, heads, *rest = type_of(keys).shape

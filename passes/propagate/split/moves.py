@@ -1,7 +1,8 @@
-"""Calls that need a dim whole which devices cut: all-to-alls cut another dim while they run.
+"""Calls that need a split dim whole: all-to-alls move the split to another dim while they run.
 
-A sort of [4, 8, 64, 64] along dim 2, cut 8 ways: 1/8 of the 8 rows each, all elements of them. An all-gather
-sends 8 times what an all-to-all does. Written as constraints, which propagation and reshards follow.
+For a sort of [4, 8, 64, 64] along dim 2, split 8 ways, each device sorts one of the 8 entries of dim 1 in
+full. An all-gather would send 8 times as much. The moves are written as constraints, which propagation and
+reshards follow.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from shardc.passes.propagate.split.foresight import MOVED, Foresight, is_walked
 
 @dataclass(frozen=True)
 class Layouts:
-    """How a tensor of a call lies outside of the call, and how in it."""
+    """The shardings of a call's tensor outside and inside the call."""
 
     outside: Sharding
     inside: Sharding
 
     @property
     def goes_back(self) -> bool:
-        """Whether readers have it cut over the same axes."""
+        """Whether the two shardings differ but use the same axes, so that an all-to-all leads back."""
         axes = set(self.inside.used)
         return self.outside != self.inside and axes == set(self.outside.used)
 
 
 @dataclass(frozen=True)
 class Move:
-    """A call that works while another dim is cut ``ways`` ways.
+    """A call during which another dim is split ``ways`` ways.
 
-    ``made_here``: operands that a call without operands makes.
+    ``made_here``: operands that calls without operands create.
     """
 
     node: Node
@@ -52,7 +53,7 @@ class Move:
 
 
 def find_moves(seen: Foresight) -> dict[int, Move]:
-    """The calls that send no more bytes so than with a gather, by their numbers."""
+    """Return the moves that send no more bytes than a gather, by node number."""
     moves = {n: move for n, node in enumerate(seen.program.nodes) if (move := _possible(seen, node))}
     while dear := [n for n, move in moves.items() if not _saves(seen, move, moves)]:
         for number in dear:
@@ -61,7 +62,9 @@ def find_moves(seen: Foresight) -> dict[int, Move]:
 
 
 def _possible(seen: Foresight, node: Node) -> Move | None:
-    """The call along the first other dim that can be cut; None if there is none, or if nothing cuts it."""
+    """Return the move to the first other dim that can be split; None if none can, or if no axis splits the
+    call.
+    """
     if not (node.spec.target in MOVED or is_walked(seen.program, node)) or not node.known:
         return None
     if _refined(seen, node):
@@ -74,13 +77,15 @@ def _possible(seen: Foresight, node: Node) -> Move | None:
 
 
 def _refined(seen: Foresight, node: Node) -> bool:
-    """Whether a later round of propagation cut a tensor: such cuts give way, constraints do not."""
+    """Return whether a later round of propagation split a tensor; a constraint would wrongly fix that
+    split.
+    """
     later = seen.state.priority
     return any((v, axis.name) in later for v in node.values for axis in seen.sharding(v).used)
 
 
 def _move(seen: Foresight, node: Node, axes: Axes, factor: str) -> Move | None:
-    """The call with ``axes`` on the dim that is ``factor`` in all of its tensors; None if that can't be."""
+    """Return the move of ``axes`` to the dim of ``factor`` in all tensors of the call; None if impossible."""
     rule = node.rule
     if any(dims.count((factor,)) != 1 for dims in rule.operands + rule.results):
         return None
@@ -107,9 +112,10 @@ def _moved(sharding: Sharding, dims: Dims, axes: Axes, factor: str) -> Sharding:
 
 
 def _saves(seen: Foresight, move: Move, moves: Collection[int]) -> bool:
-    """Whether all-to-alls of operands and results send no more than all-gathers of the operands.
+    """Return whether all-to-alls of operands and results send no more than all-gathers of the operands.
 
-    What one of ``moves`` makes for another (a sort its places for the gradient) is not sent.
+    A value that one of ``moves`` produces for another, such as a sort's indices for its gradient, is not
+    sent.
     """
     program, node = seen.program, move.node
     gathered = moved = 0.0
@@ -126,7 +132,7 @@ def _saves(seen: Foresight, move: Move, moves: Collection[int]) -> bool:
 
 
 def _sent(seen: Foresight, kind: str, ways: int, value: int, sharding: Sharding) -> float:
-    """What each device sends of a tensor that lies as ``sharding``."""
+    """Return the bytes that each device sends of a tensor with this sharding."""
     return sent_bytes(kind, ways, seen.program.types[value].size_bytes / prod(a.size for a in sharding.used))
 
 
@@ -136,10 +142,10 @@ class Mover:
     def __init__(self, codec: ShardingCodec) -> None:
         self._codec = codec
         self._back: dict[ir.Value, tuple[ir.Value, Sharding]] = {}
-        """Of what went back to its layout outside: what it was inside, and that layout."""
+        """Result in its outside sharding -> the inside value, and the inside sharding."""
         self._made: list[ir.Operation] = []
         self._moved: dict[tuple[ir.Value, Sharding, str], ir.Value] = {}
-        """What calls of a phase read of a value: made once."""
+        """(value, sharding, phase) -> the constrained value, built once."""
 
     def write(self, move: Move) -> None:
         op = move.node.op
@@ -158,13 +164,15 @@ class Mover:
                 owner.operands[number] = outside
 
     def erase_unread(self) -> None:
-        """Drop constraints on what is not read any more."""
+        """Erase constraints without readers."""
         for op in reversed(self._made):
             if not list(op.results[0].uses):
                 op.erase()
 
     def _inside(self, value: ir.Value, layouts: Layouts, op: ir.Operation, made_here: bool) -> ir.Value:
-        """An operand as the call reads it; what another moved call made comes from there as it is."""
+        """Return an operand in the call's inside sharding, taken directly from another moved call if
+        possible.
+        """
         before, sharding = self._back.get(value, (value, None))
         if sharding == layouts.inside:
             return before

@@ -1,7 +1,7 @@
-"""Layer and group norm, forward and backward, as sums that may be partial.
+"""Layer and group norm, forward and backward, written with sums that may be partial.
 
-Forward sums twice: x, then the squared distances to its mean (E[x^2] - E[x]^2 would cancel). Backward sums
-the gradient and its product with the normalised input, both at once. Weights are cut as the input is.
+Forward sums twice: x, then the squared distances from its mean (E[x^2] - E[x]^2 would cancel). Backward sums
+the gradient, and its product with the normalised input, in one reduction. Weights are split like the input.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _outer_and_inner(w: SplitWriter, x: ir.Value, inner: tuple[int, ...]) -> tup
 
 
 def _normalise(w: SplitWriter, x: ir.Value, dims: range, eps: float) -> Results:
-    """``x`` normalised over ``dims``, its mean and the reciprocal of its deviation."""
+    """Return ``x`` normalised over ``dims``, its mean, and the reciprocal of its standard deviation."""
     mean = w.mean(x, *dims)
     centred = w.sub(x, mean)
     variance = w.mean(w.mul(centred, centred), *dims)
@@ -112,7 +112,9 @@ def _scaled(w: SplitWriter, x: ir.Value, weight: ir.Value | None, bias: ir.Value
 def _input_gradient(
     w: SplitWriter, grad: ir.Value, normalised: ir.Value, rstd: ir.Value, dims: range
 ) -> ir.Value:
-    """The gradient less its mean and its part along the normalised input."""
+    """Return the input's gradient: ``grad`` minus its mean and its component along the normalised input,
+    scaled.
+    """
     along = w.mul(normalised, w.mean(w.mul(grad, normalised), *dims))
     return w.mul(w.sub(w.sub(grad, w.mean(grad, *dims)), along), rstd)
 

@@ -1,6 +1,6 @@
-"""Cumulative sums and their like: a scan of each device's block, and what comes before it.
+"""Cumulative sums and similar scans: each device scans its block and adds the total of earlier blocks.
 
-What comes before a block is a scan over the blocks' totals, one number a row and device.
+That total is a scan over the blocks' totals, one number for each row and device.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ def _scan(
 
 
 def _shifted(w: SplitWriter, totals: ir.Value, dim: int, neutral: Number, backwards: bool) -> ir.Value:
-    """``totals`` by one block, so that a block's own total is not among what comes before it.
+    """Shift ``totals`` by one block, so that a block's own total is excluded from its prefix.
 
-    Joined, not padded: each device has all totals, and a pad would be cut and send some of them again.
+    The result is concatenated, not padded: each device has all totals, and a pad would be split and send some
+    again.
     """
     first = 1 if backwards else 0
     kept = w.call("aten.slice.Tensor", totals, dim, first, first + w.shape(totals)[dim] - 1)

@@ -1,7 +1,7 @@
-"""Softmax and logsumexp as maxima and sums, which may be partial: a number a row is sent, not the rows.
+"""Softmax and logsumexp as maxima and sums, which may be partial: devices send one number a row, not rows.
 
-So a loss over a vocabulary that devices share out never sends logits: the vocabulary-parallel cross entropy
-of Shoeybi et al., "Megatron-LM", 2019, section 3.
+So a loss over a split vocabulary never sends logits: this is the vocabulary-parallel cross entropy of Shoeybi
+et al., "Megatron-LM", 2019, section 3.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def softmax_backward(
 
 
 def logsumexp(w: SplitWriter, x: ir.Value, dim: tuple[int, ...], keepdim: bool) -> tuple[ir.Value]:
-    """As PyTorch does, a row is not shifted by an infinite maximum: infinity less itself is no number."""
+    """Write logsumexp. As in PyTorch, an infinite maximum is not subtracted, because inf - inf is NaN."""
     dims = sorted({w.dim(x, d) for d in dim})
     top = w.largest(x, *dims)
     shift = w.call("aten.masked_fill.Scalar", top, w.call("aten.isinf", top), 0)

@@ -1,4 +1,4 @@
-"""The k largest of a row: those of each device's block, then those of all blocks' candidates."""
+"""Top-k of a row: the top k of each device's block, then the top k of all blocks' candidates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardc.passes.propagate.split.writer import PLACE, SplitWriter, has_places
 def topk(
     w: SplitWriter, x: ir.Value, k: int, dim: int, largest: bool, sorted_: bool
 ) -> tuple[ir.Value, ir.Value]:
-    """``(values, indices)``. Which of several equal elements it takes is open, as PyTorch leaves it."""
+    """Write ``(values, indices)``. As in PyTorch, the choice among equal elements is unspecified."""
     dim = w.dim(x, dim)
     parts = w.blocks(x, dim)
     shape = w.shape(parts)
@@ -25,13 +25,13 @@ def topk(
 
 
 def saves(call: OpCall, ways: int) -> bool:
-    """Whether blocks have fewer candidates than elements."""
+    """Return whether all blocks together have fewer candidates than elements."""
     return has_places(call) and call["k"] * ways < call["self"].shape[call["dim"]]
 
 
 def beats_move(call: OpCall, ways: int) -> bool:
-    """Whether candidates of all blocks but one, which are gathered, are fewer than a block's elements.
+    """Return whether gathering the other blocks' candidates sends less than moving the split to another dim.
 
-    Where another dim is cut meanwhile, a device sends its block, and in the end the k largest.
+    The latter sends a device's block, and at the end the top k.
     """
     return saves(call, ways) and call["k"] * (ways - 2) < call["self"].shape[call["dim"]] // ways

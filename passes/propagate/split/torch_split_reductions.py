@@ -1,4 +1,4 @@
-"""``torch-split-reductions``: calls along a dim that will be cut, as reductions and scans of blocks."""
+"""``torch-split-reductions``: rewrites calls along a dim that will be split as reductions of blocks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from shardc.passes.propagate.split.writer import SplitWriter
 
 @dataclass(frozen=True)
 class TorchSplitReductions(ReadingPass):
-    """Rewrites calls that will be cut along the dim that they normalise, reduce, scan or sort.
+    """Rewrites calls that will be split along the dim that they normalise, reduce, scan or sort.
 
-    Softmax, logsumexp, layer and group norm, extrema with their places, top-k, cumulative sums, and their
-    gradients become reductions and scans of blocks: what devices send is then a few numbers a row, not the
-    rows. Sorts, Fourier transforms and scatters run while another dim is cut, if that sends no more; so does
-    attention over the axes of ``ulysses`` in its ``dist.attention``. Runs before ``dist-propagate``, and
-    propagates on the side to see the cuts. Everything else stays: on one device the native operator is
-    faster.
+    Softmax, logsumexp, layer and group norm, extrema with indices, top-k, cumulative sums, and their
+    gradients become reductions and scans of blocks, so that devices send a few numbers a row instead of the
+    rows. Sorts, Fourier transforms and scatters run with another dim split, if that sends no more; so does
+    attention over the ``ulysses`` axes of its ``dist.attention``. The pass runs before ``dist-propagate``,
+    and predicts shardings by a trial propagation. Other calls are unchanged, because native operators are
+    faster on one device.
     """
 
     name: ClassVar[str] = "torch-split-reductions"
@@ -59,7 +59,7 @@ class TorchSplitReductions(ReadingPass):
 
 
 def _move(moves: Mapping[int, Move], cuts: Sequence[Cut], mover: Mover) -> None:
-    """Write the moves of calls that have no form that is better."""
+    """Write the moves of calls without a better split form."""
     better = {id(cut.node) for cut in cuts}
     for move in moves.values():
         if id(move.node) not in better:
@@ -68,7 +68,7 @@ def _move(moves: Mapping[int, Move], cuts: Sequence[Cut], mover: Mover) -> None:
 
 
 def rewrite(cut: Cut, builder: CallBuilder) -> None:
-    """Write one call's form before it, and let its readers read that."""
+    """Write a call's split form before the call, and redirect its readers to it."""
     first, last = cut.flips or (cut.node, cut.node)
     writer = SplitWriter.at(builder, last.op)
     writer.ways = cut.ways
@@ -85,16 +85,16 @@ def rewrite(cut: Cut, builder: CallBuilder) -> None:
 
 
 def _wide(call: OpCall) -> torch.dtype:
-    """The dtype to compute in: that of the floats, f32 at least; without floats, the result's."""
+    """Return the dtype to compute in: that of the floats, at least f32; without floats, the result's."""
     types = (*call.tensors, *(t for t in call.results if t is not None))
     floats = [t.dtype for t in types if t.dtype.is_floating_point]
     return reduce(torch.promote_types, floats, torch.float32) if floats else types[-1].dtype
 
 
 def _replace(old: ir.Operation, made: Sequence[ir.Value], writer: SplitWriter) -> None:
-    """Let the readers of ``old`` read ``made``, of the same types, which take over what is said of it.
+    """Redirect the readers of ``old`` to ``made``, values of the same types, which also get its annotations.
 
-    A refinement is of the first result that has a name.
+    A refinement applies to the first result with a name.
     """
     names = observed(old)
     for number, (result, value) in enumerate(zip(old.results, made, strict=True)):

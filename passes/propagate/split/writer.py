@@ -1,4 +1,4 @@
-"""The calls of which forms are made: reductions that keep their dims, and blocks of a dim."""
+"""Writer of the calls in split forms: reductions that keep their dims, and blocks of a dim."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from shardc.passes.partition.local_call import CallWriter, type_of
 
 Number = int | float
 PLACE = torch.int32
-"""What places along a dim are sent as."""
+"""Dtype in which indices along a dim are sent."""
 
 
 def has_places(call: OpCall) -> bool:
-    """Whether the places along a call's dim are such numbers."""
+    """Return whether the indices along a call's dim fit in that dtype."""
     shape = call["self"].shape
     return not shape or shape[call["dim"]] <= torch.iinfo(PLACE).max
 
 
 @dataclass
 class SplitWriter(CallWriter):
-    """Builds calls in place of one that was cut ``ways`` ways, and remembers them in ``made``."""
+    """Writer of calls that replace a call split ``ways`` ways; ``made`` lists them."""
 
     ways: int = 1
     made: list[ir.Operation] = field(default_factory=list)
@@ -33,7 +33,7 @@ class SplitWriter(CallWriter):
         return self.calls(target, *args)[0]
 
     def calls(self, target: str, *args: object) -> Sequence[ir.Value]:
-        """All results of one call."""
+        """Build a call and return all its results."""
         first = super().call(target, *args)
         self.made.append(first.owner)
         return first.owner.results
@@ -42,7 +42,7 @@ class SplitWriter(CallWriter):
         return type_of(value).shape
 
     def dim(self, value: ir.Value, dim: int) -> int:
-        """``dim`` counted from the front."""
+        """Return ``dim`` as a non-negative number."""
         return dim % len(self.shape(value))
 
     def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -67,24 +67,26 @@ class SplitWriter(CallWriter):
         return self.call("aten.amin", value, dims, True)
 
     def sum(self, value: ir.Value, *dims: int, keepdim: bool = True) -> ir.Value:
-        """``value`` itself over no dims."""
+        """Return the sum over ``dims``; ``value`` itself if there are none."""
         return self.call("aten.sum.dim_IntList", value, dims, keepdim) if dims else value
 
     def mean(self, value: ir.Value, *dims: int) -> ir.Value:
-        """The sum over the number of elements: a sum may be partial."""
+        """Return the sum divided by the number of elements, since a sum may be partial."""
         count = type_of(value).numel // (type_of(total := self.sum(value, *dims)).numel or 1)
         return self.call("aten.div.Scalar", total, count)
 
     def view(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
-        """``value`` itself if it has that shape."""
+        """Return a view with ``shape``; ``value`` itself if it has that shape."""
         return value if self.shape(value) == tuple(shape) else self.call("aten.view", value, tuple(shape))
 
     def without(self, value: ir.Value, *dims: int) -> ir.Value:
-        """``value`` without ``dims``, of size 1."""
+        """Return ``value`` without ``dims``, which have size 1."""
         return self.view(value, [n for d, n in enumerate(self.shape(value)) if d not in dims])
 
     def positions(self, count: int, dim: int, rank: int, step: int = 1) -> ir.Value:
-        """``0, step, ..., (count - 1) * step`` along ``dim`` of ``rank`` dims, as they are sent."""
+        """Return ``0, step, ..., (count - 1) * step`` along ``dim`` of ``rank`` dims, in the dtype of
+        indices.
+        """
         if step == 1:
             count_up = self.call("aten.arange", count, PLACE)
         else:
@@ -92,11 +94,11 @@ class SplitWriter(CallWriter):
         return self.view(count_up, [count if d == dim else 1 for d in range(rank)])
 
     def blocks(self, value: ir.Value, dim: int) -> ir.Value:
-        """``dim`` as two: the blocks, of which each device has one, and the elements of a block."""
+        """Split ``dim`` in two: the blocks, one on each device, and the elements of a block."""
         shape = self.shape(value)
         return self.view(value, (*shape[:dim], self.ways, shape[dim] // self.ways, *shape[dim + 1 :]))
 
     def joined(self, value: ir.Value, dim: int) -> ir.Value:
-        """The inverse of :meth:`blocks`."""
+        """Merge the two dims again: the inverse of :meth:`blocks`."""
         shape = self.shape(value)
         return self.view(value, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]))

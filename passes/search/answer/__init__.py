@@ -1,1 +1,1 @@
-"""What a search says of the plan that it found."""
+"""Explanation of the plan that a search found."""

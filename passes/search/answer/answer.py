@@ -1,4 +1,4 @@
-"""The answer of a search: its certificate, what bounds the plan, and what other cuts of products cost."""
+"""Answer of a search: its certificate, the plan's bottleneck, and the cost of other shardings of products."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from torch_mlir import ir
 from shardc.diagnostics.text import size_text, table
 
 ATTRIBUTE = "dist.searched"
-"""On a module: the answer as JSON."""
+"""Attribute of a module: the answer as JSON."""
 PRODUCTS, PASSES = "products", "memory"
-"""Causes that are no mesh axis."""
+"""Causes other than mesh axes."""
 WORDS = {PRODUCTS: "products, attention among them,", PASSES: "passes over memory"}
 CLEAR = 1e-3
-"""Parts of a step that are not worth a word."""
+"""Fractions of a step below this are not reported."""
 
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """The cheapest choice in which a product, or the equal ones of several layers, is cut otherwise.
+    """The cheapest plan in which a product, or the equal products of several layers, has another sharding.
 
-    ``module``: whose product it is, with ``*`` for what differs between layers. ``calls``: how many there
-    are. ``now`` and ``other``: what each mesh axis cuts. ``more_s``: by how much the whole step takes longer;
-    ``least_s``: the least that any other cut takes longer. ``fits``: whether a device holds it.
+    ``module`` is the product's module, with ``*`` for parts of the name that differ between layers. ``calls``
+    is the number of products. ``now`` and ``other`` say what each mesh axis splits. ``more_s`` is the
+    additional time of the step; ``least_s`` is a lower bound of it for any other sharding. ``fits``: whether
+    it fits into memory.
     """
 
     module: str
@@ -63,29 +64,29 @@ class Answer:
 
     @property
     def gap(self) -> float:
-        """How much cheaper, of its own cost, another choice could be at most."""
+        """The relative gap: how much cheaper another choice could at most be."""
         return max(0.0, 1 - self.bound_s / self.seconds) if self.seconds else 0.0
 
     def write(self, module: ir.Module) -> None:
-        """Put the answer on a module."""
+        """Write the answer to a module."""
         text = json.dumps(asdict(self))
         module.operation.attributes[ATTRIBUTE] = ir.StringAttr.get(text, module.context)
 
     @staticmethod
     def read(module: ir.Module) -> Answer | None:
-        """The answer that stands on a module; None of a plan that was not searched."""
+        """Return the answer on a module; None if its plan was not searched."""
         attributes = module.operation.attributes
         return Answer.of(json.loads(attributes[ATTRIBUTE].value)) if ATTRIBUTE in attributes else None
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Answer:
-        """The answer that :func:`dataclasses.asdict` made a mapping of."""
+        """Return the answer from a mapping of :func:`dataclasses.asdict`."""
         causes = tuple((str(name), float(seconds)) for name, seconds in data["causes"])
         runners_up = tuple(RunnerUp(**row) for row in data["runners_up"])
         return Answer(**{**data, "causes": causes, "runners_up": runners_up})
 
     def certificate(self) -> str:
-        """What the search found, the bound on what any other choice costs, and why it stopped."""
+        """Return text about the result, the bound on all other choices, and why the search stopped."""
         return (
             f"{_ms(self.seconds)} of calls and of collectives that none of them hides; no choice takes less "
             f"than {_ms(self.bound_s)} (gap {self.gap:.2%}); {self.nodes:,} choices, {self.left:,} of them "
@@ -94,11 +95,13 @@ class Answer:
         )
 
     def render(self) -> list[str]:
-        """What bounds the plan, and the runner-up of each product."""
+        """Return text about the plan's bottleneck, and the runner-up of each product."""
         return [self.bound(), *self._runners_up()]
 
     def bound(self) -> str:
-        """What bounds the plan: memory where more of it would save time, else what takes the most time."""
+        """Return the plan's bottleneck: memory if more of it would save time, else the largest cause of
+        time.
+        """
         if self.percent_s > 0:
             held = f"{size_text(self.held_bytes)} of {size_text(self.capacity_bytes)}"
             return f"memory bounds the plan: it holds {held}, and 1% more saves {_ms(self.percent_s)} at most"

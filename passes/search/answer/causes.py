@@ -1,4 +1,4 @@
-"""What the seconds of a searched plan are of."""
+"""Breakdown of the seconds of a searched plan by cause."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from shardc.passes.search.graph import StepGraph
 
 
 def causes_of(step: StepGraph, chosen: Sequence[int]) -> dict[str, float]:
-    """Seconds of products and of passes over memory, and what is waited for along each mesh axis.
+    """Return the seconds of products, of passes over memory, and of exposed communication along each mesh
+    axis.
 
-    They add up to what the choice costs. Of gradients' collectives each axis waits for its part of what the
-    backward does not cover.
+    They add up to the cost of the choice. Each axis gets its part of the gradients' collectives that the
+    backward does not hide.
     """
     found = {PRODUCTS: 0.0, PASSES: 0.0}
     for number, call in enumerate(step.program.nodes):
@@ -29,7 +30,9 @@ def causes_of(step: StepGraph, chosen: Sequence[int]) -> dict[str, float]:
 
 
 def _changed(step: StepGraph, chosen: Sequence[int], is_late: bool) -> dict[str, float]:
-    """Seconds of changes of layout along each mesh axis; over time they are passes over memory."""
+    """Return the seconds of changes of layout along each mesh axis; for time axes they are passes over
+    memory.
+    """
     names = [PASSES if n in step.axes.time else axis.name for n, axis in enumerate(step.axes.axes)]
     found = dict.fromkeys(names, 0.0)
     for change in step.changes:

@@ -1,6 +1,6 @@
-"""What a step costs at the least where one of its products is cut otherwise than in the plan that was found.
+"""Least cost of a step in which one product has another sharding than in the plan found.
 
-The integer program of the search is solved again from where it ended, without the state that was chosen.
+The integer program of the search is solved again, from its last solution, without the chosen state.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from shardc.passes.search.solver.solve import Solution
 from shardc.passes.search.ways import Choice, Way
 
 MOST = 9
-"""Products of which a runner-up is sought: those that take the most time. Each takes some 50 ms."""
+"""Limit of products whose runner-up is searched, those with the most time first. Each takes about 50 ms."""
 _SWEEPS = 3
 
 Products = Mapping[int, Sequence[int]]
-"""Nodes of the graph, and the numbers of the calls that each stands for."""
+"""Node of the graph -> the numbers of its calls."""
 
 
 def products_of(step: StepGraph) -> Products:
-    """The products of the forward: of matrices, convolutions, attention."""
+    """Return the products of the forward: matmuls, convolutions, attention."""
     found: dict[int, list[int]] = {}
     for number, call in enumerate(step.program.nodes):
         is_later = phase_of(call.op) in (BACKWARD, OPTIMIZER)
@@ -40,7 +40,7 @@ def products_of(step: StepGraph) -> Products:
 
 
 def largest(products: Products, step: StepGraph) -> set[int]:
-    """The nodes that take the most time where nothing is cut, at most MOST of them."""
+    """Return the nodes that take the most time without sharding, at most MOST of them."""
     return {*sorted(products, key=lambda node: -float(step.graph.costs[node][0]))[:MOST]}
 
 
@@ -62,7 +62,7 @@ def improved(graph: Graph, solution: Solution, capacity: float) -> tuple[Solutio
 def runners_up(
     step: StepGraph, products: Products, solution: Solution, others: Mapping[int, Other]
 ) -> list[RunnerUp]:
-    """The other choices in words, in the order of the program."""
+    """Return the other choices as text, in program order."""
     found, names = [], _Names(step.program)
     for node in sorted(others, key=lambda node: products[node][0]):
         other, calls = others[node], products[node]

@@ -1,1 +1,1 @@
-"""Other ways to search a graph of choices, after systems of the literature, to compare with the exact one."""
+"""Other searchers, after systems of the literature, for comparison with the exact one."""

@@ -1,1 +1,1 @@
-"""The integer program: its reductions, its rounding, and the weights of what overlaps."""
+"""Integer program of the search: reductions, rounding, and weights of overlapped collectives."""

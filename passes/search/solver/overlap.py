@@ -1,4 +1,4 @@
-"""The cheapest choice of which gradients' collectives run beside the backward.
+"""Search for the cheapest choice if gradients' collectives overlap with the backward.
 
 A choice costs ``seconds + max(0, uncovered)`` (:class:`~shardc.passes.search.graph.Graph`). For each weight
 from 0 to 1 the least ``seconds + weight * uncovered`` bounds that from below; the choices that reach these
@@ -16,9 +16,9 @@ from shardc.passes.search.graph import Graph
 from shardc.passes.search.solver.solve import Solution, solve
 
 _WEIGHTS = (0.01, 1.0, 0.5, 0.25, 0.75)
-"""In the order in which they are tried. Not 0: what is hidden should be small, too."""
+"""Weights in the order of trial. 0 is missing, because hidden collectives should be small, too."""
 ENOUGH = 1e-2
-"""Of its own cost, by how much a plan may be above the bound for no other weight to be tried."""
+"""Relative gap to the bound below which no other weight is tried."""
 
 
 LIMIT_S = 15.0
@@ -28,10 +28,10 @@ LIMIT_S = 15.0
 def solve_overlapped(
     graph: Graph, capacity: float = inf, cutoff_s: float = inf, clock: Clock | None = None
 ) -> Solution | None:
-    """The cheapest states with which a device holds at most ``capacity`` bytes; None where none are found.
+    """Return the cheapest states under a limit of ``capacity`` bytes for each device; None if none are found.
 
-    The search ends when no choice takes less than ``cutoff_s``: what it found may not fit then. It also ends
-    when ``clock`` is over. ``seconds`` of the solution are those that nothing covers.
+    The search ends if no choice takes less than ``cutoff_s``; its result may then not fit. It also ends when
+    ``clock`` is over. The solution's ``seconds`` count only collectives that are not hidden.
     """
     clock = clock or Clock()
     if graph.least_bytes > capacity:

@@ -1,8 +1,8 @@
-"""What of a graph of choices is decided without a search: reductions that keep an optimum.
+"""Reductions of a graph of choices that keep an optimum.
 
-A state that another one is never worse than, whatever the neighbours do, is left out; a node with at most two
-neighbours is replaced by what it costs them at the least. Both are exact (Pearl 1988; Scholz and Eckstein
-2002, for register allocation). So no list says which calls no sensible plan cuts differently.
+A state is removed if another state is never worse, whatever the neighbours' states are. A node with at most
+two neighbours is eliminated: its least cost is added to theirs. Both are exact (Pearl 1988; Scholz and
+Eckstein 2002, for register allocation). So no list of calls that sensible plans always split alike is needed.
 """
 
 from __future__ import annotations

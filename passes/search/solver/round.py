@@ -1,4 +1,4 @@
-"""Whole states near a solution of the relaxation that divides some."""
+"""Rounding of a fractional solution of the relaxation."""
 
 from __future__ import annotations
 

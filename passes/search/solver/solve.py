@@ -1,11 +1,10 @@
-"""The cheapest choice of states of a graph, with a proof of how far from it a cheaper one can be.
+"""Search for the cheapest choice of states of a graph, with a bound on any cheaper choice.
 
-The choice is an integer program: a variable for each state of a node, and one for each pair of states of an
-edge, of which the sums over either side are the states' own. HiGHS solves it (Huangfu and Hall 2018).
-
-Its linear relaxation mostly has a whole solution. A bound on memory breaks that: then the relaxation says
-what a byte is worth at each point of the step (Lagrangian multipliers; Geoffrion 1974), and choices are made
-at multiples of those prices until one holds the bound.
+The integer program has a variable for each state of a node, and one for each pair of states of an edge, whose
+sums over either side equal the states' variables. HiGHS solves it (Huangfu and Hall 2018). Its linear
+relaxation mostly has an integral solution. A memory limit breaks that. Then the relaxation prices a byte at
+each point of the step (Lagrangian multipliers; Geoffrion 1974), and choices are made at multiples of these
+prices until one fits.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from shardc.passes.search.solver.reduce import Reduced
 from shardc.passes.search.solver.round import rounded
 
 GAP = 1e-3
-"""By how much of itself a plan may cost more than the bound on all."""
+"""Allowed relative gap between a plan's cost and the lower bound."""
 LIMIT_S = 5.0
-"""Seconds of HiGHS for states that the relaxation leaves divided, at most."""
+"""Time limit of HiGHS, in seconds, for states that the relaxation leaves fractional."""
 _TRIES = 7
-"""Multiples of memory's prices that are tried."""
+"""Number of multiples of memory's prices to try."""
 _LARGEST = 1e3
 """Costs are scaled for the largest to be this, and memory for the capacity to be 100: HiGHS's tolerances are
 absolute."""
@@ -37,11 +36,11 @@ absolute."""
 
 @dataclass(frozen=True)
 class Solution:
-    """A state for each node of a graph, what they cost and the least that any choice can, in seconds.
+    """A state for each node of a graph, their cost, and a lower bound for all choices, in seconds.
 
-    ``why``: why the search stopped. ``left``: nodes that no reduction settled. ``is_tight``: whether a
-    cheaper choice was given up for memory. ``prices``: what memory is worth at each point, in the terms of
-    ``program``, which found the choice; None where memory is enough.
+    ``why`` says why the search stopped. ``left`` is the number of nodes that no reduction eliminated.
+    ``is_tight``: a cheaper choice does not fit into memory. ``prices`` are prices of memory at each point, in
+    the units of ``program``, which found the choice; None if memory suffices.
     """
 
     chosen: list[int]
@@ -55,7 +54,7 @@ class Solution:
 
     @property
     def byte_s(self) -> float:
-        """Seconds that one byte more on a device is worth at most."""
+        """Upper bound of the seconds that one more byte of memory saves."""
         return 0.0 if self.program is None or self.prices is None else self.program.byte_s(self.prices)
 
     @property

@@ -1,5 +1,7 @@
-"""Pooling and depthwise convolutions in one to three dims: an element reads its window of pixels; a gradient,
-the windows that have its pixel.
+"""Pooling and depthwise convolutions in one to three dims.
+
+An element of the result reads its window of pixels; an element of the gradient reads the windows that contain
+its pixel.
 """
 
 from shardc.passes.fuse.lower.pooling import adaptive, depthwise, maximum, mean

@@ -1,4 +1,4 @@
-"""Means of windows that divide a dim into so many parts, of one size or of two, and the gradient of them."""
+"""Adaptive average pooling, whose windows have one or two sizes, and its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest element of each window, where it is, and the gradient of it."""
+"""Maximum pooling with indices, and its gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mean of each window, and the gradient of it."""
+"""Average pooling and its gradient."""
 
 from __future__ import annotations
 
