@@ -16,6 +16,9 @@ copyright = "the shardc authors; Apache-2.0 with LLVM exceptions"
 version = release = shardc.__version__
 html_title = "shardc"
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["book.css"]
+pygments_dark_style = "github-dark"  # Furo's underlines imported modules as if they were links
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["errors/*"]

@@ -1,14 +1,18 @@
-"""The book builds without a warning: its links lead somewhere, its code runs, its pages need no network."""
+"""The book builds without a warning: its links lead somewhere, its code runs, its pages need no network and
+fit their windows.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from chromium import MISSING, PROGRAM, Chromium, Tab, chromium
 
 DOCS = Path(__file__).parents[2] / "docs"
 LOADED = re.compile(r"<(?:script|img|iframe)[^>]* src=\"https?:|<link[^>]* rel=\"stylesheet\"[^>]*https?:")
@@ -48,15 +52,68 @@ def test_tutorials_show_what_they_printed(book: Path) -> None:
     assert "follows 0.weight" in text
 
 
+PICTURE = r'<img [^>]*src="\.\./_images/[0-9a-f]+\.svg"'
+
+
 @pytest.mark.parametrize(
     ("page", "shown"),
     [
-        ("04_time_as_an_axis", r'<img [^>]*src="\.\./_images/[0-9a-f]+\.svg"'),
-        ("05_pipelines_as_pictures", r"<svg [^>]*>[\s\S]*interleaved: bubble rate[\s\S]*zb-v: bubble rate"),
-        ("06_long_sequences", r'<img [^>]*src="\.\./_images/[0-9a-f]+\.svg"'),
-        ("07_experts", r'<img [^>]*src="\.\./_images/[0-9a-f]+\.svg"'),
-        ("11_write_a_schedule", r"<svg [^>]*>[\s\S]*eager-1f1b: bubble rate"),
+        ("gallery", r'<svg [^>]*aria-label="timelines: 1f1b, zb-v"'),
+        ("gallery", r'<svg [^>]*aria-label="timelines: simulated, measured"'),
+        ("gallery", r'<svg [^>]*aria-label="rank 0 \(predicted\): [\d.]+ ms"'),
+        ("gallery", r'<svg [^>]*aria-label="best time so far of each kernel over its trials"'),
+        ("gallery", r'<iframe [^>]*srcdoc="&lt;!doctype html'),
+        ("gallery", r"kernels: name, bytes read and written[\s\S]*@triton\.jit"),
+        ("guide/performance", r"zero3 {11}\{'data': 16\}"),
+        ("guide/wrong_number", r"6 aten\.sub\.Tensor[^\n]*NOT equal"),
+        ("tutorials/04_time_as_an_axis", PICTURE),
+        (
+            "tutorials/05_pipelines_as_pictures",
+            r"<svg [^>]*>[\s\S]*interleaved: bubble[\s\S]*zb-v: bubble rate",
+        ),
+        ("tutorials/06_long_sequences", PICTURE),
+        ("tutorials/07_experts", PICTURE),
+        ("tutorials/08_plan_405b", r"plan zero3\*sequence on data 64 x tensor 8[\s\S]*MFU \d"),
+        ("tutorials/11_write_a_schedule", r"<svg [^>]*>[\s\S]*eager-1f1b: bubble rate"),
     ],
 )
-def test_pictures_stand_in_their_pages(book: Path, page: str, shown: str) -> None:
-    assert re.search(shown, (book / "tutorials" / f"{page}.html").read_text())
+def test_pages_show_what_they_ran(book: Path, page: str, shown: str) -> None:
+    assert re.search(shown, (book / f"{page}.html").read_text())
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with chromium() as started:
+        yield started
+
+
+NOT_SHOWN = (
+    "[...document.images].filter(i => !i.complete || !i.naturalWidth || !i.alt"
+    " || i.alt.includes('_images')).map(i => i.src)"
+)
+EMPTY = (
+    "[...document.querySelectorAll('article svg')].filter(s => !s.childElementCount"
+    " || !s.getBoundingClientRect().width).map(s => s.outerHTML.slice(0, 200))"
+)
+
+
+@pytest.mark.skipif(PROGRAM is None, reason=MISSING)
+@pytest.mark.parametrize("width", (390, 1280))
+@pytest.mark.parametrize(
+    "page",
+    (
+        "index",
+        "tutorials/05_pipelines_as_pictures",
+        "tutorials/06_long_sequences",
+        "concepts/partial",
+        "reference/errors/sharding",
+        "reference/api",
+        "gallery",
+    ),
+)
+def test_pages_fit_the_window(browser: Chromium, book: Path, page: str, width: int) -> None:
+    """Wide tables, code and pictures scroll by themselves; pictures load, and have a text beside them."""
+    tab = Tab(browser, book / f"{page}.html", width, dark=False)
+    assert tab.value("document.documentElement.scrollWidth") == width
+    assert tab.value(NOT_SHOWN) == []
+    assert tab.value(EMPTY) == []

@@ -188,6 +188,18 @@ def test_performance(tmp_path: Path) -> None:
     assert_answered("performance.md", tmp_path, 1)
 
 
+def test_first_plan(tmp_path: Path) -> None:
+    """The plans of the page's config are those that it shows."""
+    text = (readme.ROOT / "docs" / "guide" / "first_plan.md").read_text()
+    [config] = re.findall(r"^```json\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "config.json").write_text(config)
+    answers = readme.answers(text)
+    assert len(answers) == 2
+    for command, answer in answers.items():
+        said = readme.call(command.removeprefix(".venv/bin/"), tmp_path, BIN).stdout
+        assert re.search(readme.like(answer), said), f"{command}\n{said}"
+
+
 def numbers(text: str) -> dict[str, float]:
     """What scripts of ``examples/training`` print, by its name."""
     found = re.findall(r"((?:step|round) \d+) (?:(critic) \S+ )?([a-z_ -]+) (\d+\.\d+)", text)

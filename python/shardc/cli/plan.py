@@ -73,7 +73,10 @@ def plan(
     batch: Annotated[
         Count, Option(min=1, help="Samples of a step. If not given, one for each device.")
     ] = None,
-    length: Annotated[Count, Option(min=1, help="Tokens of a sample.")] = None,
+    length: Annotated[
+        Count,
+        Option(min=1, help="Tokens of a sample. If not given, the config's longest, at most 8192."),
+    ] = None,
     precision: Annotated[
         Literal["bf16", "mixed", "f32"] | None,
         Option(help="Weights and optimizer state: bf16, f32 under autocast (mixed), f32.  [default: bf16]"),

@@ -15,7 +15,7 @@ from shardc.dialects.pipe.action import KINDS
 
 COLOURS = {"F": "#4c78a8", "B": "#54a24b", "I": "#72b7b2", "W": "#f2b134"}
 WIDTH, ROW, MEMORY, LEFT, GAP = 1200.0, 22.0, 16.0, 70.0, 34.0
-"""Pixels: of the step, of a rank's row, of the memory curve under it, left of both, above each run."""
+"""Pixels: of the longest step, a rank's row, the memory curve under it, left of both, above each run."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,20 @@ class Run:
     costs: Sequence[StageCost] | None = None
 
 
-def timeline_svg(runs: Sequence[Run]) -> str:
-    """Return the picture. An action's tooltip has its times in seconds."""
+def timeline_svg(runs: Sequence[Run], width: float = WIDTH) -> str:
+    """Return the picture, in which the longest step is ``width`` pixels long.
+
+    An action's tooltip has its times in seconds.
+    """
     longest_s = max(run.timeline.step_s for run in runs) or 1.0
     body, y = [], 0.0
     for run in runs:
-        body += _run(run, y, WIDTH / longest_s)
+        body += _run(run, y, width / longest_s)
         y += GAP + len(run.timeline.spans) * _row_height(run)
-    size = f'width="{LEFT + WIDTH + 10:g}" height="{y + ROW + 8:g}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">'
+    across, down = LEFT + width + 10, y + ROW + 8
+    size = f'width="{across:g}" height="{down:g}" viewBox="0 0 {across:g} {down:g}"'
+    said = f'role="img" aria-label="{escape("timelines: " + ", ".join(run.title for run in runs))}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {said} font-family="sans-serif" font-size="11">'
     white = '<rect width="100%" height="100%" fill="white"/>'
     return "\n".join([head, white, *body, *_legend(y + 8), "</svg>", ""])
 

@@ -21,8 +21,10 @@ def tuning_svg(result: SessionResult) -> str:
     curves = [(t.job.task.label, best_so_far(t.trials)) for t in timed]
     longest = max((len(values) for _, values in curves), default=1)
     height = TOP + HEIGHT + 44 + LINE * len(curves)
-    size = f'width="{LEFT + WIDTH + 20:g}" height="{height:g}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">'
+    width = LEFT + WIDTH + 20
+    size = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
+    said = 'role="img" aria-label="best time so far of each kernel over its trials"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {said} font-family="sans-serif" font-size="11">'
     lines = [line for n, (label, values) in enumerate(curves) for line in _curve(n, label, values, longest)]
     white = '<rect width="100%" height="100%" fill="white"/>'
     return "\n".join([head, white, *_axes(longest), *lines, "</svg>", ""])

@@ -206,7 +206,7 @@ def compile_forward(
         options: Other options of ``compile_step``, by name, such as ``fuse``, ``autocast`` or ``verify``.
 
     Returns:
-        A forward: ``output = forward(batch)`` under torchrun, ``print(forward.plan)`` anywhere.
+        A forward, with ``output = forward(batch)`` under torchrun and ``print(forward.plan)`` anywhere.
 
     Raises:
         BadArgument: An argument is of the wrong kind.

@@ -153,7 +153,7 @@ class CompiledStep:
             steps: Number of training steps to compare, at least 1.
 
         Returns:
-            The proof: ``passed``, and tables of the largest errors.
+            The proof, with ``passed`` and tables of the largest errors.
 
         Raises:
             NoValues: The model is on the meta device.
@@ -217,7 +217,7 @@ class CompiledStep:
             batch: A global batch, the same on all ranks.
 
         Returns:
-            The loss, 0-d, the same on every rank. With ``outputs=``, a :class:`shardc.StepResult`:
+            The loss, 0-d, the same on every rank. With ``outputs=``, a :class:`shardc.StepResult`, as in
             ``loss, outputs = step(batch)``.
 
         Raises:
@@ -430,7 +430,8 @@ def compile_step(
         options: Fields of the groups by name, such as ``micro_batches=4`` or ``verify=True``.
 
     Returns:
-        A step: ``loss = step(batch)`` under torchrun, ``print(step.plan)`` and ``step.check()`` anywhere.
+        A step. Under torchrun it is called, ``loss = step(batch)``; ``print(step.plan)`` and ``step.check()``
+        work anywhere.
 
     Raises:
         BadArgument: An argument is of the wrong kind.

@@ -81,6 +81,15 @@ def test_simulated_and_measured_runs_have_one_scale() -> None:
     )
 
 
+def test_svg_of_another_width() -> None:
+    """The picture scales, and says what it shows to those who do not see it."""
+    root = ElementTree.fromstring(timeline_svg([Run("1f1b <8>", played("1f1b"))], width=600))
+    whole = {float(r.get("width", 0)) for r in root.iter(f"{SVG}rect") if r.get("fill") == "#eeeeee"}
+    assert whole == {600.0}
+    assert root.get("viewBox") == f"0 0 {LEFT + 610:g} {root.get('height')}"
+    assert (root.get("role"), root.get("aria-label")) == ("img", "timelines: 1f1b <8>")
+
+
 def test_a_trace_and_back() -> None:
     timeline = played("zb-h1")
     text = write_trace([Run("simulated", timeline, COSTS)])

@@ -113,7 +113,7 @@ def search_plan(
             so far. Default: after 30 s the search starts no other choice. Compiling the plan comes on top.
 
     Returns:
-        The plan: ``options`` for ``compile_step``, and a report as its text.
+        The plan, with ``options`` for ``compile_step`` and a report as its text.
 
     Raises:
         NoPlanFound: No plan fits into the devices' memory.
