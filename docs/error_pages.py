@@ -1,7 +1,8 @@
-"""Pages of errors: each class of ``shardc.diagnostics`` with its cause, text, a failing and a fixed example.
+"""Pages of messages: errors, remarks and warnings with cause, text, and examples with and without them.
 
-Cause, text and advice are those of the class. Examples stand in ``docs/errors``, a file a module; a section
-without examples says why it has none. ``test/unit/diagnostics/test_error_examples.py`` runs them.
+Cause, text and advice of an error are those of its class. Examples stand in ``docs/errors``, a file a module,
+and one each for remarks and warnings; a section without examples says why it has none.
+``test/unit/diagnostics/test_error_examples.py`` and ``test_message_examples.py`` run them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from inspect import cleandoc, getdoc
 from pathlib import Path
 
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.catalogue import errors_by_id
+from shardc.diagnostics.catalogue import REMARKS, WARNINGS, errors_by_id
 from shardc.runtime.errors import RuntimeFailure
 
 SOURCES = Path(__file__).parent / "errors"
@@ -44,15 +45,29 @@ FILES = {
     "py": "script.py",
 }
 """Language of a block -> the file in which it lies for the commands behind it."""
-BEFORE = f"""\
+BEGIN = f"""\
 Examples in Python begin with this:
 
 ```python
 {PREAMBLE}```
 
 On the command line `train.py` is the same with `build()`, which returns model, optimizer, batch and loss.
-Blocks of other languages are files: {", ".join(f"`{name}`" for name in FILES.values())}.
+"""
+BEFORE = f"""\
+{BEGIN}Blocks of other languages are files: {", ".join(f"`{name}`" for name in FILES.values())}.
 A test runs each example; those that fail end in the error, and those that work in none.
+"""
+MESSAGES = {"remarks": REMARKS, "warnings": WARNINGS}
+"""Page -> the messages of it, with what each says."""
+ABOUT = {
+    "remarks": "A remark says what a plan does that you may not expect. Results are right. "
+    "`print(step.plan)` has a compile's remarks at its end; `step.plan.remarks` is the list of them.",
+    "warnings": "A program warns and runs on. Warnings are of the category `shardc.ShardcWarning`. "
+    "Errors that can be warnings have their examples on the pages of [errors](../messages.md).",
+}
+AFTER = f"""\
+{BEGIN}A test runs each example: the first says what stands under it, where … is any text; the second does
+not. `SHARDC_SILENCE=<id>` silences it.
 """
 SECTION = re.compile(r"^## (\w+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
@@ -61,7 +76,7 @@ WORKS, REASON = "\nWorks:\n", "No short example: "
 
 @dataclass(frozen=True)
 class Section:
-    """What a source says of one error: examples in Markdown, or the reason why there are none."""
+    """What a source says of one message: examples in Markdown, or the reason why there are none."""
 
     name: str
     fails: str
@@ -70,7 +85,7 @@ class Section:
 
 
 def sections(page: str) -> dict[str, Section]:
-    """Name of an error -> its section of ``docs/errors/<page>.md``; empty where there is no such file."""
+    """Name of a message -> its section of ``docs/errors/<page>.md``; empty where there is no such file."""
     path = SOURCES / f"{page}.md"
     found: dict[str, Section] = {}
     for name, body in SECTION.findall(path.read_text() if path.is_file() else ""):
@@ -106,7 +121,21 @@ def page_of(class_: type) -> str:
 def error_pages() -> dict[str, str]:
     """File name -> text of each page."""
     found = errors_by_page()
-    return {f"errors/{page}.md": _page(page, classes) for page, classes in sorted(found.items())}
+    errors = {f"errors/{page}.md": _page(page, classes) for page, classes in sorted(found.items())}
+    return {**errors, **{f"errors/{page}.md": _message_page(page) for page in MESSAGES}}
+
+
+def _message_page(page: str) -> str:
+    """The page of remarks, or of warnings."""
+    lines = [f"# {page.title()}", "", "Written by `make docs` from the definitions; not edited by hand.", ""]
+    lines += [*textwrap.wrap(ABOUT[page], 110), "", AFTER]
+    for name, section in sections(page).items():
+        lines += [f"## {name}", "", *textwrap.wrap(MESSAGES[page][name].replace("``", "`"), 110), ""]
+        if section.reason:
+            lines += [*textwrap.wrap(f"No example stands here: {section.reason}", 110), ""]
+        else:
+            lines += [section.fails, "", "Without it:", "", section.works, ""]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _page(page: str, classes: list[type[ShardcError] | type[RuntimeFailure]]) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from cli_page import cli_lines
-from error_pages import error_pages, page_of
+from error_pages import MESSAGES, error_pages, page_of
 from torch_mlir import ir
 from torch_mlir.dialects import ext
 
@@ -46,8 +46,8 @@ which come before those of a dataclass. On the command line a field is a flag:
 INTRODUCTION_OF_MESSAGES = """\
 The id of a remark or a warning stands in brackets before its text, that of an error before a colon. Ids stay
 as they are from version to version. `SHARDC_SILENCE=ID,ID` silences remarks and warnings; an error that is a
-warning where a program runs on without what failed is silenced as a warning alone. An error leads to its
-cause, an example that fails with it, and one that works. In Python:
+warning where a program runs on without what failed is silenced as a warning alone. An id leads to its cause,
+an example that ends in it, and one that does not. In Python:
 
     warnings.filterwarnings("ignore", message=r"\\[SchedulerNotSaved\\]")
     warnings.filterwarnings("ignore", category=shardc.ShardcWarning)
@@ -86,7 +86,10 @@ def messages_page() -> str:
 
 
 def _linked(name: str, classes: Mapping[str, type]) -> str:
-    """An id; of an error, with a link to its examples."""
+    """An id with a link to its examples, if it has a section of its own."""
+    for page, messages in MESSAGES.items():
+        if name in messages:
+            return f"[`{name}`](errors/{page}.md#{name.lower()})"
     if name not in classes or (classes[name].__doc__ or "").startswith("Base of"):
         return f"`{name}`"
     return f"[`{name}`](errors/{page_of(classes[name])}.md#{name.lower()})"

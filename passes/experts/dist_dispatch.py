@@ -86,10 +86,9 @@ class DistDispatch(ReadingPass):
         if experts % layout.ways == 0 and rows % layout.blocks == 0:
             _check_group(layout, where)
             return layout
-        problem = f"{rows} rows of {experts} experts in {layout.blocks} blocks, for {layout.ways} ways"
-        remark(
-            "NotDispatched", f"{problem}, stay where they are: each device computes its experts' part", where
-        )
+        problem = f"{rows} rows in {layout.blocks} blocks, or {experts} experts on {layout.ways} devices"
+        what = "so rows stay where they are, and each device computes its experts' part of all of them"
+        remark("NotDispatched", f"{problem}, do not divide, {what}", where)
         return None
 
 

@@ -36,7 +36,8 @@ def folded_rows(program: Program, spread: LayoutSpread, mesh: Mesh) -> dict[int,
         return {}
     even = {value: parts for value, parts in rows.items() if parts.size % (2 * parts.ways) == 0}
     for size, ways in sorted({(p.size, p.ways) for v, p in rows.items() if v not in even}):
-        remark("NotFolded", f"a sequence of {size} is not {2 * ways} equal blocks: pad it to a multiple")
+        problem = f"a sequence of {size} does not divide into {2 * ways} equal blocks"
+        remark("NotFolded", f"{problem}: the last device has most of a mask")
     return {value: {2: Parts(parts.ways, parts.sizes, folded=True)} for value, parts in even.items()}
 
 

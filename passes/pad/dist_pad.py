@@ -55,13 +55,16 @@ class DistPad(ReadingPass):
 def _report(program: Program, seeds: Mapping[int, Padding]) -> None:
     """Emit one remark for each padded size."""
     named: dict[tuple[int, int], list[str]] = {}
-    for (_, name), value in zip(program.argument_keys(), program.arguments, strict=True):
+    for (role, name), value in zip(program.argument_keys(), program.arguments, strict=True):
         for size, spans in zip(program.types[value].shape, seeds.get(value, ()), strict=False):
             if spans:
-                named.setdefault((size, padded_size(size, spans)), []).append(name)
+                named.setdefault((size, padded_size(size, spans)), []).append(
+                    f"input {name}" if role == "input" else name
+                )
     for (size, padded), names in named.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        remark("Padded", f"dims of {size} are computed as {padded}, to divide: {', '.join(names[:3])}{more}")
+        computed = f"dims of {size} are computed as {padded}, which divides by the mesh"
+        remark("Padded", f"{computed}: {', '.join(names[:3])}{more}")
 
 
 class _Padder:

@@ -65,12 +65,12 @@ def read_preset(text: str, setting: Setting) -> Plan:
     return plan
 
 
-def data(plan: Plan, setting: Setting, axis: str) -> None:
+def data(plan: Plan, setting: Setting, axis: str, why: str = "data") -> None:
     """Split the batch dim of every input. Gradients become partial and are reduced before they are used."""
     batch = _common_size(setting, 0)
     for argument in setting.of_role("input"):
         if argument.shape and argument.shape[0] == batch:
-            plan.say(argument.key, _one_dim(argument, 0, (axis,)), closed=True, why="data")
+            plan.say(argument.key, _one_dim(argument, 0, (axis,)), closed=True, why=why)
 
 
 def zero(plan: Plan, setting: Setting, axis: str, *, stage: int) -> None:
@@ -78,7 +78,7 @@ def zero(plan: Plan, setting: Setting, axis: str, *, stage: int) -> None:
 
     Rajbhandari et al., ZeRO (SC20). These splits are refinements, so they never override tensor parallelism.
     """
-    data(plan, setting, axis)
+    data(plan, setting, axis, f"zero{stage}")
     for argument in setting.of_role("opt_state"):
         if argument.shape:
             plan.refine(argument.key, 1, axis, -1, why=f"zero{stage}")
@@ -105,8 +105,8 @@ def tensor(plan: Plan, setting: Setting, axis: str) -> None:
         if argument.shape[cut.dim] >= ways:
             plan.say(argument.key, _one_dim(argument, cut.dim, (axis,)), closed=False, why="tensor")
             continue
-        problem = f"dim {cut.dim} has no element for each of {axis}={ways}"
-        remark("NotCut", f"{argument.name} {argument.shape} stays whole: {problem}")
+        problem = f"dim {cut.dim} has too few elements for {ways} devices along {axis}"
+        remark("NotCut", f"{argument.name} {list(argument.shape)} stays whole: {problem}")
 
 
 def _as_given(plan: Plan, setting: Setting, axis: str) -> None:
@@ -137,7 +137,7 @@ def expert(plan: Plan, setting: Setting, axis: str) -> None:
     The axis splits the batch last, so that an all-to-all moves adjacent rows. Other parameters stay whole,
     and their gradients are reduced, as under ``data``. Raises NoExperts, ExpertsInALoop, ExpertsNotDivided.
     """
-    data(plan, setting, axis)
+    data(plan, setting, axis, "expert")
     routed, ways = set(setting.routed), setting.mesh.size(axis)
     for argument in setting.of_role("param"):
         if argument.name not in routed:

@@ -13,7 +13,7 @@ from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.manager.attributes import edge_attributes, i64, set_edge_attributes
 from shardc.passes.manager.program import Program
 from shardc.passes.manager.reading import Reading, ReadingPass
-from shardc.passes.propagate.origins import origin_of
+from shardc.passes.propagate.origins import origin_of, origins_of_axes
 from shardc.passes.propagate.refinement import Refinement, read_refinements
 from shardc.passes.propagate.state import PropagationState
 
@@ -118,6 +118,9 @@ def _write_arguments(program: Program, state: PropagationState, codec: ShardingC
             origin = origin_of(program, state, value)
             why = "annotated" if origin == "self" else origin
             row["dist.why"] = ir.StringAttr.get(why, context)
+        elif "dist.why" in row and (origins := origins_of_axes(program, state, value)):
+            parts = (ir.StringAttr(row["dist.why"]).value, *origins)
+            row["dist.why"] = ir.StringAttr.get("; ".join(parts), context)
         if value in priorities:
             row["dist.priorities"] = priorities[value]
         rows.append(row)

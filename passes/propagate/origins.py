@@ -19,11 +19,20 @@ def origin_of(program: Program, state: PropagationState, value: int) -> str:
     op. For a sharding of several axes it is the origin of the first.
     """
     used = state.sharding(value).used
-    if not used:
-        return "none"
+    return _origin(program, state, value, used[0].name) if used else "none"
+
+
+def origins_of_axes(program: Program, state: PropagationState, value: int) -> list[str]:
+    """Such as ``tensor follows 0.weight (tensor)``, for each axis that came to an argument of a plan."""
+    names = dict.fromkeys(axis.name for axis in state.sharding(value).used)
+    came = [name for name in names if state.came(value, name) is not None]
+    return [f"{name} {_origin(program, state, value, name)}" for name in came]
+
+
+def _origin(program: Program, state: PropagationState, value: int, axis: str) -> str:
     ops: list[Node] = []
     root = value
-    while (came := state.came(root, used[0].name)) is not None:
+    while (came := state.came(root, axis)) is not None:
         root, number = came
         ops += [program.nodes[number]] if number >= 0 else []
     if root == value:
@@ -54,7 +63,7 @@ def _through(ops: list[Node]) -> str:
     """Describe a chain of ops, from the annotated value on: all names, or their number and the last name."""
     names = list(dict.fromkeys(_name(node) for node in reversed(ops)))
     if len(names) > NAMED_OPS:
-        text = f"{len(ops)} ops, the last {_name(ops[0])}"
+        text = f"{len(ops)} ops, the last of them {_name(ops[0])}"
     else:
         text = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     line = source_line(ops[0].op.location)

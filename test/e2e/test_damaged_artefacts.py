@@ -309,13 +309,13 @@ def test_explain_says_where_everything_is(run: Run, whole: Path) -> None:
     _, out, _ = run("explain", whole)
     words = " ".join(out.split())
     assert "mesh data 2 (2 devices) plan zero3" in words
-    assert "param 0.weight [16, 8] [data, *] zero3" in words
+    assert "param 0.weight [16, 8] [data, *] plan: zero3" in words
     assert (
         "collectives in order: phase, kind, axes, local shape, how often, bytes that each device sends"
         in words
     )
     assert re.search(r"forward all_gather data [\dx]+ 1 x \d+ B ", words)
-    assert re.search(r"all_gather data .*train\.py:4", words), "the line of build()"
+    assert re.search(r"all_gather data .*0\.weight and 3 more.*train\.py:4", words), "the line of build()"
     assert "typer" not in words
     _, out, _ = run("explain", whole / LEVEL_3, "0.weight")
     assert "0.weight/exp_avg_sq" in out and "2.weight" not in out

@@ -238,7 +238,10 @@ def test_rows_that_blocks_do_not_divide_stay_where_they_are() -> None:
     training = Training(_Switch, batch, sgd, lambda output, _: output)
     step = capture(training)
     compiled = step.compile({"expert": 2}, "expert")
-    assert any(r.name == "NotDispatched" and "9 rows of 4 experts" in str(r) for r in compiled.remarks)
+    assert any(
+        r.name == "NotDispatched" and "9 rows in 2 blocks, or 4 experts on 2 devices, do not divide" in str(r)
+        for r in compiled.remarks
+    )
     check_equal(step, compiled, training, train_eagerly(training, 2))
 
 

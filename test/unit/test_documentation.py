@@ -11,6 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 CLAIMS = ["docs/status.md", "docs/limitations.md", "docs/roadmap.md", "docs/lessons.md"]
 PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *CLAIMS]
 WORDS = 40
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)]+)\)")
+CELL = re.compile(r"^```\{code-cell\}.*?^```$", re.MULTILINE | re.DOTALL)
+SVG_TAG = re.compile(r"<svg [^>]*>")
 MADE_BY_A_USER = {"train.py", "loop.py", "out/", "kernels.so", "checkpoint"}
 
 
@@ -36,6 +39,21 @@ def test_links_and_paths_exist(page: str) -> None:
     paths = re.findall(r"`([\w.<>/-]+/[\w.<>/-]*|[\w.-]+\.(?:py|md|mlir))`", text)
     anything = {path: re.sub(r"<[\w-]+>", "*", path).rstrip("/") for path in paths}
     assert not [p for p, found in anything.items() if p not in MADE_BY_A_USER and not [*ROOT.glob(found)]]
+
+
+def test_pictures_have_a_text_in_their_place() -> None:
+    """Those of Markdown, those that cells of pages draw, and the files that pages show."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for page in pages:
+        text = page.read_text()
+        assert not [file for words, file in PICTURE.findall(text) if len(words.split()) < 3], page
+        cells = [cell for cell in CELL.findall(text) if "\nSVG(" in cell]
+        assert not [cell for cell in cells if "\n    alt: " not in cell or "viewBox" not in cell], page
+    files = sorted((ROOT / "docs").rglob("*.svg"))
+    assert files
+    for file in files:
+        head = SVG_TAG.search(file.read_text())
+        assert head and all(word in head[0] for word in ("viewBox=", 'role="img"', 'aria-label="')), file
 
 
 def test_the_map_has_every_folder() -> None:

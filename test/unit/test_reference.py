@@ -9,7 +9,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "docs"))
 
-from error_pages import errors_by_page
+from error_pages import MESSAGES, errors_by_page
 from write_reference import DIALECTS, pages
 
 from shardc.passes.manager.registry import PASSES
@@ -25,7 +25,7 @@ PAGES = [
     "environment.md",
     "messages.md",
     "cluster.schema.json",
-    *(f"errors/{page}.md" for page in errors_by_page()),
+    *(f"errors/{page}.md" for page in (*errors_by_page(), *MESSAGES)),
 ]
 
 

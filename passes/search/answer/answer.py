@@ -88,10 +88,10 @@ class Answer:
     def certificate(self) -> str:
         """Return text about the result, the bound on all other choices, and why the search stopped."""
         return (
-            f"{_ms(self.seconds)} of calls and of collectives that none of them hides; no choice takes less "
-            f"than {_ms(self.bound_s)} (gap {self.gap:.2%}); {self.nodes:,} choices, {self.left:,} of them "
-            f"left by reductions; it holds {size_text(self.held_bytes)} at the most; the search ended: "
-            f"{self.why}"
+            f"an estimated {_ms(self.seconds)} of calls and of collectives that no call hides; "
+            f"no choice takes less than {_ms(self.bound_s)} (gap {self.gap:.2%}); the search chose between "
+            f"{self.nodes:,} ways to cut calls, {self.left:,} of them left by reductions; a device holds "
+            f"{size_text(self.held_bytes)} at the most; the search ended: {self.why}"
         )
 
     def render(self) -> list[str]:

@@ -23,10 +23,11 @@ from shardc.diagnostics.text import table
 from shardc.passes.manager.program import find_function
 from shardc.report.device_work import device_work
 from shardc.report.memory_text import explain_pipeline, peak_text
+from shardc.report.origin_text import origin_text
 from shardc.report.plan_report import Report, make_report
 from shardc.report.roofline import roofline
-from shardc.report.source_lines import shown, shown_in
-from shardc.report.traffic import Transfer, transfers
+from shardc.report.source_lines import shown
+from shardc.report.traffic import UPDATE, Transfer, named_transfers
 from shardc.runtime.check import AGAIN
 from shardc.runtime.kernels.loaders import Kernels
 
@@ -64,7 +65,7 @@ def explain(path: Path, what: str | None = None, libraries: Sequence[str] = ()) 
     peak = "" if pipeline is not None else peak_text(program, library)
     work = device_work(_parsed(levels / "1-global.mlir"), module, stages) if manifest else None
     report = make_report(module, plan, [], kernels=kernels, peak=peak, pipeline=pipeline, work=work)
-    parts = [report.render(), _arguments(report, "", path), _collectives(transfers(module))]
+    parts = [report.render(), _arguments(report, "", path), _collectives(named_transfers(module))]
     target = known_target(manifest["target"]) if manifest else None
     if target is not None and target.is_modelled:
         found = target.estimate(program, FusionRecord.read(program).tf32)
@@ -117,7 +118,8 @@ def _arguments(report: Report, what: str, path: Path) -> str:
     if not chosen:
         raise NameNotFound(name=what, path=path, nearest=", ".join(_nearest(what, report)))
     title = "arguments: role, name, global shape, axes of each dim (* = whole), where it came from"
-    return "\n".join([title, *table([(*row, shown_in(why)) for *row, why in chosen])])
+    rows = [(*row, origin_text(row[-1], row[1], row[2])) for row in chosen]
+    return "\n".join([title, *table([(*row[:-2], row[-1]) for row in rows])])
 
 
 def _nearest(what: str, report: Report) -> list[str]:
@@ -129,11 +131,11 @@ def _nearest(what: str, report: Report) -> list[str]:
 
 
 def _collectives(found: list[Transfer]) -> str:
-    columns = "phase, kind, axes, local shape, how often, bytes that each device sends, source line"
+    columns = "phase, kind, axes, local shape, how often, bytes that each device sends"
     rows = table([_row(t) for t in found], right=(4, 5)) if found else ["  none"]
-    return "\n".join([f"collectives in order: {columns}", *rows])
+    return "\n".join([f"collectives in order: {columns}, parameters in it, source line", *rows])
 
 
 def _row(t: Transfer) -> tuple[str, ...]:
     shape, sent = "x".join(map(str, t.type.shape)) or "scalar", f"{t.bytes_moved:,.0f} B"
-    return t.phase or "-", t.kind, "+".join(t.axes), shape, f"{t.times} x", sent, shown(t.where)
+    return t.phase or UPDATE, t.kind, "+".join(t.axes), shape, f"{t.times} x", sent, t.what, shown(t.where)

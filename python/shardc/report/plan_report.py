@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from shardc.diagnostics.text import size_text, table
 from shardc.passes.manager.program import micro_batches_apart
 from shardc.passes.search.answer.answer import Answer
 from shardc.report.device_work import DeviceWork
+from shardc.report.origin_text import origin_text
 from shardc.report.pipeline_report import PipelineReport
-from shardc.report.source_lines import shown_in
-from shardc.report.traffic import totals, transfers
+from shardc.report.source_lines import shown
+from shardc.report.traffic import UPDATE, totals, transfers
 from shardc.runtime.comm.layout import Leaf
 from shardc.runtime.comm.mesh import Mesh
 
@@ -136,7 +137,7 @@ class Report:
             return [title, "  none"]
         total = ("total", "", "", sum(row[3] for row in self.traffic), sum(row[4] for row in self.traffic))
         rows = [
-            (phase or "-", axes, kind, str(n), size_text(moved))
+            (phase or UPDATE, axes, kind, str(n), size_text(moved))
             for phase, axes, kind, n, moved in (*self.traffic, total)
         ]
         return [title, *table(rows, right=(3, 4))]
@@ -149,17 +150,18 @@ class Report:
 
     def _layouts(self) -> list[str]:
         # `shardc explain` shows the ops through which a sharding was propagated.
-        follows = (
-            (role, layout, why.partition(", through ")[0]) for role, _, _, layout, why in self.shardings
+        counts = Counter(
+            (role, layout, origin_text(why, name, shape, through=False))
+            for role, name, shape, layout, why in self.shardings
         )
-        counts = Counter(follows)
         ordered = sorted(counts.items(), key=lambda item: (ROLES.index(item[0][0]), -item[1], item[0]))
-        rows = [(f"{count} x", role, layout, shown_in(why)) for (role, layout, why), count in ordered]
+        rows = [(f"{count} x", *row) for row, count in ordered]
         title = "shardings: how many, the axes of each dim (* = whole), where it came from"
         return [title, *table(rows, right=(0,))]
 
     def _remarks(self) -> list[str]:
-        return ["remarks", *(f"  {remark.render()}" for remark in self.remarks)] if self.remarks else []
+        shown_remarks = (replace(r, where=shown(r.where) if r.where else None) for r in self.remarks)
+        return ["remarks", *(f"  {remark.render()}" for remark in shown_remarks)] if self.remarks else []
 
     def _end(self) -> list[str]:
         lines = []

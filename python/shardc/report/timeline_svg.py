@@ -37,12 +37,17 @@ def timeline_svg(runs: Sequence[Run], width: float = WIDTH) -> str:
     for run in runs:
         body += _run(run, y, width / longest_s)
         y += GAP + len(run.timeline.spans) * _row_height(run)
-    across, down = LEFT + width + 10, y + ROW + 8
-    size = f'width="{across:g}" height="{down:g}" viewBox="0 0 {across:g} {down:g}"'
-    said = f'role="img" aria-label="{escape("timelines: " + ", ".join(run.title for run in runs))}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {said} font-family="sans-serif" font-size="11">'
+    label = "Timeline of a pipeline's ranks: " + " and ".join(run.title for run in runs)
+    head = svg_head(LEFT + width + 10, y + ROW + 8, label)
     white = '<rect width="100%" height="100%" fill="white"/>'
     return "\n".join([head, white, *body, *_legend(y + 8), "</svg>", ""])
+
+
+def svg_head(width: float, height: float, label: str) -> str:
+    """The opening tag of a picture of ``width`` x ``height`` pixels; ``label`` is its alternative text."""
+    size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    named = f'role="img" aria-label="{escape(label)}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {named} font-family="sans-serif" font-size="11">'
 
 
 def timeline_html(runs: Sequence[Run], text: str = "") -> str:

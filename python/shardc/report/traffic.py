@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from torch_mlir import ir
@@ -14,7 +14,12 @@ from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.location import source_line
+from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import find_function
+from shardc.report.moved_text import moved_text
+
+UPDATE = "update"
+"""What reports call the phase behind the optimizer."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,8 @@ class Transfer:
 
     ``type``: the operand's local type. ``axes``: mesh axes that it spans. ``ways``: size of its groups.
     ``times``: how often it runs in a step, with each iteration of a loop counted. ``bytes_moved``: bytes that
-    each device sends in all these runs.
+    each device sends in all these runs. ``phase`` is empty for moves of new state at the end of
+    a step (``UPDATE`` in reports). ``what``: names of the tensors, which only :func:`named_transfers` fills in.
     """
 
     kind: str
@@ -34,18 +40,34 @@ class Transfer:
     where: str | None
     times: int
     bytes_moved: float
+    what: str = ""
 
 
 def transfers(module: ir.Module) -> list[Transfer]:
-    """Return the collectives of a level 3 module, in program order."""
+    """Return the collectives of a level-3 module, in program order."""
+    return [transfer for transfer, _ in _transfers(module)]
+
+
+def named_transfers(module: ir.Module) -> list[Transfer]:
+    """Return the same collectives, each with the names of the tensors that it moves."""
+    function = find_function(module)
+    return [
+        replace(transfer, what="" if function is None else moved_text(operand, function))
+        for transfer, operand in _transfers(module)
+    ]
+
+
+def _transfers(module: ir.Module) -> Iterator[tuple[Transfer, ir.Value]]:
+    """Yield each collective with its operand."""
     mesh, function = read_mesh(module), find_function(module)
-    if mesh is None or function is None:
-        return []
-    codec = ShardingCodec(module.context, mesh)
-    return list(_walk(function.regions[0].blocks[0], mesh, codec, 1))
+    if mesh is not None and function is not None:
+        codec = ShardingCodec(module.context, mesh)
+        yield from _walk(function.regions[0].blocks[0], mesh, codec, 1)
 
 
-def _walk(block: ir.Block, mesh: Mesh, codec: ShardingCodec, times: int) -> Iterator[Transfer]:
+def _walk(
+    block: ir.Block, mesh: Mesh, codec: ShardingCodec, times: int
+) -> Iterator[tuple[Transfer, ir.Value]]:
     for op in block.operations:
         op = op.operation
         if op.name in COLLECTIVES:
@@ -58,17 +80,28 @@ def _walk(block: ir.Block, mesh: Mesh, codec: ShardingCodec, times: int) -> Iter
             yield from _walk(op.regions[0].blocks[0], mesh, codec, trips)
 
 
-def _read(op: ir.Operation, mesh: Mesh, codec: ShardingCodec, times: int) -> Iterator[Transfer]:
+def _read(
+    op: ir.Operation, mesh: Mesh, codec: ShardingCodec, times: int
+) -> Iterator[tuple[Transfer, ir.Value]]:
     axes = _axes(op, codec)
     ways = prod(a.size for a in axes)
-    phase = op.attributes["dist.phase"].value if "dist.phase" in op.attributes else ""
+    phase = collective_phase(op)
     for operand in op.operands:
         type_ = read_type(operand.type)
         if type_ is None:
             continue
         kind, names = op.name.removeprefix("dist."), tuple(dict.fromkeys(a.name for a in axes))
         moved = sent_bytes(kind, ways, type_.size_bytes) * times
-        yield Transfer(kind, type_, names, ways, phase, source_line(op.location), times, moved)
+        where = source_line(op.location)
+        yield Transfer(kind, type_, names, ways, phase, where, times, moved), operand
+
+
+def collective_phase(op: ir.Operation) -> str:
+    """The collective's own, else forward or backward as that of the call that reads what it moves."""
+    own = phase_of(op)
+    while not (phase := phase_of(op)) and op.results and (use := next(iter(op.results[0].uses), None)):
+        op = use.owner.operation
+    return own or (phase if phase != "optimizer" else "")
 
 
 def _axes(op: ir.Operation, codec: ShardingCodec) -> Axes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from shardc.report.timeline_svg import svg_head
 from shardc.report.tuning_text import best_so_far, by_time
 from shardc.tuner.session import SessionResult
 
@@ -21,10 +22,9 @@ def tuning_svg(result: SessionResult) -> str:
     curves = [(t.job.task.label, best_so_far(t.trials)) for t in timed]
     longest = max((len(values) for _, values in curves), default=1)
     height = TOP + HEIGHT + 44 + LINE * len(curves)
-    width = LEFT + WIDTH + 20
-    size = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
-    said = 'role="img" aria-label="best time so far of each kernel over its trials"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {said} font-family="sans-serif" font-size="11">'
+    head = svg_head(
+        LEFT + WIDTH + 20, height, "Time of each kernel over that untuned, best so far after each trial"
+    )
     lines = [line for n, (label, values) in enumerate(curves) for line in _curve(n, label, values, longest)]
     white = '<rect width="100%" height="100%" fill="white"/>'
     return "\n".join([head, white, *_axes(longest), *lines, "</svg>", ""])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 
 from shardc.diagnostics.text import size_text
+from shardc.report.origin_text import origin_text
 from shardc.report.plan_report import Report, make_report
-from shardc.report.source_lines import shown, shown_in
+from shardc.report.source_lines import shown
 from shardc.report.traces.tlparse import PLAN as TRACED_PLAN
 from shardc.report.traces.tlparse import log_artefact
-from shardc.report.traffic import transfers
+from shardc.report.traffic import UPDATE, transfers
 from shardc.runtime.first_run import type_text
 from shardc.runtime.report.logs import PLAN, RESHARD, seconds
 from shardc.step.shard import Compiled
@@ -34,7 +35,7 @@ def _log_plan(compiled: Compiled) -> None:
     report = _report(compiled)
     PLAN.info("%s", report.title())
     for role, name, shape, layout, why in report.shardings:
-        PLAN.info("%s %s %s is %s: %s", role, name, shape, layout, shown_in(why))
+        PLAN.info("%s %s %s is %s: %s", role, name, shape, layout, origin_text(why, name, shape))
     for remark in report.remarks:
         PLAN.debug("%s", remark.render())
 
@@ -45,4 +46,4 @@ def _log_reshards(compiled: Compiled) -> None:
         what = f"{sent.kind} of {type_text(sent.type.shape, sent.type.dtype)} over {'+'.join(sent.axes)}"
         times = "" if sent.times == 1 else f", {sent.times} times"
         size = size_text(sent.bytes_moved)
-        RESHARD.info("%s: %s: %s%s at %s", sent.phase or "update", what, size, times, shown(sent.where))
+        RESHARD.info("%s: %s: %s%s at %s", sent.phase or UPDATE, what, size, times, shown(sent.where))

@@ -314,7 +314,8 @@ def _saved_cuts(plan: Plan, program: Program) -> SavedCuts | None:
     found = SavedCuts.of_json(plan.cuts)
     if found.program == digest(program):
         return found
-    remark("CutsLeft", "the saved plan's cuts are of other calls: layouts of arguments decide in their place")
+    what = "the saved plan says how other calls are cut than this step has"
+    remark("CutsLeft", f"{what}: the layouts of its arguments alone decide")
     return None
 
 

@@ -66,6 +66,18 @@ def test_svg(name: str) -> None:
     assert peaks == timeline.peak_bytes(COSTS)
 
 
+def test_a_picture_scales_and_has_a_text_in_its_place() -> None:
+    """Everything lies in the ``viewBox``, which is as large as the picture."""
+    root = ElementTree.fromstring(timeline_svg([Run("1f1b <simulated>", played("1f1b"), COSTS)]))
+    assert root.get("viewBox") == f"0 0 {root.get('width')} {root.get('height')}"
+    _, _, width, height = map(float, root.get("viewBox", "").split())
+    boxes = [box for box in root.iter(f"{SVG}rect") if box.get("x") is not None]
+    assert all(float(b.get("x", 0)) + float(b.get("width", 0)) <= width for b in boxes)
+    assert all(float(b.get("y", 0)) + float(b.get("height", 0)) <= height for b in boxes)
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == "Timeline of a pipeline's ranks: 1f1b <simulated>"
+
+
 def test_simulated_and_measured_runs_have_one_scale() -> None:
     timeline = played("1f1b")
     slow = read_trace(write_trace([Run("slow", simulate(one_f_one_b(8, 8), [StageCost(2, 2, 2, 0.5)] * 8))]))
@@ -87,7 +99,7 @@ def test_svg_of_another_width() -> None:
     whole = {float(r.get("width", 0)) for r in root.iter(f"{SVG}rect") if r.get("fill") == "#eeeeee"}
     assert whole == {600.0}
     assert root.get("viewBox") == f"0 0 {LEFT + 610:g} {root.get('height')}"
-    assert (root.get("role"), root.get("aria-label")) == ("img", "timelines: 1f1b <8>")
+    assert (root.get("role"), root.get("aria-label")) == ("img", "Timeline of a pipeline's ranks: 1f1b <8>")
 
 
 def test_a_trace_and_back() -> None:

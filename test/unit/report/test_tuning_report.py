@@ -64,6 +64,8 @@ def test_what_was_not_tried_is_not_what_is_compiled():
 
 def test_the_picture_has_a_line_for_each_kernel():
     tree = ElementTree.fromstring(tuning_svg(result()))
+    assert tree.get("viewBox") == f"0 0 {tree.get('width')} {tree.get('height')}"
+    assert tree.get("role") == "img" and "over that untuned" in tree.get("aria-label", "")
     lines = tree.findall(".//{*}polyline")
     assert [line.find("{*}title").text for line in lines] == ["soft<max>: 1.000", ": 0.500"]
     assert lines[0].get("points").split()[0] == "60,34"

@@ -17,6 +17,7 @@ from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.passes.fuse.reading.view import VIEWS
+from shardc.report.traffic import collective_phase
 
 _VIEWS = frozenset(f"torch.{view}" for view in VIEWS) | {"dist.slice"}
 _OUTSIDE = -1
@@ -85,7 +86,8 @@ class BlockItems:
 
     def _add_collective(self, op: ir.Operation) -> None:
         axes = read_axes(op, self._codec)
-        entry = _Entry(_phase(op), "collective", collective=op.name.removeprefix("dist."), axes=axes)
+        kind = op.name.removeprefix("dist.")
+        entry = _Entry(collective_phase(op), "collective", collective=kind, axes=axes)
         entry.where = source_line(op.location) or ""
         sizes = [self._size(value) or 0 for value in op.operands]
         self._enter(self._new(entry), op.operands, sizes, op.results)

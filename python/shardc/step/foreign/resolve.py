@@ -175,6 +175,7 @@ def _with_stages(pipeline: Pipeline | None, parts: _Parts, options: Parallelism)
         fewest = named_rule(chosen.schedule).fewest
     stages = chosen.stage_count or fewest * options.mesh[options.pipeline_axis()]
     cuts = stage_cuts(parts.model, plan, stages, parts.where)
-    flows = " and ".join(cuts.flows)
-    remark("StagesOfModel", f"{flows} flow into the stages at {', '.join(cuts.modules)}", parts.where)
+    flows = f"{' and '.join(cuts.flows)} flow{'s' * (len(cuts.flows) == 1)}"
+    text = f"the model's own plan cuts it: stages begin at {', '.join(cuts.modules)}, and {flows} into them"
+    remark("StagesOfModel", text, parts.where)
     return replace(chosen, stages=cuts.modules)

@@ -201,7 +201,8 @@ def test_fewer_columns_than_devices_stay_whole_and_it_is_said(compile_plan: Call
     assert not program.transfers
     said = [r.render() for r in program.compiled.remarks]
     assert any(
-        "0.weight (3, 16) stays whole: dim 0 has no element for each of tensor=4" in text for text in said
+        "0.weight [3, 16] stays whole: dim 0 has too few elements for 4 devices along tensor" in text
+        for text in said
     ), said
 
 

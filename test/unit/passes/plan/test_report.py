@@ -15,7 +15,7 @@ def test_every_argument_with_its_layout_and_reason(mlp: Callable) -> None:
     rows = {(role, name): (shape, cut, why) for role, name, shape, cut, why in report.shardings}
     assert rows["param", "0.weight"] == ("[32, 16]", "[data, *]", "zero3")
     assert rows["opt_state", "0.weight/exp_avg"] == ("[32, 16]", "[data, *]", "zero3")
-    assert rows["input", "input"] == ("[8, 16]", "[data, *]", "data")
+    assert rows["input", "input"] == ("[8, 16]", "[data, *]", "zero3")
     assert {role for role, _ in rows} == {"param", "opt_state", "input"}
 
 
@@ -78,3 +78,11 @@ def test_layout(dims: list[list[list[object]]], text: str) -> None:
 def test_sizes(size: float, text: str) -> None:
     report = Report("data 1", "data", [], {"param": int(size)}, [], [], {})
     assert f"param {text}" in " ".join(report.render().split())
+
+
+def test_state_that_is_cut_twice_says_where_each_axis_came_from(mlp: Callable) -> None:
+    report = mlp("zero1*tensor", {"data": 2, "tensor": 2}).report
+    whys = {name: why for role, name, _, _, why in report.shardings if role == "opt_state"}
+    assert whys["0.weight/exp_avg"].startswith("zero1; tensor follows 0.weight (tensor), through ")
+    assert "plan: zero1; tensor follows its parameter (plan: tensor)" in report.render()
+    assert "optimizer:" not in report.render()

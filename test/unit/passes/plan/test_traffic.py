@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from torch_mlir import ir
 
 from shardc.cost.collective import sent_bytes
 from shardc.dialects.context import new_context
-from shardc.report.traffic import Transfer, totals, transfers
+from shardc.report.traffic import Transfer, named_transfers, totals, transfers
 
 PROGRAM = """
 "dist.mesh"() {sym_name = "mesh", axes = [["data", 4, "space"], ["tensor", 2, "space"], ["micro", 3, "time"]]} : () -> ()
@@ -103,3 +104,11 @@ def test_a_whole_step_loops_its_scatters(mlp: Callable) -> None:
     scatters = [t for t in program.transfers if t.kind == "reduce_scatter"]
     assert {t.times for t in scatters} == {4}
     assert sum(t.bytes_moved for t in scatters) == 4 * program.weights / 2 * 4
+
+
+def test_what_collectives_move_is_named(mlp: Callable) -> None:
+    found = named_transfers(mlp("zero3", {"data": 2}).compiled.rank_module)
+    said = {(t.phase, t.kind): t.what for t in found}
+    assert re.fullmatch(r"0\.\w+ and [23] more", said["forward", "all_gather"])
+    assert re.fullmatch(r"gradient of [024]\.\w+ and [23] more", said["backward", "reduce_scatter"])
+    assert said["forward", "all_reduce"] == ""

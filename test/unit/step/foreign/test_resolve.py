@@ -174,7 +174,9 @@ def test_pp_plan() -> None:
     plan = {"pipeline": model.pp_plan}
     step = compile_model(model, plan, {"pipe": 2}, micro_batches=2)
     (said,) = (r for r in step.compiled.remarks if r.name == "StagesOfModel")
-    assert said.message == "hidden_states flow into the stages at model.layers.1"
+    assert said.message == (
+        "the model's own plan cuts it: stages begin at model.layers.1, and hidden_states flows into them"
+    )
     assert "test_resolve.py" in (said.where or "")
     named = compile_model(make("llama"), "pipeline", {"pipe": 2}, micro_batches=2, stages=["model.layers.1"])
     assert step.compiled.levels["3-pipeline"] == named.compiled.levels["3-pipeline"]
