@@ -29,7 +29,7 @@ class Transfer:
     ``type``: the operand's local type. ``axes``: mesh axes that it spans. ``ways``: size of its groups.
     ``times``: how often it runs in a step, with each iteration of a loop counted. ``bytes_moved``: bytes that
     each device sends in all these runs. ``phase`` is empty for moves of new state at the end of
-    a step (``UPDATE`` in reports). ``what``: names of the tensors, which only :func:`named_transfers` fills in.
+    a step (``UPDATE`` in reports). ``what``: names of the tensors; only :func:`named_transfers` fills it in.
     """
 
     kind: str
