@@ -123,7 +123,7 @@ def test_memory_is_kept() -> None:
 
 def state_bytes(step: CompiledStep) -> float:
     text = str(step.plan)
-    assert "searched" in text
+    assert "found by the search" in text
     sizes = re.findall(r"^  opt_state +([\d.]+) (k?B)", text, re.MULTILINE)
     return sum(float(size) * (1000 if unit == "kB" else 1) for size, unit in sizes)
 
