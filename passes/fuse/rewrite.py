@@ -1,4 +1,4 @@
-"""The groups of a block become kernels in the place of their ops."""
+"""Replacement of a block's ops by the kernels of their groups."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from shardc.passes.fuse.structured.scatter import Scatter
 
 
 class Rewrite:
-    """Fuses one block. Generated matmuls become kernels even where they share none, and so do pointwise ops
-    with large results where these are ``pooled``.
+    """Fusion of a block. A generated matmul becomes a kernel even if it is alone in its group.
+
+    So does a pointwise op with a large result if such results are ``pooled``.
     """
 
     def __init__(self, division: Division, bodies: Bodies, marks: Marks, pooled: bool = False) -> None:
@@ -38,7 +39,7 @@ class Rewrite:
     def run(
         self, lone: bool, constraints: FusionConstraints, scatters: Sequence[Scatter], losses: Losses
     ) -> list[tuple[str, str, Decision]]:
-        """``scatters`` and ``losses``: what they join is decided already."""
+        """Replace ops by kernels; return all decisions, also those on ``scatters`` and ``losses``."""
         number, joined = self._marks.number, [s for s in scatters if len(s.numbers) > 1]
         if self._decisions is None:
             granted = {frozenset(scatter.numbers) for scatter in joined} | losses.pairs
@@ -53,11 +54,12 @@ class Rewrite:
         return [(f"{number}.{d.first}", f"{number}.{d.second}", d) for d in found]
 
     def _kernels(self) -> list[Unit]:
-        """The groups that become kernels: one of a single call only if it must, or gains.
+        """Return the groups that become kernels. A group of a single call does so only if it must, or gains.
 
-        It must if it asks an operand for its shape alone (``ones_like``), of which groups know nothing: as a
-        call it would wait for the operand, and what waits for the call may be in one kernel with what the
-        operand is made from. And if a kernel reads what the call does not give: a sum before it is rounded.
+        It must if it reads only the shape of an operand (``ones_like``). As a call it would wait for the
+        operand, which groups do not model; a kernel that contains both a reader of the call and a producer of
+        the operand would then wait for itself. It also must if a kernel reads a value that the call does not
+        return, such as a sum before rounding.
         """
         shared = {call for unit in self._units.groups if len(unit.calls) > 1 for call in unit.calls}
         shared |= {step.number for step in self._read.steps if step.always} | self._alone
@@ -71,7 +73,7 @@ class Rewrite:
         return [unit for unit in self._units.groups if unit in found]
 
     def _waits(self, call: int) -> bool:
-        """Whether a call has an operand that is computed."""
+        """Return whether a call has a computed operand."""
         return any(not isinstance(value.ir, ir.BlockArgument) for value in self._read.steps[call].operands)
 
     def _rewrite(self, kernels: list[Unit]) -> None:
@@ -93,7 +95,7 @@ class Rewrite:
             erase(op)
 
     def _freeing(self, units: list[Unit], results: dict[Unit, list[Value]]) -> set[Unit]:
-        """The kernels that make less than they are the last to read. State is updated in place."""
+        """Return the kernels that free more bytes than they allocate. Updates of state allocate nothing."""
         last: dict[Value, Unit] = {}
         for unit in sorted(units, key=place):
             last.update((v, unit) for v in (unit.step.operands if unit.step else unit.accesses))
@@ -111,14 +113,14 @@ class Rewrite:
         }
 
     def _staying(self, kernels: list[Unit]) -> list[Unit]:
-        """A unit for each op that stays: also those that lower, but share no kernel with another."""
+        """Return a unit for each op that stays, including ops that could be lowered but share no kernel."""
         fused = {call for unit in kernels for call in unit.calls}
         needed = needed_views(self._read, fused)
         steps = self._read.steps
         return [Unit(s) for s in steps if (s.number in needed if s.is_view else s.number not in fused)]
 
     def _sources(self, staying: list[Unit], kernels: list[Unit]) -> dict[Unit, set[Unit]]:
-        """What each unit reads from."""
+        """Return, for each unit, the units whose values it reads."""
         maker: dict[Value, Unit] = {}
         for unit in staying:
             assert unit.step is not None
@@ -150,7 +152,7 @@ class Rewrite:
 
 
 def _is_mapped(step: Step) -> bool:
-    """Whether the memory of ATen's result would be mapped anew at each call: a kernel's is kept."""
+    """Return whether ATen's result is so large that each call maps new memory; a kernel reuses its own."""
     results = [value.type for value in step.results if value is not None]
     known = (type_ for type_ in results if type_.is_static and not symbols_of(type_.shape))
     large = any(type_.size_bytes >= MAPPED_BYTES for type_ in known)

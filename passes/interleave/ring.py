@@ -1,4 +1,4 @@
-"""Attention whose keys and values travel (``ring``): where it can be written so."""
+"""Ring attention, which passes keys and values from rank to rank: the calls that can use it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ FOLDED = "shardc.folded_attention"
 
 
 def ring_ways(node: Node, mesh: Mesh) -> int:
-    """In how many ways a plan cuts the sequence of a call whose keys are to travel; 0 for other calls."""
+    """Return into how many shards a plan splits the sequence of a call with ring attention; 0 for others."""
     axes = attention_axes(node.op, "ring") if node.spec.target in CALLS else frozenset()
     return prod(map(mesh.size, axes)) if axes else 0
 
 
 def sees_all(node: Node) -> bool:
-    """Whether each row sees each column."""
+    """Return whether each row attends to each column."""
     spec = node.spec
     return not spec["causal"] and spec["mask"] is None and spec["q"].shape[2] == spec["k"].shape[2]
 
 
 def remark_gathers(program: Program) -> None:
-    """Say which calls gather keys and values although a plan wants them to travel."""
+    """Report the calls that gather keys and values although the plan asks for ring attention."""
     why = "for masks, keys of other sequences, or lengths that do not divide"
     ops = [view.operation for view in program.block.operations]
     calls = [op for op in ops if op.name == "torch.operator" and target_name(op) in (CALLS[0], FOLDED)]

@@ -1,4 +1,4 @@
-"""Reshapes that merge a cut dim, such as a sequence, with dims before and behind it, or take them apart."""
+"""Reshapes that merge a sharded dim, such as a sequence, with dims around it, or split such a merged dim."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ RESHAPES |= {"aten._reshape_alias", "aten.unflatten.int"}
 
 @dataclass(frozen=True)
 class RowsMove:
-    """Dims ``first`` to ``last`` of the small tensor, of ``shape``, are dim ``dim`` of the large one.
+    """Merge or split of dims by a reshape: dims from ``first`` on, of ``shape``, against the dim ``dim``.
 
-    The large one, which has fewer dims, is the call's operand, if ``takes``, or its result.
+    The tensor with the merged dim is the call's operand if ``takes``, else its result.
     """
 
     dim: int
@@ -28,22 +28,23 @@ class RowsMove:
 
     @property
     def at(self) -> int:
-        """Where the dims begin in the call's operand."""
+        """Return the first of the dims in the call's operand."""
         return self.dim if self.takes else self.first
 
     def merged(self, parts: Mapping[int, Parts]) -> Parts | None:
-        """How the large dim is stored if one of the small ones, by its number, is stored as ``parts`` say.
+        """Return how the merged dim is stored if the separate dims are stored as ``parts``, by dim.
 
-        [b, c, h] of which c is cut: as b parts of c h elements. What stands behind an element stays with it.
+        If c of [b, c, h] is sharded, the merged dim is stored as b parts of c h elements. The elements of
+        minor dims stay together.
         """
         places = (p for p in reversed(range(len(self.shape))) if self.first + p in parts)
         return next((m for p in places if (m := self._merged(p, parts[self.first + p])) is not None), None)
 
     def apart(self, parts: Parts | None) -> tuple[int, Parts] | None:
-        """The other way round: which of the small dims is cut, counted from ``first``, and how it is stored.
+        """Return the separate dim that is sharded, counted from ``first``, and how it is stored.
 
-        None where no small dim is the one of which the large dim's parts consist, or a block would end
-        within an element of it.
+        ``parts`` is how the merged dim is stored. Returns None if no separate dim matches these parts, or if
+        a block would end within an element of that dim.
         """
         places = reversed(range(len(self.shape))) if parts is not None else ()
         return next(((p, a) for p in places if (a := self._apart(p, parts)) is not None), None)
@@ -74,9 +75,10 @@ class RowsMove:
 
 @dataclass(frozen=True)
 class Rows:
-    """A move of dims of which the one at ``place``, behind the first, is cut in ``ways``.
+    """Move of dims of which a dim other than the first, at ``place``, is sharded in ``ways``.
 
-    [b, c, h] is merged as [b, w, c / w h], [w, b, c / w h], [w b c / w h]: a block of all for each way.
+    [b, c, h] is merged through [b, w, c / w h] and [w, b, c / w h] to [w b c / w h]: each of the w shards is
+    one block.
     """
 
     move: RowsMove
@@ -85,13 +87,13 @@ class Rows:
 
     @property
     def blocks(self) -> tuple[int, int]:
-        """How many of all that stands before the cut dim, and the elements of a block of one."""
+        """Return the number of elements before the sharded dim, and the size of a block of each."""
         shape = self.move.shape
         return prod(shape[: self.place]), prod(shape[self.place :]) // self.ways
 
 
 def read_rows(node: Node) -> list[RowsMove]:
-    """The dims that a reshape merges or takes apart; none for other calls."""
+    """Return the dims that a reshape merges or splits; none for other calls."""
     if node.spec.target not in RESHAPES:
         return []
     (source,), (target,) = node.rule.operands, node.rule.results

@@ -1,4 +1,4 @@
-"""The spread of the storage that a plan needs of a few parameters to all values that share their dims."""
+"""Propagation of storage layouts from a few parameters to all values that share their dims."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from shardc.passes.pad.image_pads import IMAGE_DIMS
 from shardc.runtime.check import STATE_ROLES
 
 Layout = dict[int, Parts]
-"""The dims of a value that are stored as parts; none, for most values. One part is a dim that a plan cuts, in
-its order: of interest where a reshape merges it with another."""
+"""Dims of a value that are stored as parts; empty for most values. A single part is a sharded dim in its
+usual order; it matters if a reshape merges the dim with another one."""
 
 
 def stored(layout: Layout) -> Layout:
-    """The dims that are not in order."""
+    """Return the dims that are not stored in their usual order."""
     return {dim: parts for dim, parts in layout.items() if not parts.in_order}
 
 
 def is_causal(node: Node) -> bool:
-    """Whether a node is attention, or its gradient, of whole sequences under a causal mask and no other."""
+    """Return whether a node is attention over whole sequences with only a causal mask, or its gradient."""
     spec = node.spec
     if spec.target not in ("shardc.attention", "shardc.attention_backward"):
         return False
@@ -35,7 +35,7 @@ def is_causal(node: Node) -> bool:
 
 
 def is_image(node: Node) -> bool:
-    """Whether a node takes or makes images, as convolutions, pools and pads do, or sequences with halos."""
+    """Return whether a node has images (convolutions, pools, pads) or sequences with halos."""
     spec = node.spec
     is_operator = spec.target.startswith("aten.") and spec.target not in RESHAPES
     are_images = any(len(t.shape) >= IMAGE_DIMS for t in spec.tensors)
@@ -44,9 +44,9 @@ def is_image(node: Node) -> bool:
 
 @dataclass(frozen=True)
 class CallLayouts:
-    """What a call reads and makes, and the move that it is of parts of its large tensor, ``whole``.
+    """Layouts of a call's operands and results, and its ``move`` of the parts ``whole`` of its large tensor.
 
-    ``rows``: for a reshape of what is not in order, the dims that it merges or takes apart.
+    For a reshape of a tensor that is not in order, ``rows`` has the dims that it merges or splits.
     """
 
     operands: list[Layout]
@@ -55,12 +55,13 @@ class CallLayouts:
     whole: Parts | None = None
     rows: tuple[Rows, ...] = ()
     folded: int = 0
-    """For causal attention on folded rows: the ways."""
+    """Number of ways of causal attention on folded rows; 0 for other calls."""
 
 
 class LayoutSpread:
-    """The layout of every value, driven to a fixed point from ``rounds`` of seeds, one after the other; a dim
-    keeps its first parts.
+    """Layouts of all values, propagated to a fixed point from each of ``rounds`` of seeds in turn.
+
+    A dim keeps the first parts that it gets.
     """
 
     def __init__(self, program: Program, *rounds: Mapping[int, Layout]) -> None:
@@ -119,7 +120,7 @@ class LayoutSpread:
         return CallLayouts(operands, results, move, whole)
 
     def _fold(self, node: Node, operands: list[Layout], results: list[Layout]) -> int:
-        """The ways in which rows of causal attention are folded, 0 if they are not; writes their layouts."""
+        """Write the layouts of causal attention on folded rows; return its ways, or 0 if not folded."""
         found = [self._now[value].get(2) for value in node.values]
         parts = next((p for p in found if p is not None and p.folded), None)
         if parts is None:
@@ -129,7 +130,7 @@ class LayoutSpread:
         return parts.ways
 
     def _blocks(self, node: Node, layouts: Iterable[Layout]) -> None:
-        """Write layouts of images that a call makes larger or smaller: blocks of pixels stay blocks."""
+        """Write the layouts of images that a call resizes: blocks of pixels stay blocks."""
         ways: dict[str, int] = {}
         tensors = (*node.rule.operands, *node.rule.results)
         for dims, value in zip(tensors, node.values, strict=True):
@@ -143,7 +144,7 @@ class LayoutSpread:
                     layout.setdefault(d, parts)
 
     def _rows(self, node: Node, operands: list[Layout], results: list[Layout]) -> tuple[Rows, ...]:
-        """The merged dims of a reshape of which one behind the first is cut; writes their layouts."""
+        """Write the layouts of a reshape of a sharded dim that is not the first; return its moves."""
         found = []
         for move in read_rows(node):
             large, small = (node.operands[0], node.results[0])[:: 1 if move.takes else -1]
@@ -159,7 +160,7 @@ class LayoutSpread:
         return tuple(found)
 
     def _factors(self, node: Node) -> dict[str, Parts]:
-        """The factors of a call that are stored as parts; what it does with them depends on no position."""
+        """Return the factors of a call that are stored as parts. The call treats their positions alike."""
         found: dict[str, Parts] = {}
         tensors = (*node.rule.operands, *node.rule.results)
         for dims, value in zip(tensors, node.values, strict=True):
@@ -169,7 +170,7 @@ class LayoutSpread:
                     found[dims[d][0]] = parts
         if not found or not node.known:
             return {}
-        # Elements of factors that share a dim do not lie in it as they do in one of their own.
+        # Factors that share a dim are not stored as each would be in a dim of its own.
         joined = {f for dims in tensors for dim in dims if len(dim) > 1 for f in dim}
         fixed, placed = node.rule.replicate | joined, placed_factors(node.spec)
         return {f: p for f, p in found.items() if f not in fixed and (p.in_order or f not in placed)}
@@ -186,9 +187,9 @@ class LayoutSpread:
                 queue.extend(v for v, layout in layouts if self._take(v, layout))
 
     def _take(self, value: int, layout: Layout) -> bool:
-        """Give a value the dims that it lacks; state one that is not in order at most, as edges say no more.
+        """Add the dims of ``layout`` that a value's layout lacks; return whether that changed it.
 
-        Return whether it took any.
+        A state gets at most one dim that is not in order, because edges record only one.
         """
         now, taken = self._now[value], False
         for dim, parts in layout.items():
@@ -201,7 +202,7 @@ class LayoutSpread:
 
 
 def _gradients(program: Program) -> list[tuple[int, str]]:
-    """The values that a user may look at, each with the parameter whose gradient it is (empty: of none)."""
+    """Return the values visible to users, each with the parameter whose gradient it is, or an empty name."""
     return [
         (node.results[number], name.removeprefix("grad:") if name.startswith("grad:") else "")
         for node in program.nodes

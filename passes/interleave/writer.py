@@ -1,4 +1,4 @@
-"""The ops that parts take: what stores them interleaved, puts them back, and moves them; all ATen calls."""
+"""Writer of the ATen calls that interleave the parts of a dim, restore their order, and move them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shardc.passes.partition.local_call import CallWriter, type_of
 
 
 class PartsWriter(CallWriter):
-    """Builds calls on tensors whose dims are stored as parts."""
+    """Builder of calls on tensors whose dims are stored as parts."""
 
     def interleaved(self, value: ir.Value, dim: int, parts: Parts) -> ir.Value:
-        """A tensor whose dim is as it should be, as it is stored."""
+        """Return a tensor with its dim ``dim`` changed from the usual order to interleaved parts."""
         if parts.folded:
             return self._folded(value, dim, parts)
         ends = (0, *itertools.accumulate(parts.sizes))
@@ -26,7 +26,7 @@ class PartsWriter(CallWriter):
         return self._joined([self._split(p, dim, parts.ways) for p in pieces], dim)
 
     def restored(self, value: ir.Value, dim: int, parts: Parts) -> ir.Value:
-        """The other way round."""
+        """Return a tensor with its dim ``dim`` changed from interleaved parts to the usual order."""
         if parts.folded:
             return self._in_order(value, dim, parts)
         ends = (0, *itertools.accumulate(parts.sizes))
@@ -34,7 +34,7 @@ class PartsWriter(CallWriter):
         return self.call("aten.cat", moved, dim)
 
     def _folded(self, value: ir.Value, dim: int, parts: Parts) -> ir.Value:
-        """[b, 2 w, c], blocks of b sequences, as [w, b, 2, c]."""
+        """Reorder blocks of b sequences from [b, 2 w, c] to [w, b, 2, c]."""
         shape, batch, ways = type_of(value).shape, len(parts.sizes), parts.ways
         before, after = shape[:dim], (shape[dim] // (2 * batch * ways), *shape[dim + 1 :])
         blocks = self.call("aten.reshape", value, (*before, batch, 2, ways, *after))
@@ -45,7 +45,7 @@ class PartsWriter(CallWriter):
         return self.call("aten.reshape", self.call("aten.cat", apart, dim + 2), shape)
 
     def _in_order(self, value: ir.Value, dim: int, parts: Parts) -> ir.Value:
-        """The other way round."""
+        """Reorder blocks of b sequences from [w, b, 2, c] to [b, 2 w, c]."""
         shape, batch, ways = type_of(value).shape, len(parts.sizes), parts.ways
         before, after = shape[:dim], (shape[dim] // (2 * batch * ways), *shape[dim + 1 :])
         blocks = self.call("aten.reshape", value, (*before, ways, batch, 2, *after))
@@ -57,7 +57,7 @@ class PartsWriter(CallWriter):
     def moved(
         self, move: PartsMove, whole: Parts, operands: list[ir.Value], args: tuple[object, ...]
     ) -> ir.Value:
-        """What the call ``move`` makes, whose large tensor is stored as ``whole``."""
+        """Return the result of the call ``move``, whose large tensor is stored as ``whole``."""
         dim, ways = move.dim, whole.ways
         if move.takes:
             return self._taken(operands[0], dim, ways, move.ranges[0])
@@ -69,7 +69,7 @@ class PartsWriter(CallWriter):
         return self._merged(padded, dim)
 
     def reshaped(self, value: ir.Value, shape: tuple[int, ...], moves: Sequence[Rows]) -> ir.Value:
-        """A value reshaped to ``shape``, each of ``moves`` by blocks of its cut dim."""
+        """Return a value reshaped to ``shape``; each of ``moves`` moves blocks of its sharded dim."""
         for rows in reversed(moves):
             move, (count, size), ways = rows.move, rows.blocks, rows.ways
             have, at = type_of(value).shape, move.at

@@ -1,4 +1,4 @@
-"""The mesh axes that a search cuts calls over, and the loop of micro-batches that it finds decided."""
+"""Mesh axes of a search, and the loop of micro-batches, which is decided before the search."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _Mark = TypeVar("_Mark")
 
 @dataclass(frozen=True)
 class SearchAxes:
-    """Axes of devices and of time, in the order in which they cut one dim; ``time``: the numbers of those
-    along which micro-batches run; ``batch``: of those of devices that cut samples in forward and backward.
+    """Axes of devices and of time, in the order in which they split one dim.
 
-    ``stages``: how many stages of a pipeline share out the calls; the axis of stages cuts none of them.
+    ``time`` has the numbers of the axes along which micro-batches run. ``batch`` has the numbers of the
+    device axes that shard samples in forward and backward. ``stages`` is the number of pipeline stages that
+    divide the calls among them; the axis of stages shards no call.
 
-    Time stands behind the axes of the batch, and behind the first axis at least. So a device holds the
-    samples of all of its micro-batches, if that axis cuts the batch, and in a micro-batch the other axes may
-    cut its samples in one call and not in another.
+    The axis of time follows the axes of the batch, and at least the first axis. So a device holds the samples
+    of all its micro-batches if that axis shards the batch. Within a micro-batch the other axes may shard the
+    samples in one call and not in another.
     """
 
     axes: Axes
@@ -34,7 +35,7 @@ class SearchAxes:
 
     @staticmethod
     def of(mesh: Mesh, pipeline: str = "") -> SearchAxes:
-        """Those of a mesh; ``pipeline``: its axis of stages."""
+        """Return the axes of a mesh. ``pipeline`` is the name of its axis of stages, if any."""
         space = tuple(mesh.whole(axis.name) for axis in mesh.space if axis.name != pipeline)
         times = tuple(mesh.whole(axis.name) for axis in mesh.axes if axis.kind == "time")
         names = batch_axes([axis.name for axis in space])
@@ -49,39 +50,42 @@ class SearchAxes:
 
     @property
     def space(self) -> list[int]:
-        """The numbers of the axes of devices."""
+        """Return the numbers of the device axes."""
         return [number for number in range(len(self.axes)) if number not in self.time]
 
     @property
     def decided(self) -> list[int]:
-        """The numbers of the axes that do in a call of forward and backward what propagation says."""
+        """Return the numbers of the axes whose choices in forward and backward come from propagation."""
         return [number for number in range(len(self.axes)) if number in self.time or number in self.batch]
 
     def joined(self, fixed: Mapping[int, _Mark], free: Iterable[_Mark]) -> tuple[_Mark, ...]:
-        """Something of each axis: of those in ``fixed`` what that says, of others the next of ``free``."""
+        """Return one mark per axis: from ``fixed`` if it has the axis, else the next of ``free``."""
         others = iter(free)
         return tuple(fixed[n] if n in fixed else next(others) for n in range(len(self.axes)))
 
     @property
     def trips(self) -> int:
-        """How many micro-batches a step has."""
+        """Return the number of micro-batches of a step."""
         return prod(self.axes[number].size for number in self.time)
 
     def turns(self, layout: Layout) -> int:
-        """How often what has such a layout is made: once for each micro-batch, or once a step."""
+        """Return how often a value with this layout is computed: once per micro-batch, or once per step."""
         return prod(self.axes[number].size for number in self.time if layout[number] != WHOLE)
 
     def busy(self, turns: int) -> float:
-        """The part of a step's seconds on one device that a stage of a pipeline takes for what is made so
-        often: its share, and for micro-batches the waiting while the pipeline fills and drains.
+        """Return the time of a pipeline stage, as a fraction of the time of all stages on one device.
 
-        As if stages took equally long, which no cut into stages is faster than (GPipe, 2019).
+        ``turns`` is how often the work runs in a step. Work of micro-batches includes the idle time while
+        the pipeline fills and drains. Stages are assumed to take equally long, which is a lower bound
+        (GPipe, 2019).
         """
         return (turns + self.stages - 1) / (turns * self.stages) if turns > 1 else 1 / self.stages
 
     def held(self, layout: Layout) -> float:
-        """How often a stage holds its share of a value: of micro-batches' values for each one under way, as
-        the first stage does under 1F1B (Narayanan et al., 2019).
+        """Return how many copies of its share of a value a stage holds.
+
+        For a micro-batch's value there is one copy per micro-batch in flight, as on the first stage under
+        1F1B (Narayanan et al., 2019).
         """
         is_part = any(layout[number] >= 0 for number in self.time)
         return min(self.stages, self.trips) / self.stages if is_part else 1 / self.stages

@@ -21,8 +21,8 @@ class Clock:
 
     Args:
         limit_s: Seconds. Default: no limit.
-        hears: Whether :meth:`running` takes Ctrl-C. Default: it ends the process, as everywhere.
-        now: What gives seconds.
+        hears: Whether :meth:`running` handles Ctrl-C. Default: no, so Ctrl-C ends the process as usual.
+        now: Function that returns the time in seconds.
     """
 
     def __init__(
@@ -47,19 +47,21 @@ class Clock:
 
     @property
     def is_over(self) -> bool:
-        """Whether the search must end with its best result."""
+        """Return whether the search must end with its best result."""
         return self._is_interrupted or self._now() - self._start_s >= self.limit_s
 
     @property
     def why(self) -> str:
-        """Why the search must end."""
+        """Return the reason why the search must end."""
         is_interrupted = self._is_interrupted or self._is_outer_interrupted
         return INTERRUPTED if is_interrupted else f"time limit of {self.limit_s:g} s"
 
     @property
     def is_enough(self) -> bool:
-        """Whether the first good plan is enough: this search has to end, or its user ended the one that it is
-        part of, which needs a plan all the same.
+        """Return whether the first good plan is enough.
+
+        That is so if this search must end, or if its user interrupted the search that it is part of, which
+        still needs a plan.
         """
         return self.is_over or self._is_outer_interrupted
 
@@ -69,9 +71,9 @@ class Clock:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Start, and within the block let the first Ctrl-C end the search. A second one is as before it.
+        """Start the time limit. The first Ctrl-C inside the block ends the search; a second acts as usual.
 
-        Only the main thread hears of Ctrl-C, and a search that is part of another one leaves it to that.
+        Only the main thread receives Ctrl-C. A search that is part of another one leaves Ctrl-C to that one.
         """
         self.start()
         before = signal.getsignal(signal.SIGINT)
@@ -95,4 +97,4 @@ class Clock:
 
 
 _listening: list[Clock] = []
-"""The clock that takes Ctrl-C, if one does."""
+"""Clock that handles Ctrl-C, if any."""

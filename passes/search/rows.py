@@ -12,7 +12,7 @@ import numpy as np
 
 @dataclass
 class Rows:
-    """Sums of variables and what they are to be: ``starts`` says where each row's ``variables`` begin."""
+    """Linear constraints as sparse rows: ``starts`` has the position of each row's first variable."""
 
     variables: list[int] = field(default_factory=list)
     factors: list[float] = field(default_factory=list)
@@ -24,15 +24,15 @@ class Rows:
         return len(self.least)
 
     def equal(self, plus: Sequence[int], minus: Sequence[int], total: float) -> None:
-        """The sum of some variables less that of others is ``total``."""
+        """Add the constraint ``sum(plus) - sum(minus) == total``."""
         self._add([*plus, *minus], [1.0] * len(plus) + [-1.0] * len(minus), total, total)
 
     def at_most(self, variables: Sequence[int], factors: Sequence[float], most: float) -> None:
-        """The sum of ``factors`` times variables is at most ``most``."""
+        """Add the constraint ``sum(factors * variables) <= most``."""
         self._add(variables, factors, -inf, most)
 
     def program(self, variables: int) -> highspy.HighsLp:
-        """A program of so many variables with these rows; costs and bounds of variables are still to come."""
+        """Return a program with these rows, for ``variables`` variables without costs and bounds."""
         made = highspy.HighsLp()
         made.num_col_, made.num_row_ = variables, len(self)
         made.row_lower_, made.row_upper_ = np.array(self.least), np.array(self.most)

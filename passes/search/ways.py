@@ -1,4 +1,4 @@
-"""The ways to cut one call: each mesh axis cuts a factor of its rule, or lets sums pass, or does nothing."""
+"""Ways to shard a call: each mesh axis shards a factor of its rule, passes partial sums, or does nothing."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import SUM, TERMS, WHOLE, Layout, divides, in_order
 
 Choice = str | int | None
-"""What an axis does: the factor that it cuts, the number of the rule's linear set that passes, or nothing."""
+"""Choice of an axis: a factor to shard, the number of a linear set that passes partial sums, or None."""
 
 Decided = tuple[tuple[int, Choice], ...]
-"""What some axes do, by their numbers."""
+"""Choices that are fixed: pairs of an axis's number and its choice."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to cut a call: what each axis does, what operands it needs, what results it makes, and the
-    part of the call's work that a device does.
+    """Way to shard a call: the choice of each axis, the layouts of operands and results, and the fraction of
+    the call's work on one device.
     """
 
     choices: tuple[Choice, ...]
@@ -32,12 +32,12 @@ class Way:
     share: float
 
     def passing(self) -> tuple[int | None, tuple[int, ...]]:
-        """The linear set whose sums pass, and the numbers of the axes over which they do."""
+        """Return the linear set whose partial sums pass, and the numbers of the axes that pass them."""
         over = {number: choice for number, choice in enumerate(self.choices) if isinstance(choice, int)}
         return next(iter(over.values()), None), tuple(over)
 
     def cuts(self, axes: Axes) -> dict[str, Axes]:
-        """The rule's assignment, of the mesh's ``axes``."""
+        """Return the mesh axes of each sharded factor, with ``axes`` as the mesh's axes."""
         found: dict[str, Axes] = {}
         for axis, choice in zip(axes, self.choices, strict=True):
             if isinstance(choice, str):
@@ -47,14 +47,14 @@ class Way:
 
 @dataclass(frozen=True)
 class Shapes:
-    """The shapes of a call's operands and results that are tensors."""
+    """Shapes of a call's tensor operands and tensor results."""
 
     operands: tuple[tuple[int, ...], ...]
     results: tuple[tuple[int, ...], ...]
 
 
 class WaysOf:
-    """The ways to cut calls on a mesh, found once for calls of one rule."""
+    """Ways to shard calls on a mesh, cached for calls with the same rule."""
 
     def __init__(self, axes: SearchAxes) -> None:
         self._searched, self._axes, self._sizes = axes, axes.axes, axes.sizes
@@ -62,9 +62,9 @@ class WaysOf:
         self._rules: list[Rule] = []
 
     def of(self, rule: Rule, shapes: Shapes, decided: Decided = ()) -> tuple[Way, ...]:
-        """The ways, the one that cuts nothing first. Of those with equal layouts the one of least work.
+        """Return the ways, the unsharded one first. Of ways with equal layouts, only the cheapest remains.
 
-        ``decided``: axes of which it is known what they do.
+        ``decided`` fixes the choices of some axes.
         """
         key = id(rule), shapes, decided
         if key not in self._known:
@@ -73,7 +73,7 @@ class WaysOf:
         return self._known[key]
 
     def way(self, rule: Rule, shapes: Shapes, choices: tuple[Choice, ...]) -> Way | None:
-        """The way in which axes do what ``choices`` say; None if there is none."""
+        """Return the way with these ``choices``, one per axis; None if the rule does not allow it."""
         passing = {choice for choice in choices if isinstance(choice, int)}
         factors = {choice for choice in choices if isinstance(choice, str)}
         is_known = all(0 <= number < len(rule.linear) for number in passing) and factors <= {*rule.factors}
@@ -101,7 +101,7 @@ class WaysOf:
                 yield way
 
     def _fits(self, rule: Rule, choices: tuple[Choice, ...]) -> bool:
-        """Whether axes divide the factors that they cut, and blocks of dims can say the cut."""
+        """Return whether axes divide their factors, and blocks of dims can express the sharding."""
         places: dict[str, list[int]] = {}
         for number, choice in enumerate(choices):
             if isinstance(choice, str):
@@ -129,14 +129,14 @@ class WaysOf:
 
 
 def needed_mark(rule: Rule, choice: Choice, number: int) -> int:
-    """What an axis that does ``choice`` is in the layout that operand ``number`` needs."""
+    """Return the mark of an axis with ``choice`` in the required layout of operand ``number``."""
     if isinstance(choice, int):
         return SUM if number in rule.linear[choice] else WHOLE
     return WHOLE if choice is None else _dim_of(rule.operands[number], choice)
 
 
 def made_mark(rule: Rule, choice: Choice, dims: Dims) -> int | None:
-    """What it is in a result's layout; None where the result lacks a factor that cannot be reduced."""
+    """Return the axis's mark in a result's layout; None if the result lacks an irreducible factor."""
     if isinstance(choice, int):
         return SUM
     mark = WHOLE if choice is None else _dim_of(dims, choice)
@@ -147,5 +147,5 @@ def made_mark(rule: Rule, choice: Choice, dims: Dims) -> int | None:
 
 @lru_cache(maxsize=65536)
 def _dim_of(dims: Dims, factor: str) -> int:
-    """The dim that has a factor; ``WHOLE`` if none has."""
+    """Return the dim that contains a factor; ``WHOLE`` if no dim does."""
     return next((dim for dim, factors in enumerate(dims) if factor in factors), WHOLE)

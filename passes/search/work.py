@@ -1,4 +1,4 @@
-"""What a call costs a device, of each way to cut it."""
+"""Cost of a call on a device, for each way to shard it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from shardc.passes.search.ways import Way
 
 
 class Work:
-    """Seconds of calls by their local shapes.
+    """Seconds of calls, by their local shapes.
 
-    Pointwise calls on as many elements are one pass over memory with the call that makes what they read: what
-    they hand on is neither written nor read.
+    A pointwise call shares a pass over memory with the producer of its operand if both have equally many
+    elements. Values within a pass are neither written nor read.
 
-    What runs for each micro-batch counts as often, and a stage of a pipeline runs its share
-    (:meth:`SearchAxes.busy`).
+    A call inside the loop of micro-batches counts once per micro-batch. A stage of a pipeline runs its share
+    of the calls (:meth:`SearchAxes.busy`).
     """
 
     def __init__(self, program: Program, axes: SearchAxes, rates: DeviceRates) -> None:
@@ -36,7 +36,7 @@ class Work:
         self._passes = _passes(program)
 
     def seconds(self, number: int, ways: Sequence[Way]) -> np.ndarray:
-        """Of node ``number``, in each of ``ways``."""
+        """Return the seconds of node ``number`` in each of ``ways``."""
         node = self._program.nodes[number]
         if node.spec.target in VIEWS or node.op.name.startswith("dist."):
             return np.zeros(len(ways))
@@ -52,7 +52,7 @@ class Work:
         return prod(self._sizes[number] for number in self._axes.time if way.choices[number] is not None)
 
     def _moved(self, number: int) -> tuple[bool, ...]:
-        """Whether each of a call's values is read from memory, or written to it."""
+        """Return, for each operand and result of a call, whether it goes through memory."""
         node, program, own = self._program.nodes[number], self._program, self._passes[number]
         read = [program.producer[v] < 0 or self._passes[program.producer[v]] != own for v in node.operands]
         users = [program.users[v] for v in node.results]
@@ -96,10 +96,10 @@ def _is_pass(node: Node) -> bool:
 
 
 def _passes(program: Program) -> list[int]:
-    """For each call the first of its pass over memory, as the price of a step has them.
+    """Return, for each call, the first call of its pass over memory, as the cost of a step counts passes.
 
-    A call joins the pass that makes the latest of what it reads, if that goes over as many elements and has
-    pointwise calls alone. Views are of no pass: what they show is looked at instead.
+    A call joins the pass that produces its latest operand, if that pass has equally many elements and only
+    pointwise calls. Views belong to no pass; their source is used instead.
     """
     found, ends = [], set[int]()
     maker = {value: -1 for value in program.arguments}

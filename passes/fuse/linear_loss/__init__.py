@@ -1,7 +1,7 @@
-"""Linear layers with a cross entropy behind them, raised to ``shardc.linear_cross_entropy`` and its backward,
-which hold no logits.
+"""Fusion of linear layers with their cross entropy to ``shardc.linear_cross_entropy`` and its backward, which
+store no logits.
 
-``forms`` is the table of what they look like, in the language of ``pattern``; ``find`` looks for them in a
-block of a step, or of a graph of ``torch.compile``, and says why logits of others are made; ``write`` puts
-the ops in their places, and ``kernel`` makes kernels of the ops.
+``pattern`` defines a language of patterns, and ``forms`` has the patterns of such losses. ``find`` searches a
+block of a step, or of a graph of ``torch.compile``, and reports why other losses store logits. ``write``
+replaces the calls by the ops, and ``kernel`` lowers the ops to kernels.
 """

@@ -12,7 +12,7 @@ LINKS = frozenset(("aten.view", "aten._unsafe_view", "aten.reshape", "aten._to_c
 
 
 def transposed(value: ir.Value) -> ir.Value | None:
-    """What a matrix is the transpose of, as the block of ``value`` knows it; None if it is none."""
+    """Return the source of a matrix's transpose, as a value of the matrix's block; None for other values."""
     turn = maker(captured(value))
     if turn is None or target_name(turn) not in TURNS:
         return None
@@ -21,14 +21,14 @@ def transposed(value: ir.Value) -> ir.Value | None:
 
 
 def untwisted(value: ir.Value) -> ir.Value:
-    """The matrix itself for a transpose of its transpose."""
+    """Remove pairs of transposes that cancel each other."""
     once = transposed(value)
     twice = None if once is None else transposed(once)
     return value if twice is None else untwisted(twice)
 
 
 def made_behind(value: ir.Value, first: ir.Operation) -> list[ir.Operation]:
-    """``first`` and the ops behind it in its block, in order, that ``value`` is made by."""
+    """Return, in order, the ops from ``first`` on in its block that contribute to ``value``."""
     places = {other.operation: number for number, other in enumerate(first.block.operations)}
     found: dict[ir.Operation, None] = {}
     waiting = [value]
@@ -41,6 +41,6 @@ def made_behind(value: ir.Value, first: ir.Operation) -> list[ir.Operation]:
 
 
 def first_of(ops: list[ir.Operation]) -> ir.Operation:
-    """Which of the ops of one block stands first."""
+    """Return the first of several ops of a block."""
     wanted = set(ops)
     return next(o.operation for o in ops[0].block.operations if o.operation in wanted)

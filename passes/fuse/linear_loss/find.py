@@ -24,10 +24,12 @@ LOSS_OPS = frozenset((forms.SOFTMAX, forms.LARGEST))
 
 @dataclass(frozen=True)
 class LinearLoss:
-    """The calls that an op and its backward stand for: ``first`` is the log_softmax or its first call, of
-    number ``softmax``. ``values`` have the names of :mod:`shardc.passes.fuse.linear_loss.forms`, and
-    ``weight`` is [classes, size]. ``forward`` and ``backward``: the numbers of the calls, the product first.
-    ``beside``: steps that must not share a kernel with others.
+    """Calls that a fused loss and its backward replace.
+
+    ``first`` is the log_softmax or its first call, of number ``softmax``. ``values`` have the names of
+    :mod:`shardc.passes.fuse.linear_loss.forms`, and ``weight`` is [classes, size]. ``forward`` and
+    ``backward`` are the numbers of the calls, the product first. ``beside`` has steps that must not share a
+    kernel with others.
     """
 
     values: Mapping[str, ir.Value]
@@ -47,13 +49,13 @@ class LinearLoss:
 
     @property
     def spared_bytes(self) -> int:
-        """Of the logits, as they are multiplied and in f32, which are held from forward to backward."""
+        """Return the bytes of the logits, in the product's dtype and in f32, that need not be stored."""
         return self.logits.size_bytes + (4 * self.logits.numel if self.logits.dtype != torch.float32 else 0)
 
 
 @dataclass(frozen=True)
 class Apart:
-    """A product and a softmax, by numbers of their steps, that cannot become such an op, and the reason."""
+    """Product and softmax that cannot be fused, by the numbers of their steps, and the reason."""
 
     first: int
     second: int
@@ -73,7 +75,7 @@ class LossFinder:
         self._numbers = {op.results[0]: number for number, op in enumerate(steps) if len(op.results)}
 
     def find(self, is_free: Callable[[int], bool]) -> Iterator[LinearLoss | Apart]:
-        """``is_free`` says of a step whether it may be in a kernel."""
+        """Yield the losses and the failures. ``is_free`` returns whether a step may be in a kernel."""
         for op in self._steps:
             parts = _parts(op, self._matcher) if target_of(op) in LOSS_OPS else None
             if parts is None:
@@ -123,10 +125,10 @@ class LossFinder:
                 raise LogitsKept(f"{what} {type_.dtype}")
 
     def _makers(self, index: ir.Value) -> list[ir.Operation]:
-        """The calls that make the classes of rows from labels.
+        """Return the calls that compute the rows' classes from labels.
 
-        The kernel makes more than what waits for the classes in the program: were these made in one kernel
-        with what reads that, the two would wait for each other.
+        They must not share a kernel with readers of the loss's other results. Otherwise the loss's kernel and
+        that kernel would wait for each other.
         """
         found: dict[ir.Operation, None] = {}
         waiting = [index]
@@ -143,7 +145,7 @@ class LossFinder:
 
 
 def loss_values(softmax: ir.Operation) -> Mapping[str, ir.Value]:
-    """The values of a loss that was found, as they are now: others may have got other makers since."""
+    """Match a loss again and return its current values; other rewrites may have replaced some since."""
     parts = _parts(softmax, Matcher(CallReader()))
     assert parts is not None
     return parts.whole.values
@@ -151,7 +153,7 @@ def loss_values(softmax: ir.Operation) -> Mapping[str, ir.Value]:
 
 @dataclass(frozen=True)
 class _Parts:
-    """A linear layer and a log_softmax; the same with the loss behind it; and with its gradient."""
+    """Matches of a loss: a linear layer with a log_softmax, then with the loss, then with its gradient."""
 
     softmax: Match
     loss: Match
@@ -159,7 +161,7 @@ class _Parts:
 
 
 def _parts(op: ir.Operation, matcher: Matcher) -> _Parts | None:
-    """What ``op``, a softmax or the first call of one, is part of."""
+    """Return the matches that contain ``op``, a softmax or the first call of one."""
     mask = _mask(op.operands[0])
     logits = op.operands[0] if mask is None else mask.operands[1]
     linear = next(matcher.match(forms.LOGITS, logits, Match({})), None)
@@ -184,7 +186,7 @@ def _played(roles: Iterable[forms.Role], matcher: Matcher, match: Match) -> Matc
 
 
 def _inside(match: Match) -> dict[ir.Operation, None]:
-    """The calls of a match but for zeros that others read, too."""
+    """Return the calls of a match, except zeros with other readers."""
     ops = dict.fromkeys(match.ops)
     if "zeros" in match.values:
         zeros = captured(match.values["zeros"]).owner.operation
@@ -196,7 +198,7 @@ def _inside(match: Match) -> dict[ir.Operation, None]:
 def _check_readers(
     values: Mapping[str, ir.Value], kept: str, ops: Iterable[ir.Operation], inside: Container[ir.Operation]
 ) -> None:
-    """Raises LogitsKept where another than those ``inside`` reads what ``ops`` make and is no result."""
+    """Raise LogitsKept if an op that is not ``inside`` reads a result of ``ops`` that the fused op lacks."""
     made = [values[name] for name in forms.MADE if name in values]
     known = [op.results[0] for op in ops if op.results[0] not in made]
     outside = [op for value in known for op in readers(value) if op not in inside]
@@ -208,7 +210,7 @@ def _check_readers(
 
 
 def _check_linear(values: Mapping[str, ir.Value]) -> None:
-    """Raises LogitsKept unless the operands of the product are those of a linear layer."""
+    """Raise LogitsKept unless the operands of the product are those of a linear layer."""
     product, weight = type_of(values["product"]), values.get("weight")
     shape = (product.shape[-1], type_of(values["rows"]).shape[-1])
     if weight is None or type_of(weight).shape != shape:
@@ -226,6 +228,6 @@ def _check_gradient(values: Mapping[str, ir.Value]) -> None:
 
 
 def _mask(value: ir.Value) -> ir.Operation | None:
-    """What masks logits, as ``dist-pad`` does; None for what is not masked."""
+    """Return the op that masks logits as ``dist-pad`` does; None if they are not masked."""
     op = maker(value)
     return op if op is not None and target_of(op) == "aten.where.ScalarOther" else None

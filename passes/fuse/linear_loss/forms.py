@@ -1,11 +1,11 @@
-"""What a linear layer with a cross entropy behind it looks like, forward and backward: the patterns of both
-front ends.
+"""Patterns of a linear layer with a cross entropy, forward and backward, for both front ends.
 
-A step decomposes losses as it is traced, and so is each ``nll_loss`` of a graph of ``torch.compile`` that is
-looked at: forward takes one class a row of a log_softmax by ``gather``, backward begins with a ``scatter``.
-Label smoothing adds the sum of all classes, and its gradient, which is expanded; weights of classes multiply
-both. A log_softmax is one call; or its steps; or these where devices have a part of the classes each
-(``torch-split-reductions``): ``tops`` and ``log`` are then combined over the devices of ``top`` and ``sum``.
+Losses are decomposed while a step is traced, and so is each ``nll_loss`` in a graph of ``torch.compile``.
+Forward takes one class per row of a log_softmax with ``gather``; backward begins with a ``scatter``. Label
+smoothing adds the sum over all classes and its expanded gradient. Class weights multiply both.
+
+A log_softmax is a call or its steps. With sharded classes (``torch-split-reductions``) ``tops`` and ``log``
+combine the devices' ``top`` and ``sum``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SUM, SCATTER_ROWS = "aten.sum.dim_IntList", "aten.scatter.src"
 
 @dataclass(frozen=True)
 class Role:
-    """A value of a loss, made of the one named ``source``."""
+    """Value of a loss that is computed from the value named ``source``."""
 
     name: str
     source: str
@@ -47,13 +47,13 @@ def either(*forms: Pattern) -> Either:
 
 
 def _of_rows(spec: OpCall) -> bool:
-    """Whether a softmax is one of each row of a matrix."""
+    """Return whether a softmax is over each row of a matrix."""
     (made,) = spec.results
     return made is not None and len(made.shape) == 2 and spec["dim"] % 2 == 1
 
 
 def _sums(dim: int, keepdim: tuple[bool, ...]) -> Callable[[OpCall], bool]:
-    """Whether a matrix is reduced over ``dim``, as it is."""
+    """Return a test for reductions of a matrix over ``dim`` that keep its dtype."""
 
     def test(spec: OpCall) -> bool:
         (made,), given = spec.results, spec["self"]
@@ -73,13 +73,13 @@ def _unscaled(spec: OpCall) -> bool:
 
 
 def _less_number(spec: OpCall) -> bool:
-    """Whether one number a row is taken from a matrix."""
+    """Return whether a call subtracts one number per row from a matrix."""
     same = spec["other"].dtype == spec["self"].dtype
     return _plain(spec) and same and spec["other"].shape == (spec["self"].shape[0], 1)
 
 
 def _at_rows(spec: OpCall) -> bool:
-    """Whether a gather or scatter is of one class a row."""
+    """Return whether a gather or scatter has one class per row."""
     rows, index = spec["self"].shape[0], spec["index"]
     other = spec["src"].shape if spec.target == SCATTER_ROWS else index.shape
     sparse = spec.target == "aten.gather" and spec["sparse_grad"]
@@ -88,12 +88,12 @@ def _at_rows(spec: OpCall) -> bool:
 
 
 def _is_number(type_: TensorType, logp: TensorType) -> bool:
-    """Whether it is one number for each row, or for all."""
+    """Return whether a tensor has one number for each row, or for all rows."""
     return type_.shape in ((logp.shape[0], 1), (1, 1), (1,), ())
 
 
 def _is_share(type_: TensorType, logp: TensorType) -> bool:
-    """The same, or one for each class."""
+    """Return whether a tensor has one number for each row, for each class, or for all."""
     return _is_number(type_, logp) or _is_weights(type_, logp)
 
 
@@ -108,7 +108,7 @@ _SHARE: Pattern = either(
     call("aten.where.self", _NUMBER, _AGAIN, _AGAIN),
     call("aten.mul.Tensor", _AGAIN, _AGAIN),
 )
-"""A number for each row and class from numbers of rows or classes: class weights, 0 for ignored rows."""
+"""Factor for each row and class, from factors of rows or classes: class weights, 0 for ignored rows."""
 
 _LINEAR = either(
     call(PRODUCT, "rows", "turned"), call(PRODUCT_WITH_BIAS, "bias", "rows", "turned", test=_unscaled)
@@ -159,4 +159,4 @@ BACKWARD: tuple[Role, ...] = (
     Role("dbias", "slopes", call(SUM, _SLOPES, test=_sums(0, (True, False)))),
 )
 MADE = ("picked", "total", "top", "sum", "kept", "added", "drows", "dweight", "dbias")
-"""The values that others read."""
+"""Values that other calls may read."""

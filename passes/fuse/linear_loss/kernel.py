@@ -1,4 +1,4 @@
-"""``shardc.linear_cross_entropy`` and its backward as kernels of their own."""
+"""Kernels of ``shardc.linear_cross_entropy`` and its backward."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from shardc.passes.fuse.structured.write_kernel import write_kernel
 
 LINEAR_LOSSES = (FORWARD, BACKWARD)
 MESSAGE = "Target {} is out of bounds."
-"""What ATen's own loss says."""
+"""Error text of ATen's loss."""
 _MADE = {FORWARD: ("logp", "lse", "total", "top"), BACKWARD: GRADIENTS}
 _OF = {FORWARD: MADE, BACKWARD: GRADIENTS}
-"""The results of an op of ``kern``, of which those of a call are a part."""
+"""Results of an op of ``kern``; a call may have only some of them."""
 
 
 class LinearLossKernels:
-    """Turns calls of a block into kernels."""
+    """Conversion of a block's linear cross entropies into kernels."""
 
     def __init__(self, symbols: Symbols) -> None:
         self._reader, self._symbols = CallReader(), symbols
 
     def has(self, op: ir.Operation) -> bool:
-        """Whether there is a kernel for a call: of floats of at most 32 bits, and sizes that are numbers."""
+        """Return whether a call has a kernel: its floats have at most 32 bits, and its sizes are static."""
         spec = self._reader.read(op).spec
         types = [t for t in (*spec.tensors, *spec.results) if t is not None]
         return spec["rows"].dtype in FLOATS and all(t.is_static and 0 not in t.shape for t in types)
@@ -67,7 +67,7 @@ class LinearLossKernels:
 
 
 def _operands(call: Call) -> dict[str, ir.Value]:
-    """The tensors of a call by their names in the schema, in the order of ``kern``'s operands."""
+    """Return the tensors of a call by schema name, in the order of the operands of ``kern``'s op."""
     named = zip(parameters(call.spec.target), call.spec.args, strict=True)
     read = [name for (name, _, _), arg in named if isinstance(arg, TensorType)]
     return dict(zip(read, call.operands, strict=True))

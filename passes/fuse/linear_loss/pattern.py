@@ -1,4 +1,4 @@
-"""A small language of patterns over the calls of a block, and the search for what matches them.
+"""Pattern language over the calls of a block, and a matcher for it.
 
 A pattern is an expression of calls, or a name, which stands for one value wherever it occurs (``_``: any).
 """
@@ -53,7 +53,7 @@ class Behind:
 
 @dataclass(frozen=True)
 class Seen:
-    """A value that ``through`` says is another, which matches ``inner``."""
+    """A value that ``through`` maps to a value that matches ``inner``."""
 
     through: Callable[[ir.Value], ir.Value]
     inner: Pattern
@@ -61,7 +61,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Typed:
-    """A value of a type that ``test`` accepts; it is told the type of the value that ``of`` names, too."""
+    """A value whose type ``test`` accepts; ``test`` also gets the type of the value named ``of``."""
 
     of: str
     test: Callable[[TensorType, TensorType], bool]
@@ -69,7 +69,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class Later:
-    """What ``pattern`` gives: for one that contains itself."""
+    """The pattern that ``pattern()`` returns, for recursive patterns."""
 
     pattern: Callable[[], Pattern]
 
@@ -79,18 +79,18 @@ Pattern: TypeAlias = "str | Apply | As | Either | Behind | Seen | Typed | Later"
 
 @dataclass(frozen=True)
 class Match:
-    """The ``values`` that names stand for, and the calls looked at, those of operands first."""
+    """Bindings of names to ``values``, and the matched calls, those of operands first."""
 
     values: dict[str, ir.Value]
     ops: tuple[ir.Operation, ...] = ()
 
     def bound(self, name: str, value: ir.Value) -> Iterator[Match]:
-        """The same with one more name, unless it stands for another value."""
+        """Yield this match with ``name`` bound to ``value``; nothing if it is bound to another value."""
         if name == ANY or self.values.get(name, value) == value:
             yield self if name == ANY else replace(self, values={**self.values, name: value})
 
     def named(self, **values: ir.Value | None) -> Match:
-        """The same with more names, of those that there are."""
+        """Return this match with more names; values of None are skipped."""
         return replace(self, values=self.values | {name: v for name, v in values.items() if v is not None})
 
     def seen(self, op: ir.Operation) -> Match:
@@ -99,12 +99,12 @@ class Match:
 
 @dataclass(frozen=True)
 class Matcher:
-    """Matches values of one function."""
+    """Matcher of values of one function."""
 
     reader: CallReader
 
     def match(self, pattern: Pattern, value: ir.Value, match: Match) -> Iterator[Match]:
-        """All ways in which ``value`` matches ``pattern``, beside what was matched before."""
+        """Yield all ways in which ``value`` matches ``pattern``, as extensions of ``match``."""
         match pattern:
             case str():
                 yield from match.bound(pattern, value)
@@ -152,7 +152,7 @@ class Matcher:
             yield from self._operands(patterns[1:], values[1:], found)
 
     def made_of(self, name: str, pattern: Pattern, source: str, match: Match) -> list[Match]:
-        """The values made of the one named ``source`` that match ``pattern``, each called ``name``."""
+        """Return the matches that bind ``name`` to a value computed from ``source``, of form ``pattern``."""
         last = _targets(pattern)
         between = frozenset(
             t for form in _calls(pattern) for inner in form.operands for t in _targets(inner, True)
@@ -170,7 +170,7 @@ class Matcher:
 
 
 def _calls(pattern: Pattern) -> list[Apply]:
-    """The calls that a value of ``pattern`` may be a result of."""
+    """Return the calls whose result may be a value of ``pattern``."""
     match pattern:
         case Apply():
             return [pattern]
@@ -182,7 +182,7 @@ def _calls(pattern: Pattern) -> list[Apply]:
 
 
 def _targets(pattern: Pattern, within: bool = False) -> frozenset[str]:
-    """The targets of these; with those of all that they read if ``within``."""
+    """Return the targets of these calls, and of all calls behind their operands if ``within``."""
     found = set(pattern.targets if isinstance(pattern, Behind) else ())
     for form in _calls(pattern):
         found.update(form.targets)

@@ -1,9 +1,8 @@
-"""Writes ``shardc.linear_cross_entropy`` and its backward in the place of a loss's calls, and calls on
-numbers of rows around them.
+"""Replacement of a loss's calls by ``shardc.linear_cross_entropy``, its backward, and calls on rows' numbers.
 
-Devices that have a part of the classes each combine ``top`` and ``sum`` of their own to ``tops`` and ``log``.
-Whatever these are, ``sum(exp(x - tops)) = exp(lse - tops)``, the class of a row is ``logp + s`` and the sum
-over the classes ``total + classes s``, where ``s = lse - tops - log``, with lse, logp and total of one's own.
+With sharded classes, devices combine their own ``top`` and ``sum`` to ``tops`` and ``log``. With the device's
+own lse, logp and total, and ``s = lse - tops - log``: ``sum(exp(x - tops)) = exp(lse - tops)``, a row has
+``logp + s`` at its class, and its sum over the device's classes is ``total + classes s``.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ GRADIENTS = ("drows", "dweight", "dbias")
 
 @dataclass
 class Raised:
-    """The ops that stand for a loss, and the values they replace. The replaced calls stay, unread."""
+    """Ops that replace a loss, and the values that they replace. The replaced calls stay, unread."""
 
     forward: ir.Operation
     backward: ir.Operation | None = None
@@ -60,7 +59,7 @@ class _Writer:
         return [self._values[name].owner.operation for name in names if name in self._values]
 
     def waits_for_itself(self, products: list[ir.Operation]) -> bool:
-        """Whether the weight of a product is made of another product."""
+        """Return whether the weight of a product depends on another product."""
         if "drows" not in self._values:
             return False
         return not set(products).isdisjoint(made_behind(self._values["again"], first_of(products)))
@@ -78,7 +77,7 @@ class _Writer:
         return Raised(op, taken=self._taken)
 
     def _show(self, made: dict[str, ir.Value]) -> None:
-        """Puts what the op made in the places of what calls made."""
+        """Replace the calls' results by the op's results."""
         values, rows = self._values, (self._rows,)
         if "top" in values:
             self._before("top").take("top", made["top"])
@@ -150,7 +149,7 @@ class _Writer:
         return at(target_name(op), *operands[:first], *sides)
 
     def _before(self, name: str) -> _Calls:
-        """In front of the call that makes a value."""
+        """Return a writer in front of the call that computes the value ``name``."""
         return self._at(*self.makers(name))
 
     def _at(self, op: ir.Operation) -> _Calls:
@@ -158,7 +157,7 @@ class _Writer:
 
 
 class _Calls:
-    """Writes calls in front of an op, with its location and phase."""
+    """Writer of calls in front of an op, with its location and phase."""
 
     def __init__(
         self,
@@ -181,17 +180,17 @@ class _Calls:
         return self.op(target, *args).results[0]
 
     def column(self, value: ir.Value) -> ir.Value:
-        """One number a row, [count], as [count, 1]."""
+        """Reshape one number per row from [count] to [count, 1]."""
         return self("aten.view", value, (*type_of(value).shape, 1))
 
     def flat(self, value: ir.Value, count: int) -> ir.Value:
-        """One number a row, [count, 1] or the same for all, as [count]; floating ones in f32."""
+        """Return numbers of rows, [count, 1] or one for all, as [count]; floats are converted to f32."""
         if type_of(value).numel != count:
             value = self("aten.expand", value, (count, 1))
         return self._cast(self("aten.view", value, (count,)), torch.float32)
 
     def take(self, name: str, value: ir.Value) -> None:
-        """Gives ``value`` to all who read the one that the loss calls ``name``."""
+        """Replace the loss's value ``name`` by ``value`` in all readers."""
         old = self._values[name]
         value = self._cast(value, type_of(old).dtype)
         if type_of(old).shape != type_of(value).shape:

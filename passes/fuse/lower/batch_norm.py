@@ -16,7 +16,7 @@ from shardc.passes.fuse.reading.graph import Value
 
 
 def _channels(b: Builder, x: Value, rank: int) -> Value:
-    """Something for each channel, as a tensor of ``rank`` dims is multiplied by it."""
+    """Return one number per channel in a form that broadcasts to a tensor of ``rank`` dims."""
     return b.seen(x, (x.type.shape[0], *[1] * (rank - 2)))
 
 
@@ -35,7 +35,7 @@ def _rstd(b: Builder, var: Value, eps: float, type_: TensorType) -> Value:
 
 @lowers("aten._native_batch_norm_legit_functional", "aten._native_batch_norm_legit.no_stats")
 def batch_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    """In training, by the batch's statistics; the running ones move towards these by ``momentum``."""
+    """Normalize by the batch's statistics in training, and move the running ones by ``momentum``."""
     if not call["training"]:
         raise NotLowered("normalizes by running statistics, and returns none")
     x, weight, bias, *running = given(call, values)
@@ -65,7 +65,7 @@ def batch_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value 
 
 @lowers("aten._native_batch_norm_legit_no_training")
 def batch_norm_inference(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    """By the running statistics. The batch's own, which it also returns, are empty."""
+    """Normalize by the running statistics. The returned statistics of the batch are empty."""
     x, weight, bias, mean, var = given(call, values)
     (out, *_), rank = call.results, len(call.tensors[0].shape)
     assert x is not None and mean is not None and var is not None and out is not None

@@ -38,7 +38,7 @@ def filled(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 @lowers("aten.arange", "aten.arange.start", "aten.arange.start_step")
 def arange(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Of integers: those of floats are rounded in ways that differ between ATen's loops."""
+    """Lower ranges of integers only: ATen's loops round ranges of floats in different ways."""
     (type_,) = results(call)
     start = 0 if call.target == "aten.arange" else call["start"]
     step = call["step"] if call.target == "aten.arange.start_step" else 1

@@ -24,7 +24,7 @@ def outside(s: Scalars, index: Scalar, first: int, size: AnySize) -> Scalar:
 
 
 def picked(s: Scalars, read: Read, index: Scalar, size: AnySize) -> Scalar:
-    """The element of a dim of ``size`` at ``index``; the first one where there is no such element."""
+    """Return the element of a dim of ``size`` at ``index``, or the first one if the index is out of range."""
     index = s.cast(index, torch.int64)
     return read(s.select(outside(s, index, 0, size), 0, index))
 
@@ -65,7 +65,7 @@ def _gathered(
 def _rows(
     b: Builder, call: OpCall, values: Sequence[Value], dim: int, message: str, negative: bool = False
 ) -> list[Value]:
-    """A part of the table for each index, which has all of the other dims."""
+    """Gather, for each index, the slice of the table with all other dims."""
     table, index = values
     seen = b.seen(index, (*index.type.shape, *[1] * (len(table.type.shape) - dim - 1)))
     return _gathered(b, call, seen, table, dim, message, negative)

@@ -1,4 +1,4 @@
-"""Group norm with its gradients: the channels are taken apart into groups, each a row."""
+"""Group norm and its gradients: channels are split into groups, each a row."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class _Groups:
         return self._b.seen(x, self.shape)
 
     def weight(self, w: Value | None) -> Value | None:
-        """Something for each channel."""
+        """Return a tensor of one number per channel in the form of the groups."""
         return None if w is None else self._b.seen(w, (*self.shape[1:3], *[1] * (len(self.shape) - 3)))
 
     def statistic(self, x: Value) -> Value:
-        """Something for each group of each sample."""
+        """Return a tensor of one number per sample and group in the form of the groups."""
         return self._b.seen(x, (*self.shape[:2], *[1] * len(self.rows)))
 
 

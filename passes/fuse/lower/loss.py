@@ -81,7 +81,7 @@ def nll_loss_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list
     grad, _, target, *rest = values
 
     def at_classes(x: Value) -> Value:
-        """With a dim for the classes, if it has the others."""
+        """Return ``x`` with a dim for the classes if it has the other dims."""
         shape, has_others = x.type.shape, len(x.type.shape) == rank - 1 and rank > 1
         return b.seen(x, (*shape[:classes], 1, *shape[classes:])) if has_others else x
 
@@ -105,9 +105,9 @@ def nll_loss_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list
 
 
 def _compared(target: str, each: Callable[..., Scalar], heavy: bool = False) -> None:
-    """Registers a loss ``each(scalars, *tensors, *numbers)`` of single elements, then summed, or their mean.
+    """Register a loss of single elements, ``each(scalars, *tensors, *numbers)``, with its reduction.
 
-    Tensors that are absent are None.
+    Absent tensors are None.
     """
 
     @lowers(f"aten.{target}")
@@ -124,7 +124,7 @@ def _compared(target: str, each: Callable[..., Scalar], heavy: bool = False) -> 
 
 
 def _common_shape(values: Sequence[Value]) -> tuple[int, ...]:
-    """What the tensors are broadcast to."""
+    """Return the shape to which the tensors are broadcast."""
     shapes = {v.type.shape for v in values}
     if len(shapes) == 1:
         return shapes.pop()
@@ -197,7 +197,7 @@ def _clipped(s: Scalars, gap: Scalar, bound: float, outside: Scalar, inside: Sca
 
 
 def _cross_entropy(s: Scalars, x: Scalar, y: Scalar, weight: Scalar | None = None) -> Scalar:
-    """Of a probability; its logarithms are not below -100."""
+    """Return the cross entropy of a probability, with logarithms of at least -100."""
     log = s.maximum(s.math("log", x), -100.0)
     log_other = s.maximum(s.math("log1p", s.negate(x)), -100.0)
     made = s.sub(s.mul(s.sub(y, 1.0), log_other), s.mul(y, log))

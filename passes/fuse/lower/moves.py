@@ -85,7 +85,7 @@ def _nearest(before: int) -> At:
 
 @lowers(*(f"aten.{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)))
 def pad_with_own(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """What is put around a tensor is its own: mirrored at its edges, or these again and again."""
+    """Pad a tensor with its own elements: reflected at the edges, or the edges repeated."""
     (x,), (type_,) = values, results(call)
     rank, mirrors = len(type_.shape), "reflection" in call.target
     ends = zip(call["padding"][::2], call["padding"][1::2], strict=True)

@@ -15,7 +15,7 @@ from shardc.passes.fuse.reading.graph import Value
 
 
 def _shifted(b: Builder, call: OpCall, x: Value) -> tuple[Value, Value, Value, Value]:
-    """x less its largest element, that exponentiated, the sum of these, and the largest element."""
+    """Return ``x - max(x)``, its exponentials, their sum, and the maximum."""
     if not x.type.shape:
         raise NotLowered("is of a number")
     if not results(call)[0].dtype.is_floating_point:

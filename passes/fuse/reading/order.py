@@ -14,11 +14,11 @@ from shardc.passes.fuse.reading.values import LIST, is_read, owner_of
 
 
 def ordered(units: list[Unit], sources: dict[Unit, set[Unit]], early: Collection[Unit]) -> list[Unit]:
-    """``units``, each behind what it reads: where its last call stood, or before an earlier one needs it.
+    """Return ``units`` in topological order: each at the place of its last call, or earlier if a reader is.
 
-    Those of ``early`` stand where their first call stood, or as soon after it as what they read is there.
+    Units of ``early`` are at the place of their first call, or as soon after it as their operands exist.
 
-    Ops that stay, and are no part of what could be fused, keep their order among each other.
+    Ops that stay, and could not be fused, keep their relative order.
     """
     numbers = {unit: number for number, unit in enumerate(units)}
     graph = {number: {numbers[source] for source in sources[unit]} for unit, number in numbers.items()}
@@ -35,7 +35,7 @@ def ordered(units: list[Unit], sources: dict[Unit, set[Unit]], early: Collection
 
 
 def place(unit: Unit) -> int:
-    """Where an op stands, or the last call of a kernel stood."""
+    """Return the place of an op, or of a kernel's last call."""
     return unit.step.number if unit.step else max(unit.calls)
 
 
@@ -62,7 +62,7 @@ def check_unread(dead: list[ir.Operation]) -> None:
 
 
 def erase(op: ir.Operation) -> None:
-    """With the lists of values that it alone reads: what they hold is erased next."""
+    """Erase an op with the lists of values that only it reads; the values in them are erased next."""
     lists = {v: owner for v in op.operands if (owner := owner_of(v)) is not None and owner.name == LIST}
     op.erase()
     for value, owner in lists.items():

@@ -20,13 +20,13 @@ _NO_TENSOR = TensorType((), torch.uint8)
 """Stands for the type of an integer or a tuple; kernels read neither."""
 
 LEFT = "is left to ATen or a library"
-"""Why a call that could be part of a kernel is none."""
+"""Reason why a call that could be lowered stays a call."""
 
 _CUTS = frozenset(f"torch.{target}" for target in CUTS)
 
 
 class _Values(dict[ir.Value, Value]):
-    """The value of each SSA value, made where it is first asked for."""
+    """Values by SSA value, created at their first use."""
 
     def __init__(self, symbols: Symbols) -> None:
         super().__init__()
@@ -44,8 +44,8 @@ def read_block(
     without: frozenset[int] = frozenset(),
     calls: frozenset[str | int] = frozenset(),
 ) -> Block:
-    """The steps of ``block``. Calls that make one of ``exclude``, those numbered ``without``, and ``calls``,
-    by target or number, are left as they are.
+    """Return the steps of ``block``. Some calls stay opaque: producers of ``exclude``, the numbers of
+    ``without``, and the targets or numbers of ``calls``.
     """
     values = _Values(Symbols(block))
     steps = [_step(n, op, values, reader, exclude, without, calls) for n, op in enumerate(steps_of(block))]

@@ -1,8 +1,7 @@
-"""The iteration space of a group: factors of dims ("atoms"), made equal where one op reads what another
-makes.
+"""Iteration space of a group: factors of dims ("atoms"), unified where an op reads another op's result.
 
-A dim of a value is a list of atoms, the most major first; a dim of size 1 is an empty list. Where two dims
-are the same but cut up differently (a reshape stands between the two ops), atoms are split until they agree.
+A dim of a value is a list of atoms, most major first; a dim of size 1 is an empty list. If two equal dims
+have different factors because of a reshape between the ops, atoms are split until they agree.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ _numbers = itertools.count()
 
 
 class Mismatch(Exception):
-    """Two dims that cannot be one: no common factors, or one atom would stand twice in a value."""
+    """Two dims cannot be unified: they lack common factors, or an atom would occur twice in a value."""
 
 
 @dataclass(frozen=True)
 class Dim:
-    """How an access reads one dim of a tensor: element ``offset + step * (the atoms' index)`` of ``size``.
+    """Access to a dim of a tensor: element ``offset + step * (the atoms' index)`` of ``size``.
 
-    ``sliced``: it does not read all of them. ``parts``: the dim is row-major made of these, each read in its
-    own way. ``gathered``: it reads one element, at the computed index ``number`` among those of the access.
+    ``sliced``: Whether some elements are not read. ``parts``: Row-major factors of the dim, each with its own
+    access. ``gathered``: Whether one element is read, at the computed index ``number`` of the access.
     """
 
     atoms: Atoms
@@ -41,12 +40,12 @@ class Dim:
 
     @property
     def plain(self) -> bool:
-        """Whether all elements are read, one after the other."""
+        """Return whether all elements are read in order."""
         return not self.sliced and not self.parts and not self.gathered
 
     @staticmethod
     def of_parts(dims: Sequence[Dim], size: AnySize) -> Dim:
-        """The dim of ``size`` elements that ``dims`` make up."""
+        """Return the dim of ``size`` elements whose factors are ``dims``."""
         if len(dims) == 1:
             return dims[0]
         if all(dim.plain for dim in dims):
@@ -56,13 +55,13 @@ class Dim:
 
 @dataclass
 class Space:
-    """The sizes of atoms, and what those that were split or made equal have become."""
+    """Sizes of atoms, and the replacements of atoms that were split or unified."""
 
     sizes: dict[int, AnySize] = field(default_factory=dict)
     _became: dict[int, Atoms] = field(default_factory=dict)
 
     def new(self, size: AnySize) -> Atoms:
-        """A fresh dim of ``size``."""
+        """Return a new dim of ``size``."""
         if size == 1:
             return ()
         atom = next(_numbers)
@@ -70,11 +69,11 @@ class Space:
         return (atom,)
 
     def joined(self, other: Space) -> Space:
-        """A copy that holds the atoms of both."""
+        """Return a copy with the atoms of both."""
         return Space({**self.sizes, **other.sizes}, {**self._became, **other._became})
 
     def resolve(self, atoms: Iterable[int]) -> Atoms:
-        """What ``atoms`` are by now."""
+        """Return the current atoms for ``atoms``."""
         atoms, gone = tuple(atoms), self._became.keys()
         if gone.isdisjoint(atoms):
             return atoms
@@ -87,7 +86,7 @@ class Space:
         return tuple(found)
 
     def unify(self, a: Atoms, b: Atoms) -> None:
-        """Make two dims of one size the same. Raises Mismatch; the space is of no use then."""
+        """Unify two dims of the same size. After a Mismatch the space must not be used."""
         while True:
             a, b = self.resolve(a), self.resolve(b)
             if a == b:

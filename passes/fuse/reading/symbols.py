@@ -1,4 +1,4 @@
-"""The symbolic sizes of a block: what the frontend wrote of them, and where kernels get their numbers."""
+"""Symbolic sizes of a block: the frontend's attributes, and the source of their integers for kernels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Symbols:
         maps = [ir.DictAttr(a) for a in attributes["arg_attrs"]] if hints else []
         self._arguments = [a[SHAPE] if SHAPE in a else None for a in maps]
         given = [(a, d, n) for a, map_ in enumerate(self._arguments) for d, n in _plain(map_)]
-        # integers are best: they are there
+        # integers are best: they exist already
         given.sort(key=lambda place: read_type(block.arguments[place[0]].type) is None)
         found = {n: (a, d) for a, d, n in given}
         self._symbols = [Symbol(n, hint, n in found) for n, hint in enumerate(hints)]
@@ -71,7 +71,7 @@ class Symbols:
         return type_
 
     def note(self, op: ir.Operation, types: Sequence[TensorType]) -> None:
-        """Writes on an op that a pass makes what the shapes of its results are."""
+        """Write the symbolic shapes of its results on an op that a pass creates."""
         if symbols_of(n for type_ in types for n in type_.shape):
             maps = [shape_map(type_.shape, self._symbols, op.context) for type_ in types]
             op.attributes[SHAPES] = ir.ArrayAttr.get(maps, op.context)
@@ -81,7 +81,7 @@ class Symbols:
         return symbol.given or any(Size.of(symbol) in type_.shape for type_ in read)
 
     def integer(self, value: ir.Value) -> AnySize | None:
-        """What an integer of the program is in symbols; None if that is not known."""
+        """Return the symbolic value of an integer of the program; None if it is unknown."""
         shape = self.shape(value)
         return shape[0] if shape else None
 
@@ -108,7 +108,7 @@ def sized(shape: tuple[AnySize, ...], dtype: torch.dtype) -> TensorType:
 
 
 def _plain(attribute: ir.Attribute | None) -> list[tuple[int, int]]:
-    """The dims that are one symbol, with its number."""
+    """Return the dims that are a single symbol, each with the symbol's number."""
     if attribute is None:
         return []
     results = ir.AffineMapAttr(attribute).value.results

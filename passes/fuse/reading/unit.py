@@ -1,9 +1,8 @@
-"""What is scheduled: an op that stays, or the nodes of a (growing) kernel; and when each of them can run.
+"""Units of scheduling: an op that stays, or the nodes of a growing kernel; and the earliest time of each.
 
-Ops that stay keep their order: number ``n`` runs at time ``(n, 0)``. A kernel can run as soon as its operands
-are there: right after the last of them, at ``(n, k)``. So a group is legal in time if everything that reads
-it can run later. What reads the result of a collective waits for it, and does not run before its place in the
-program: others run meanwhile.
+Ops that stay keep their order: number ``n`` runs at time ``(n, 0)``. A kernel can run right after its last
+operand, at ``(n, k)``. So the schedule allows a group if all its readers can run later. Readers of a
+collective's result do not run before their place in the program, so that other ops run during the collective.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ START: Time = (-1, 0)
 
 @dataclass(eq=False, slots=True)
 class Unit:
-    """An op that stays (``step``), or a group of nodes, which runs at ``floor`` at the earliest. ``before``
-    and ``after`` are the units that it reads and feeds.
+    """Op that stays (``step``), or group of nodes. ``floor`` is its earliest time.
+
+    ``before`` has the units that it reads, and ``after`` the units that read it.
     """
 
     step: Step | None = None
@@ -46,7 +46,7 @@ class Unit:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it is a collective, or a view of what one makes."""
+        """Return whether the unit is a collective, or a view of a collective's result."""
         if self.step is None:
             return False
         behind_one = self.step.is_view and any(u.is_awaited for u in self.before)
@@ -54,12 +54,12 @@ class Unit:
 
     @property
     def is_loose(self) -> bool:
-        """Whether other nodes of its calls need not be in its kernel."""
+        """Return whether other nodes of its calls may be in other kernels."""
         return all(node.loose for node in self.nodes)
 
 
 def unit_of(node: Node) -> Unit:
-    """A group of one node."""
+    """Return a group of one node."""
     unit = Unit(nodes=[node], space=node.space, calls={node.call})
     unit.domains[node] = node.space.resolve([a for dim in node.out_dims for a in dim] + list(node.reduced))
     for access in node.accesses:
@@ -68,12 +68,12 @@ def unit_of(node: Node) -> Unit:
 
 
 def in_order(unit: Unit) -> tuple[Time, tuple[int, int]]:
-    """A key that sorts groups by time, those of one time as in the program: the same in every process."""
+    """Return a key that sorts groups by time, then by program order: the same in every process."""
     return unit.time, unit.nodes[0].order if unit.nodes else START
 
 
 def joined(a: Unit, b: Unit, space: Space) -> Unit:
-    """One group of both, whose dims ``space`` matches; not yet scheduled."""
+    """Return one group of both, whose dims match in ``space``; not yet scheduled."""
     nodes = sorted([*a.nodes, *b.nodes], key=attrgetter("order"))
     unit = Unit(nodes=nodes, space=space, floor=max(a.floor, b.floor), calls=a.calls | b.calls)
     unit.accesses = dict(a.accesses)
@@ -86,8 +86,8 @@ def joined(a: Unit, b: Unit, space: Space) -> Unit:
 
 @dataclass
 class Units:
-    """The units of a block. ``readers``: the units that read each value. ``kept``: values returned.
-    ``phases``: that of each call, by number.
+    """Units of a block. ``readers`` has the units that read each value, ``kept`` the returned values, and
+    ``phases`` the phase of each call by number.
     """
 
     steps: list[Unit]
@@ -98,12 +98,12 @@ class Units:
     phases: dict[int, str]
 
     def phases_of(self, unit: Unit) -> set[str]:
-        """Those of the calls of a group."""
+        """Return the phases of a group's calls."""
         return {self.phases[call] for call in unit.calls}
 
 
 def needed_views(block: Block, fused: set[int]) -> set[int]:
-    """The numbers of the views that an op which stays, a kernel (of calls ``fused``), or the end reads."""
+    """Return the numbers of the views that remaining ops, kernels of calls ``fused``, or the return read."""
     views = {result: step for step in block.steps if step.is_view for result in step.results}
     wanted = list(block.returned)
     for step in block.steps:
@@ -121,7 +121,7 @@ def needed_views(block: Block, fused: set[int]) -> set[int]:
 
 
 def make_units(block: Block) -> Units:
-    """A unit for each op that stays and for each node of those that lower."""
+    """Create a unit for each op that stays, and for each node of lowered calls."""
     needed = needed_views(block, {step.number for step in block.steps if step.nodes})
     phases = {step.number: phase_of(step.op) for step in block.steps}
     units = Units([], {}, {}, {}, set(block.returned), phases)
@@ -158,13 +158,13 @@ def _connect(units: Units, unit: Unit, operands: list[Value]) -> None:
 
 
 def after(units: set[Unit]) -> Time:
-    """The first moment at which all of ``units`` have run."""
+    """Return the earliest time at which all of ``units`` have run."""
     latest = max((u.time for u in units), default=START)
     return latest[0], latest[1] + 1
 
 
 def delays(a: Unit, b: Unit) -> tuple[Time, dict[Unit, Time]] | None:
-    """When the two would run as one, and what other units that delays; None if one cannot wait."""
+    """Return the time of a group of both, and the units that it delays; None if one of them cannot wait."""
     time = max(after((a.before | b.before) - {a, b}), a.floor, b.floor)
     moved: dict[Unit, Time] = {}
     waiting = [(unit, time) for unit in (a.after | b.after) - {a, b} if unit.time <= time]
@@ -182,7 +182,7 @@ def delays(a: Unit, b: Unit) -> tuple[Time, dict[Unit, Time]] | None:
 
 
 def release(block: Block, units: Units) -> None:
-    """Cut the reference circles between nodes and units: the garbage collector takes long over them."""
+    """Break the reference cycles between nodes and units, which would slow the garbage collector."""
     release_units(units)
     for step in block.steps:
         for value in (value for node in step.nodes for value in (node.out, *node.others)):
@@ -190,6 +190,6 @@ def release(block: Block, units: Units) -> None:
 
 
 def release_units(units: Units) -> None:
-    """The same between units alone, of a block that is read on."""
+    """Break the reference cycles between units of a block that is still in use."""
     for unit in (*units.groups, *units.steps):
         unit.before, unit.after = set(), set()

@@ -1,4 +1,4 @@
-"""SSA values of a program: what makes and reads them, and what a transpose makes of their dims."""
+"""SSA values of a program: their producers and readers, and the dims of transposes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TURNS = frozenset(("aten.t", "aten.transpose.int", "aten.permute"))
 
 
 def owner_of(value: ir.Value) -> ir.Operation | None:
-    """The op that makes a value; None for an argument of a block."""
+    """Return the op that produces a value; None for a block argument."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
@@ -34,7 +34,7 @@ def type_of(value: ir.Value) -> TensorType:
 
 
 def turn_of(call: OpCall, rank: int) -> list[int] | None:
-    """Which dim of its operand each dim of a transpose is; None for other calls."""
+    """Return, for each dim of a transpose, the dim of its operand; None for other calls."""
     if call.target not in TURNS:
         return None
     if call.target == "aten.permute":
@@ -46,7 +46,7 @@ def turn_of(call: OpCall, rank: int) -> list[int] | None:
 
 
 def turned(value: ir.Value, reader: CallReader) -> tuple[ir.Value, list[int]] | None:
-    """What a value is a transpose of, and which dim of that each of its dims is; None if it is none."""
+    """Return the source of a transpose, and the source's dim for each of its dims; None for other values."""
     op = owner_of(value)
     order = None
     if op is not None and target_of(op) in TURNS:
@@ -56,7 +56,7 @@ def turned(value: ir.Value, reader: CallReader) -> tuple[ir.Value, list[int]] | 
 
 
 def target_of(op: ir.Operation) -> str:
-    """What ``op`` calls; its own name if that is no call."""
+    """Return the target of a call; the op's name for other ops."""
     return target_name(op) if op.name.startswith("torch.") else op.name
 
 

@@ -1,9 +1,9 @@
-"""Attention, forward and backward, as kernels of their own: ``shardc.attention`` and ATen's fused CPU kernel.
+"""Kernels of attention, forward and backward: ``shardc.attention`` and ATen's fused CPU kernel.
 
-Transposes of the operands become index maps, and results are laid out ``[batch, row, head, size]``, as ATen's
-CPU kernel lays them out: what models put around attention is then free. What another kernel reads is left as
-that reads it, and so is the lse of ``shardc.attention``, which models do not see. Calls that the CPU kernels
-do not cover stay calls.
+Transposes of operands become index maps. Results have the memory order ``[batch, row, head, size]``, as in
+ATen's CPU kernel, so that the usual transposes around attention cost nothing. Results that another kernel
+reads keep their order, and so does the lse of ``shardc.attention``, which models do not see. Calls that the
+CPU kernels do not cover stay calls.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from shardc.passes.fuse.structured.write_kernel import write_kernel
 from shardc.passes.manager.attributes import attributes_of
 
 LANES, FILLED = 16, 0.625
-"""ATen is faster where queries fill less than this part of vectors of so many lanes (8, 17; AVX-512)."""
+"""ATen is faster if queries fill less than this fraction of vectors with so many lanes (8, 17; AVX-512)."""
 
 _ROLES = {"query": "q", "key": "k", "value": "v", "attn_mask": "mask", "logsumexp": "lse"}
-"""What ATen's arguments are called here."""
+"""Role of each of ATen's arguments."""
 _FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
 OF_LIBRARIES = frozenset(("shardc.attention", "shardc.attention_backward"))
-"""Those that several libraries compute: ``shardc.runtime.operators.attention.LIBRARIES``."""
+"""Calls that several libraries compute: ``shardc.runtime.operators.attention.LIBRARIES``."""
 ATTENTION = OF_LIBRARIES | {_FLASH, f"{_FLASH}_backward"}
 
 
@@ -57,17 +57,17 @@ def call_library(op: ir.Operation, library: str) -> None:
 
 @dataclass(frozen=True)
 class _Operand:
-    """A tensor and what its dims are in the order of its memory; None: a dim of size 1 that is read at 0."""
+    """Tensor with the names of its dims in memory order. None is a dim of size 1 that is read at 0."""
 
     value: ir.Value
     dims: tuple[str | None, ...]
 
 
 class AttentionKernels:
-    """Turns calls of a block, whose sizes are in ``symbols``, into kernels.
+    """Conversion of a block's attention calls into kernels; ``symbols`` has the block's symbolic sizes.
 
-    ``strides`` are those of arguments that are not contiguous. ``places``: whether kernels take the place of
-    a rank's rows as a number.
+    ``strides`` are those of arguments that are not contiguous. ``places``: Whether kernels may take the
+    offset of a rank's rows as an integer.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class AttentionKernels:
         self._strides, self._symbols, self._type = strides, symbols, symbols.known_type
 
     def flops(self, op: ir.Operation) -> int:
-        """Floating-point operations of a call's matmuls at first sizes; 0 if no CPU kernel computes it."""
+        """Return the FLOPs of a call's matmuls at the first sizes; 0 if no CPU kernel computes the call."""
         call = self._reader.read(op)
         types = {role: self._type(value) for role, value in _tensors(call).items()}
         if not self._covers(call, types):
@@ -87,12 +87,12 @@ class AttentionKernels:
         return attention_flops(queries, keys, "grad_out" in types)
 
     def is_faster(self, op: ir.Operation) -> bool:
-        """Whether a kernel is faster than ATen, as far as can be said without measuring."""
+        """Return whether a kernel is probably faster than ATen; nothing is measured."""
         rows = hint(self._type(_tensors(self._reader.read(op))["q"]).shape[2])
         return rows >= FILLED * LANES * -(-rows // LANES)
 
     def write(self, op: ir.Operation, name: str) -> ir.Operation:
-        """The kernel that stands in place of ``op``, one with :meth:`flops`, which is erased."""
+        """Replace ``op``, a call with nonzero :meth:`flops`, by a kernel, and return the kernel."""
         call = self._reader.read(op)
         tensors = _tensors(call)
         kind = "kern.attention_backward" if "grad_out" in tensors else "kern.attention"
@@ -121,22 +121,22 @@ class AttentionKernels:
         return kernel_op
 
     def _numbers(self, call: Call, tensors: Mapping[str, ir.Value]) -> dict[ir.Value, int]:
-        """The place of a rank's rows, and what it is likely to be."""
+        """Return the offset of a rank's rows with its likely value; empty if the offset is a constant."""
         if not (call.spec.target.startswith("shardc.") and isinstance(call.spec["q_offset"], IntValue)):
             return {}
         rows, columns = (hint(self._type(tensors[role]).shape[2]) for role in "qk")
         return {call.operands[-1]: likely_place(rows, columns)}
 
     def _order_of(self, call: Call, role: str, value: ir.Value) -> list[int]:
-        """The dims of a result from the most major on."""
-        # a kernel that reads a view of it has that view's index map
+        """Return the dims of a result, most major first."""
+        # a kernel that reads a view of the result has that view's index map
         is_hidden = role == "lse" and call.spec.target.startswith("shardc.")
         order = list(range(len(ROLES[role])))
         is_kept = is_hidden or is_packed_for(value, KernelOp.OPERATION_NAME)
         return order if is_kept else [0, 2, 1, *order[3:]]
 
     def _covers(self, call: Call, types: Mapping[str, TensorType]) -> bool:
-        """Whether the CPU kernels compute this call."""
+        """Return whether the CPU kernels compute this call."""
         q, k, v, mask = (types.get(role) for role in ("q", "k", "v", "mask"))
         assert q is not None and k is not None and v is not None
         if call.spec.target.startswith("shardc."):
@@ -157,7 +157,7 @@ class AttentionKernels:
         return _fits(types) and all(self._symbols.has(symbol, types.values()) for symbol in symbols)
 
     def _takes_place(self, types: Mapping[str, TensorType]) -> bool:
-        """Whether the place of a rank's rows, known only as it runs, goes with these tensors."""
+        """Return whether kernels on these tensors may take the offset of a rank's rows at run time."""
         every = [n for type_ in types.values() for n in type_.shape]
         return self._places and "mask" not in types and not symbols_of(every)
 
@@ -171,7 +171,7 @@ class AttentionKernels:
         return self._contiguous(operand, loc, ip)
 
     def _source(self, operand: _Operand, role: str) -> _Operand | None:
-        """What the tensor is a transpose or the same view of, or a mask an expansion of; else None."""
+        """Return the source of a transpose, of a view of the same type, or of an expanded mask; else None."""
         if (turn := turned(operand.value, self._reader)) is not None:
             source, order = turn
             return _Operand(source, tuple(operand.dims[order.index(d)] for d in range(len(order))))
@@ -189,7 +189,7 @@ class AttentionKernels:
         return _Operand(source, tuple(None if n == 1 else d for d, n in seen))
 
     def _contiguous(self, operand: _Operand, loc: ir.Location, ip: ir.InsertionPoint) -> _Operand:
-        """An argument whose dims are contiguous in another order, in that order."""
+        """Permute an argument whose dims are contiguous in another order to that order."""
         strides, shape = self._strides.get(operand.value), self._type(operand.value).shape
         order = None if strides is None else _order(strides, shape)
         if order is None:
@@ -202,7 +202,7 @@ class AttentionKernels:
     def _in_order(
         self, value: ir.Value, type_: TensorType, op: ir.Operation, ip: ir.InsertionPoint
     ) -> ir.Value:
-        """A result in the order of dims that the call gives it."""
+        """Return a result in the call's order of dims."""
         phase = attributes_of(op, "dist.phase")
         made = self._builder.call("aten.transpose.int", (value, 1, 2), [type_], op.location, ip, phase)
         self._symbols.note(made, [type_])
@@ -210,7 +210,7 @@ class AttentionKernels:
 
 
 def _order(strides: Strides, shape: Sequence[AnySize]) -> Sequence[int] | None:
-    """The dims from the most major on, if they lie densely."""
+    """Return the dims, most major first, if the tensor is dense; else None."""
     if isinstance(strides, Order):
         return strides.dims or None
     order = sorted(range(len(shape)), key=lambda d: -strides[d])
@@ -219,7 +219,7 @@ def _order(strides: Strides, shape: Sequence[AnySize]) -> Sequence[int] | None:
 
 
 def _tensors(call: Call) -> dict[str, ir.Value]:
-    """The tensors that a call reads, by role."""
+    """Return the tensors that a call reads, by role."""
     names = zip(parameters(call.spec.target), call.spec.args, strict=True)
     read = [_ROLES.get(name, name) for (name, _, _), arg in names if isinstance(arg, TensorType | IntValue)]
     return {role: value for role, value in zip(read, call.operands, strict=True) if role in ROLES}
@@ -230,7 +230,7 @@ def _permuted(type_: TensorType, order: Sequence[int]) -> TensorType:
 
 
 def _settings(call: Call) -> tuple[bool, int, float, float]:
-    """causal, q_offset, scale, and the lse of rows that see nothing, for which ATen's kernel says 0."""
+    """Return causal, q_offset, scale, and the lse of rows that attend to nothing (0 in ATen's kernel)."""
     spec = call.spec
     if spec.target.startswith("shardc."):
         offset = spec["q_offset"]
@@ -240,7 +240,7 @@ def _settings(call: Call) -> tuple[bool, int, float, float]:
 
 
 def _fits(types: Mapping[str, TensorType]) -> bool:
-    """Whether heads and their sizes are numbers, and tensors agree on the size of each dim."""
+    """Return whether heads and head sizes are static, and tensors agree on the size of each dim."""
     sizes: dict[str, AnySize] = {}
     for role, type_ in types.items():
         for dim, size in zip(ROLES[role][-len(type_.shape) :], type_.shape, strict=True):

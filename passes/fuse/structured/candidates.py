@@ -1,4 +1,4 @@
-"""The steps of a block that may become kernels of their own; and its sums at computed indices that do."""
+"""Steps of a block that may become separate kernels, and its sums at computed indices that do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardc.passes.ingest.torch_share import unread
 
 @dataclass
 class Candidates:
-    """The steps of block ``number``, except ``without``, unread ones and those that make ``exclude``."""
+    """Steps of block ``number``, except ``without``, unread steps, and the producers of ``exclude``."""
 
     number: int
     block: ir.Block
@@ -40,7 +40,7 @@ class Candidates:
         return self.exclude | unread(self.block)
 
     def is_free(self, step: int) -> bool:
-        """Whether a step may be in a kernel."""
+        """Return whether a step may be in a kernel."""
         return step not in self.without and self._excluded.isdisjoint(self.steps[step].results)
 
     def constrained(self) -> BlockConstraints:
@@ -50,7 +50,7 @@ class Candidates:
 
 
 def find_scatters(candidates: Candidates, lone: bool) -> tuple[list[Scatter], frozenset[int]]:
-    """The sums at computed indices that become kernels, and the calls that are thus not to be in others."""
+    """Find the sums at computed indices that become kernels, and the calls that others may not take."""
     if SCATTERS.isdisjoint(candidates.targets):
         return [], frozenset()
     constrained = candidates.constrained()

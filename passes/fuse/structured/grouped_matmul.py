@@ -1,6 +1,6 @@
-"""``aten._grouped_mm`` as a kernel of its own: matrix products of groups whose sizes are computed (experts).
+"""Kernels of ``aten._grouped_mm``: matrix products of groups whose sizes are computed, as for experts.
 
-Transposes of the operands are read as they lie. Calls that no ``kern.grouped_matmul`` says stay calls.
+Transposed operands are read from their source. Calls that ``kern.grouped_matmul`` cannot express stay calls.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ GROUPED = "aten._grouped_mm"
 
 
 class GroupedMatmulKernels:
-    """Turns calls of a block into kernels."""
+    """Conversion of a block's grouped matmuls into kernels."""
 
     def __init__(self, symbols: Symbols) -> None:
         self._reader, self._symbols = CallReader(), symbols
 
     def flops(self, op: ir.Operation) -> int:
-        """Floating-point operations of a call whose rows all have a group; 0 if no kernel computes it."""
+        """Return the FLOPs of a call if all rows have a group; 0 if no kernel computes the call."""
         call = self._reader.read(op)
         left, right, ends, (out,) = call.spec["self"], call.spec["mat2"], call.spec["offs"], call.spec.results
         if ends is None or call.spec["bias"] is not None or out is None:
@@ -44,7 +44,10 @@ class GroupedMatmulKernels:
         return 2 * terms * (left.shape[0] * right.shape[1] if shared == "k" else prod(out.shape))
 
     def write(self, op: ir.Operation, name: str) -> tuple[ir.Operation, ir.Value]:
-        """The kernel that stands for ``op``, one with :meth:`flops`, and its result. The call stays."""
+        """Write a kernel for ``op``, a call with nonzero :meth:`flops`; return it and its result.
+
+        The call stays.
+        """
         call = self._reader.read(op)
         at = At(loc=op.location, ip=ir.InsertionPoint(op))
         *matrices, ends = call.operands
@@ -58,7 +61,7 @@ class GroupedMatmulKernels:
         return made, values[0]
 
     def _as_it_lies(self, value: ir.Value) -> tuple[ir.Value, bool]:
-        """What an operand is a view of, and whether its last two dims lie the other way round there."""
+        """Return the source of an operand's views, and whether the source has the last two dims swapped."""
         is_turned, rank = False, len(type_of(value).shape)
         last_two = [*range(rank - 2), rank - 1, rank - 2]
         while (source := turned(value, self._reader)) is not None and source[1] == last_two:

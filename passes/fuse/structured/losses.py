@@ -1,4 +1,4 @@
-"""Linear layers of a block with a cross entropy behind them: which become kernels, and why others do not."""
+"""Linear layers with a cross entropy: choice of those that become kernels, and reasons against the others."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from shardc.passes.fuse.structured.candidates import Candidates
 
 
 class Losses:
-    """The linear layers of a block with a cross entropy behind them: those that become kernels (``numbers``:
-    the steps that share no other kernel), and the ``decisions`` on all.
+    """Linear layers of a block that end in a cross entropy, with the ``decisions`` on all of them.
+
+    ``numbers`` has the steps of those that become kernels; no other kernel may take these steps.
     """
 
     def __init__(self, candidates: Candidates, strides: Mapping[ir.Value, Strides]) -> None:
@@ -34,12 +35,12 @@ class Losses:
 
     @property
     def pairs(self) -> set[frozenset[int]]:
-        """Every two calls that are in one kernel."""
+        """Return all pairs of calls in the same kernel."""
         kernels = [part for loss in self._chosen for part in (loss.forward, loss.backward)]
         return {frozenset(pair) for part in kernels for pair in itertools.combinations(part, 2)}
 
     def find(self, choose: Choose | None) -> None:
-        """``choose`` decides on each; None: all of them become kernels."""
+        """Find the losses. ``choose`` decides on each; with None all of them become kernels."""
         candidates = self._candidates
         if LOSS_OPS.isdisjoint(candidates.targets):
             return
@@ -53,7 +54,7 @@ class Losses:
                 self._chosen.append(found)
 
     def _refused(self, loss: LinearLoss, choose: Choose | None) -> str | None:
-        """Why a loss is to stay calls; None if it becomes kernels."""
+        """Return the reason why a loss stays calls; None if it becomes kernels."""
         constrained = self._candidates.constrained()
         for part in (loss.forward, loss.backward):
             for one in part:

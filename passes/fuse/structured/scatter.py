@@ -1,9 +1,8 @@
-"""Sums at computed indices as kernels of their own: gradients of embeddings and of indexing, ``index_add``,
-``scatter_add``.
+"""Kernels of sums at computed indices: gradients of embeddings and indexing, ``index_add``, ``scatter_add``.
 
-What one of them is added to (a tied weight's other gradient) is where its sums start from: the result is
-written once, or, in memory that nobody else reads, only the rows that are named. Calls that no
-``kern.scatter_add`` says stay calls.
+If the sum is added to a tensor, such as a tied weight's other gradient, this tensor is the initial value of
+the sum. The result is written once; in memory without other readers, only its indexed rows are written. Calls
+that ``kern.scatter_add`` cannot express stay calls.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from shardc.passes.fuse.structured.write_kernel import write_kernel
 ADD = "aten.add.Tensor"
 INDEX_DTYPES = (torch.int64, torch.int32)
 SHORT = 16
-"""ATen sums parts of rows with fewer elements: following chains would cost more."""
+"""Parts of rows with fewer elements are left to ATen, because following chains of rows would cost more."""
 
 IsFree = Callable[[int], bool]
 MayJoin = Callable[[int, int], bool]
@@ -41,7 +40,7 @@ _FULL = frozenset(("aten.full", "aten.full_like", "aten.new_full"))
 
 @dataclass(frozen=True)
 class _Form:
-    """A call as a sum. ``flat``: the size of a 1-d index. ``message``: the error of a bad index ``{}``."""
+    """Call as a sum. ``flat``: Size of a 1-d index. ``message``: Error text for a bad index ``{}``."""
 
     index: ir.Value
     updates: ir.Value
@@ -55,9 +54,10 @@ class _Form:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A call that becomes a kernel, maybe with what adds to its result. ``numbers``: of their steps.
+    """Call that becomes a kernel, with the call that adds its result to a tensor, if any.
 
-    ``starts``: sums of the first start from a tensor of the program, which is not all 0.
+    ``numbers`` are those of the steps. ``starts``: Whether the first call's sums start from a tensor of the
+    program that is not all 0.
     """
 
     ops: tuple[ir.Operation, ...]
@@ -67,18 +67,18 @@ class Scatter:
 
     @property
     def size_bytes(self) -> int:
-        """Of the result, as far as it is known."""
+        """Return the bytes of the result, with likely values for symbolic sizes."""
         return hint(self.type.size_bytes)
 
 
 def filled(op: ir.Operation) -> ir.Operation | None:
-    """The op that makes the first operand of ``op``, if all elements are one number."""
+    """Return the producer of the first operand of ``op`` if it fills a tensor with one number."""
     made = owner_of(op.operands[0])
     return made if made is not None and target_of(made) in _ZEROS | _FULL else None
 
 
 class ScatterKernels:
-    """Turns calls of a block, whose sizes are in ``symbols``, into kernels."""
+    """Conversion of a block's sums at computed indices into kernels."""
 
     def __init__(self, block: ir.Block, symbols: Symbols) -> None:
         self._reader, self._builder, self._symbols = CallReader(), CallBuilder(block), symbols
@@ -87,9 +87,9 @@ class ScatterKernels:
     def find(
         self, steps: Sequence[ir.Operation], is_free: IsFree, may_join: MayJoin, rounding: str, lone: bool
     ) -> Iterator[Scatter]:
-        """Those of ``steps`` that become kernels: where that pays, or all if they may be ``lone``.
+        """Yield those of ``steps`` that become kernels: the profitable ones, or all if they may be ``lone``.
 
-        ``is_free``: whether a step may be in a kernel. ``may_join``: whether two may share one.
+        ``is_free`` returns whether a step may be in a kernel, ``may_join`` whether two may share one.
         """
         numbers = {op: number for number, op in enumerate(steps)}
         taken: set[ir.Operation] = set()
@@ -107,9 +107,9 @@ class ScatterKernels:
                 yield Scatter((op, add), (number, at), starts, type_)
 
     def _sum_of(self, op: ir.Operation, rounding: str) -> ir.Operation | None:
-        """The call that adds the result of ``op`` to a tensor of its type, if nothing else reads it.
+        """Return the call that adds the result of ``op`` to a tensor of its type, if it is the only reader.
 
-        Not where a sum in 16 bits is to be rounded before it.
+        Returns None if the result is in 16 bits and ``rounding`` requires that it is rounded before this sum.
         """
         result, uses = op.results[0], [use.owner.operation for use in op.results[0].uses]
         type_ = self._symbols.known_type(result)
@@ -145,7 +145,7 @@ class ScatterKernels:
         return op, out
 
     def left(self, scatter: Scatter) -> list[ir.Operation]:
-        """The ops that go with the scatter: what adds to it, and zeros made for it alone."""
+        """Return the ops that the scatter's kernel replaces: those that add to it, and its own zeros."""
         made = None if scatter.starts else filled(scatter.ops[0])
         alone = made is not None and len(list(made.results[0].uses)) == 1
         return [*scatter.ops, made] if alone and made is not None else list(scatter.ops)
@@ -186,7 +186,7 @@ class ScatterKernels:
         return _FORMS[call.spec.target](self, call)
 
     def _starts(self, op: ir.Operation) -> bool:
-        """Whether its sums start from something else than 0."""
+        """Return whether the sums of ``op`` start from a value other than 0."""
         form, made = self._form(op), filled(op)
         if form is None or form.init is None:
             return False
@@ -194,17 +194,17 @@ class ScatterKernels:
         return made is None or (is_full and self._reader.read(made).spec["fill_value"] != 0)
 
     def _behind(self, value: ir.Value) -> ir.Value:
-        """The tensor that ``value`` is after transposes that undo one another."""
+        """Return the source of ``value`` behind transposes that cancel each other."""
         found, order = value, list(range(len(self._symbols.known_type(value).shape)))
         while (source := turned(value, self._reader)) is not None:
             value, order = source[0], [source[1][d] for d in order]
             found = value if order == sorted(order) else found
         return found
 
-    # What calls say
+    # Forms of calls
 
     def _embedding(self, call: Call) -> _Form | None:
-        """ATen passes over an index out of range here: forward has raised for it."""
+        """Return the form of an embedding's gradient; indices are unchecked, as forward has checked them."""
         updates, index = call.operands
         if call.spec["scale_grad_by_freq"]:
             return None
@@ -228,7 +228,7 @@ class ScatterKernels:
         return _Form(index, updates, init, dim, wraps=True, message=self._message(init, dim))
 
     def _scatter_add(self, call: Call) -> _Form | None:
-        """Of whole rows: by an index that is the same for all elements of one."""
+        """Return the form of a sum of whole rows: the index is the same for all elements of a row."""
         init, index, updates = call.operands
         type_, seen = self._symbols.type(init), self._symbols.type(index)
         if type_ is None or seen is None or not type_.shape:
@@ -257,4 +257,4 @@ _FORMS: dict[str, Callable[[ScatterKernels, Call], _Form | None]] = {
     "aten.scatter_add": ScatterKernels._scatter_add,
 }
 SCATTERS = frozenset(_FORMS)
-"""The targets of which some calls become kernels."""
+"""Targets of calls that may become kernels."""

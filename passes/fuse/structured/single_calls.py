@@ -1,4 +1,4 @@
-"""Calls that become kernels alone: attention, grouped matmuls, linear cross entropies, indexed sums."""
+"""Kernels of single calls: attention, grouped matmuls, linear cross entropies, indexed sums."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from shardc.passes.ingest.torch_share import drop_unread, unread
 
 
 class SingleCalls:
-    """Single calls of a block, but for those ``without``. Make it before the block's groups are rewritten:
-    what nobody reads after that goes, and becomes no kernel.
+    """Single calls of a block, except those of ``without``.
+
+    Create this object before the block's groups are rewritten. Calls that are unread after the rewrite are
+    erased and do not become kernels.
     """
 
     def __init__(
@@ -37,8 +39,9 @@ class SingleCalls:
         self._waiting = {number: read.steps[number].op for number in sorted(calls)}
 
     def write(self, strides: Mapping[ir.Value, Strides], choose: Choose | None, has: Capabilities) -> None:
-        """Puts the kernels in their places: all that they can hold where ``choose`` is None. See
-        :func:`shardc.passes.fuse.kern_fuse.fuse_module` for ``choose`` and ``has``.
+        """Replace calls by kernels. If ``choose`` is None, every supported call becomes a kernel.
+
+        See :func:`shardc.passes.fuse.kern_fuse.fuse_module` for ``choose`` and ``has``.
         """
         self._sweep()
         self._write_attentions(strides, choose, has)
@@ -50,7 +53,7 @@ class SingleCalls:
         self._write_losses()
 
     def _sweep(self) -> None:
-        """Erases what nobody reads, so that no op that is gone is looked at."""
+        """Erase unread ops, and drop them from the waiting calls."""
         if self._waiting:
             gone = unread(self._block)
             self._waiting = {n: op for n, op in self._waiting.items() if gone.isdisjoint(op.results)}
@@ -59,7 +62,9 @@ class SingleCalls:
     def _write_attentions(
         self, strides: Mapping[ir.Value, Strides], choose: Choose | None, has: Capabilities
     ) -> None:
-        """Attention calls become kernels where that is faster; every one if none ``choose`` of any."""
+        """Write kernels for attention calls if that is faster; for all if backends have them and no
+        ``choose`` is given.
+        """
         attentions, every = None, has.any_attention and choose is None
         for step in self._take(ATTENTION):
             attentions = attentions or AttentionKernels(
@@ -79,7 +84,7 @@ class SingleCalls:
         self._sweep()
 
     def _write_grouped(self, strides: Mapping[ir.Value, Strides], choose: Choose | None) -> None:
-        """Grouped matmuls become kernels; ``choose`` decides on each, None: all of them."""
+        """Write kernels for the grouped matmuls that ``choose`` selects; for all if it is None."""
         grouped = GroupedMatmulKernels(self._read.symbols)
         for step in self._take((GROUPED,)):
             flops = grouped.flops(step.op)
@@ -91,14 +96,14 @@ class SingleCalls:
     def _verdict(
         self, step: Step, flops: int, strides: Mapping[ir.Value, Strides], choose: Choose | None
     ) -> Verdict | None:
-        """What ``choose`` decides on a call; None if it is not asked, or the call is no region."""
+        """Return the decision of ``choose`` on a call; None if it is not asked, or the call is no region."""
         if choose is None or not is_asked(flops, choose):
             return None
         region = call_region(self._marks.number, self._read, step.number, strides)
         return None if region is None else choose(region)
 
     def _replace(self, steps: Sequence[Step], kernel: ir.Operation, out: ir.Value) -> None:
-        """Puts a kernel and its result in place of ``steps`` and of what the last one makes."""
+        """Replace ``steps`` by a kernel, and the last step's result by the kernel's."""
         (old,) = steps[-1].op.results
         self._marks.write(kernel, steps, phase_of(steps[0].op))
         name_results(out.owner, [Value(type_of(old), old)])
@@ -107,7 +112,7 @@ class SingleCalls:
             step.op.erase()
 
     def _write_linear_losses(self) -> None:
-        """Calls of a linear cross entropy become kernels: that was decided where they were made."""
+        """Write kernels for calls of a linear cross entropy; whoever wrote the calls decided that."""
         kernels = LinearLossKernels(self._read.symbols)
         for step in self._take(LINEAR_LOSSES):
             if kernels.has(step.op):
@@ -116,7 +121,7 @@ class SingleCalls:
         self._sweep()
 
     def _write_scatters(self) -> None:
-        """Sums at computed indices become kernels, with what they are added to."""
+        """Write kernels for sums at computed indices, including the sums with their initial values."""
         kernels = ScatterKernels(self._block, self._read.symbols)
         for scatter in self._scatters:
             if not self._waiting.keys() >= set(scatter.numbers):
@@ -129,7 +134,7 @@ class SingleCalls:
             self._sweep()
 
     def _write_losses(self) -> None:
-        """Linear layers with a cross entropy become two kernels each."""
+        """Write two kernels for each linear layer with a cross entropy."""
         kernels = LinearLossKernels(self._read.symbols)
         for loss, raised in self._losses.write(self._waiting.keys()):
             for op, numbers in ((raised.forward, loss.forward), (raised.backward, loss.backward)):
@@ -141,7 +146,7 @@ class SingleCalls:
     def _write_loss(
         self, kernels: LinearLossKernels, loss: LinearLoss, op: ir.Operation, steps: list[Step]
     ) -> None:
-        """The kernel of one op, which stands for ``steps``; gradients keep their names."""
+        """Write the kernel of an op that replaces ``steps``; gradients keep their names."""
         name = self._marks.numbered(target_name(op).removeprefix("shardc."))
         op, made = kernels.write(op, name)
         self._marks.write(op, steps, phase_of(steps[0].op))
@@ -152,7 +157,7 @@ class SingleCalls:
             name_results(unpack, [Value(type_of(old), old) for old in olds], bias)
 
     def _take(self, targets: Collection[str]) -> Iterator[Step]:
-        """The calls of ``targets`` that are still there; after this nobody looks at them."""
+        """Yield the waiting calls of ``targets``, and remove them from the waiting calls."""
         for step in self._read.steps:
             if step.target in targets and self._waiting.pop(step.number, None) is not None:
                 yield step

@@ -1,4 +1,4 @@
-"""Writes a kernel whose body is one op of ``kern``."""
+"""Writer of kernels whose body is one op of ``kern``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,14 @@ def write_kernel(
     numbers: Mapping[ir.Value, int] | None = None,
     **at: Unpack[At],
 ) -> tuple[list[ir.Value], list[ir.Value], ir.Operation, At]:
-    """A kernel that reads ``tensors``, all symbolic sizes, and ``numbers``, integers of the program with what
-    each is likely to be: the tensors and numbers of its body, its results, the op, and where its body is to
-    be written.
+    """Write a kernel without its body.
+
+    Its inputs are ``tensors``, all symbolic sizes, and ``numbers``: integers of the program, each with its
+    likely value.
+
+    Returns:
+        The tensors and numbers inside the body, the results, the op, and the location and insertion point for
+        the body.
     """
     read = [(value, symbols.known_type(value)) for value in tensors]
     types = [type_ for _, type_ in read]

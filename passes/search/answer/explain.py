@@ -1,4 +1,4 @@
-"""What a search says of the plan that it found; a cheaper one that is met on the way is taken."""
+"""Explanation of a search's plan. If explaining it finds a cheaper plan, that plan is taken."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from shardc.passes.search.solver.solve import Solution
 
 
 def explained(step: StepGraph, solution: Solution, capacity: float) -> tuple[Solution, Answer]:
-    """The solution of a search in whose graph products are ``undecided``, or a cheaper one; and what is said
-    of it.
-    """
+    """Return the solution, or a cheaper one that was found while explaining it, and the explanation."""
     graph, products = step.graph, products_of(step)
     solution, others = improved(graph, solution, capacity)
     runners = runners_up(step, products, solution, others)

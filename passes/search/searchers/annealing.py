@@ -1,4 +1,4 @@
-"""Simulated annealing by Metropolis's walk, as FlexFlow searches (Jia, Zaharia and Aiken, MLSys 2019)."""
+"""Simulated annealing with Metropolis sampling, as in FlexFlow (Jia, Zaharia and Aiken, MLSys 2019)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from shardc.passes.search.searchers.searcher import Best, Budget
 from shardc.passes.search.searchers.walk import Walk
 
 _HOT, _COLD = 1e-1, 1e-5
-"""Temperatures at both ends, as parts of the step's time."""
+"""First and last temperature, as fractions of the step's time."""
 _STEPS = 200
-"""Proposals between two looks at the clock."""
+"""Proposals between two checks of the clock."""
 _PER_GB = 1.0
-"""What a GB above the capacity counts as, as a part of the step's time."""
+"""Penalty for each GB above the capacity, as a fraction of the step's time."""
 
 
 def annealing(graph: Graph, budget: Budget) -> Best:
-    """Proposes a random state of a random node; worse ones are taken less and less often."""
+    """Propose random states of random nodes, and accept worse ones less and less often."""
     draw, best = Random(budget.seed), Best(budget)
     walk = Walk(graph, [0] * len(graph.costs), budget.capacity)
     start = walk.cost if isfinite(walk.cost) else 1.0

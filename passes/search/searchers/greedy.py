@@ -1,4 +1,4 @@
-"""Greedy relief of the worst bottleneck, as Aceso reconfigures (Liu et al., EuroSys 2024)."""
+"""Greedy relief of the worst bottleneck, as in Aceso (Liu et al., EuroSys 2024)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from shardc.passes.search.searchers.searcher import Best, Budget
 from shardc.passes.search.searchers.walk import Walk
 
 _HOPS = 3
-"""Changes that are tried together: a node's, then its neighbours' answers."""
+"""Distance to which a node's change propagates to its neighbours before the result is judged."""
 
 
 def greedy(graph: Graph, budget: Budget) -> Best:
-    """From where nothing is cut: changes the node that costs most, lets its neighbours follow, and keeps that
-    if the step is better; else looks at the next node.
+    """Start unsharded and repeatedly change the most expensive node, letting its neighbours follow.
+
+    A change is kept if the step gets better; otherwise the next node is tried.
     """
     best = Best(budget)
     walk = Walk(graph, [0] * len(graph.costs), budget.capacity)
@@ -26,7 +27,7 @@ def greedy(graph: Graph, budget: Budget) -> Best:
 
 
 def _by_cost(walk: Walk) -> list[int]:
-    """Nodes, those first that cost most; where memory lacks, those that hold most."""
+    """Return the nodes, most expensive first; if memory is exceeded, those with most bytes first."""
     if walk.excess:
         pairs = zip(walk.graph.memory, walk.chosen, strict=True)
         weights = [float(held[:, state].max(initial=0.0)) for held, state in pairs]
@@ -36,7 +37,7 @@ def _by_cost(walk: Walk) -> list[int]:
 
 
 def _relieve(walk: Walk, node: int, best: Best) -> bool:
-    """Try the states of a node, each with what its neighbours answer; keep the first that is better."""
+    """Try each state of a node, let its neighbours follow, and keep the first that is better."""
     before, measure = list(walk.chosen), _measure(walk)
     for state in np.argsort(walk.costs_of(node), kind="stable"):
         if int(state) == before[node]:
@@ -55,7 +56,7 @@ def _relieve(walk: Walk, node: int, best: Best) -> bool:
 
 
 def _follow(walk: Walk, node: int, hops: int) -> None:
-    """Let neighbours take the states that are best beside the node's, and theirs in turn."""
+    """Give neighbours their best states for the node's new state, then their neighbours in turn."""
     for other in walk.neighbours(node) if hops else ():
         costs, excess = walk.costs_of(other), walk.excess_of(other)
         state = min(range(len(costs)), key=lambda s: (excess[s], costs[s]))

@@ -1,5 +1,5 @@
 """Dynamic programming from the first call to the last, as Alpa and Galvatron plan layers (Zheng et al., OSDI
-2022; Miao et al., VLDB 2022). Of partial choices that differ in what later calls see, the cheapest are kept.
+2022; Miao et al., VLDB 2022). Of partial plans that differ for later calls, the cheapest are kept.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from shardc.passes.search.searchers.searcher import Best, Budget
 from shardc.passes.search.searchers.walk import Walk
 
 _KEPT = 500
-"""Partial choices that are kept. Exact, without a bound on memory, where that is all."""
+"""Number of partial plans to keep. Without a memory bound the result is exact if there are no more."""
 
 
 @dataclass(frozen=True)
 class _Partial:
-    """States of the nodes so far, newest last as a chain, what they cost, and those that others still see."""
+    """Partial plan: the nodes' states as a linked list, their cost, and the states that later nodes read."""
 
     seconds: float
     state: int
@@ -27,7 +27,7 @@ class _Partial:
     seen: tuple[tuple[int, int], ...] = ()
 
     def states(self) -> Iterator[int]:
-        """From the newest node back to the first."""
+        """Return the states from the newest node back to the first."""
         at: _Partial | None = self
         while at is not None and at.state >= 0:
             yield at.state
@@ -35,7 +35,7 @@ class _Partial:
 
 
 def layers(graph: Graph, budget: Budget) -> Best:
-    """Nodes one after the other. What is paid late counts in full, and memory at the end alone."""
+    """Extend partial plans node by node. Costs of late nodes count in full; memory is checked at the end."""
     best, priced = Best(budget), graph.weighted(1.0)
     near: list[dict[int, np.ndarray]] = [{} for _ in priced.costs]
     for (first, second), seconds in priced.edges.items():

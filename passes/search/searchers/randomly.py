@@ -1,4 +1,4 @@
-"""Random choices, each improved until no single change makes it cheaper: what any search has to beat."""
+"""Random plans, each improved until no single change makes it cheaper: a baseline for other searchers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardc.passes.search.searchers.walk import Walk
 
 
 def random_restarts(graph: Graph, budget: Budget) -> Best:
-    """Restarts from where nothing is cut, with random states on the way, until the time is up."""
+    """Restart from the unsharded plan with some random states until the time is up."""
     draw, best, nodes = Random(budget.seed), Best(budget), range(len(graph.costs))
     while not best.is_over:
         walk = Walk(graph, [0] * len(graph.costs), budget.capacity)
@@ -26,7 +26,7 @@ def random_restarts(graph: Graph, budget: Budget) -> Best:
 
 
 def _descend(walk: Walk, best: Best) -> None:
-    """Give each node in turn the state that is best beside the others, memory first, while that helps."""
+    """Give each node in turn its best state for the others' states, memory first, while the step improves."""
     while not best.is_over:
         before = list(walk.chosen)
         for node in range(len(walk.chosen)):

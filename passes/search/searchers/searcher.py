@@ -1,4 +1,4 @@
-"""What searchers have in common: the same graph, the same costs, a limit of time."""
+"""Interface of the searchers: a graph with its costs, a budget, and the best plan so far."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from shardc.passes.search.searchers.walk import Walk
 
 @dataclass(frozen=True)
 class Budget:
-    """Bytes that a device may hold, seconds that a search may take, and the seed of what it draws.
+    """Limits of a search: bytes per device and seconds, with the seed of its random choices.
 
-    ``clock``: what may end the search before.
+    ``clock`` may end the search before its time is up.
     """
 
     capacity: float = inf
@@ -27,7 +27,7 @@ class Budget:
 
 @dataclass
 class Best:
-    """The cheapest choice that was met so far and holds the capacity; none at first."""
+    """Cheapest plan so far that fits into the capacity; none at first."""
 
     budget: Budget
     chosen: list[int] | None = None
@@ -38,12 +38,12 @@ class Best:
 
     @property
     def spent(self) -> float:
-        """The part of the time that is over."""
+        """Return the elapsed fraction of the time."""
         return min(1.0, (perf_counter() - self._start_s) / self.budget.limit_s)
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up."""
+        """Return whether the time is up."""
         return self.spent >= 1.0 or self.budget.clock.is_over
 
     def see(self, walk: Walk) -> None:

@@ -1,4 +1,4 @@
-"""A choice of states that changes one node at a time, with what it costs."""
+"""Plan that changes one node at a time, with incremental costs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Near = list[dict[int, Matrix]]
 
 
 class Walk:
-    """A state for each node of a graph. ``chosen`` changes by :meth:`move` alone."""
+    """State of each node of a graph. Only :meth:`move` changes ``chosen``."""
 
     def __init__(self, graph: Graph, chosen: Sequence[int], capacity: float = inf) -> None:
         self.graph, self.chosen, self.capacity = graph, list(chosen), capacity
@@ -24,16 +24,16 @@ class Walk:
 
     @property
     def cost(self) -> float:
-        """Seconds of a step; infinite for one that cannot be."""
+        """Return the seconds of a step; infinite for an impossible plan."""
         return self.seconds + max(0.0, self.uncovered)
 
     @property
     def excess(self) -> float:
-        """Bytes above the capacity, at the worst point."""
+        """Return the bytes above the capacity at peak memory."""
         return max(0.0, float(self.held.max(initial=0.0)) - self.capacity)
 
     def costs_of(self, node: int) -> np.ndarray:
-        """What the step costs with each state of one node, the others as they are."""
+        """Return the step's cost for each state of one node, with the other nodes unchanged."""
         graph, old = self.graph, self.chosen[node]
         alone = graph.costs[node] + self._beside(self._near, node)
         late = self._beside(self._late, node) - graph.cover[node]
@@ -45,7 +45,7 @@ class Walk:
         return seconds + np.maximum(uncovered, 0.0)
 
     def excess_of(self, node: int) -> np.ndarray:
-        """Bytes above the capacity with each state of one node."""
+        """Return the bytes above the capacity for each state of one node."""
         memory = self.graph.memory[node]
         if not len(memory):
             return np.zeros(memory.shape[1])
@@ -53,7 +53,7 @@ class Walk:
         return np.maximum(held.max(axis=0) - self.capacity, 0.0)
 
     def move(self, node: int, state: int) -> None:
-        """Give a node another state."""
+        """Change the state of a node."""
         graph, old, memory = self.graph, self.chosen[node], self.graph.memory[node]
         self.held = self.held - memory[:, old] + memory[:, state]
         alone = graph.costs[node] + self._beside(self._near, node)
@@ -62,7 +62,7 @@ class Walk:
         if np.isfinite(self.cost) and np.isfinite(alone[state] + late[state]):
             self.seconds += float(alone[state] - alone[old])
             self.uncovered += float(late[state] - late[old])
-        else:  # differences of what is infinite say nothing
+        else:  # a difference of infinite costs is undefined
             self.seconds, self.uncovered = graph.seconds(self.chosen), graph.uncovered(self.chosen)
 
     def neighbours(self, node: int) -> Iterator[int]:

@@ -5,9 +5,9 @@ They do not depend on the compiler, which may be missing on an artefact's machin
 
 
 class RuntimeFailure(Exception):
-    """Base of every error of a running step that a user can cause or must know of.
+    """Base of every error of a running step that a user can cause or must handle.
 
-    ``where``: the file, argument or rank at fault. ``hint``: what to do about it.
+    ``where`` is the file, argument or rank at fault. ``hint`` is the suggested fix.
 
     Example:
         >>> step = shardc.compile_step(model, optimizer, batch, loss=loss)
@@ -41,11 +41,11 @@ class MissingOperator(RuntimeFailure):
 
 
 class ExpertOverflow(RuntimeFailure):
-    """Under ``expert_capacity`` more rows go to a device's experts than there is room for."""
+    """More rows go to a device's experts than ``expert_capacity`` allows."""
 
 
 class NoSuchExpert(RuntimeFailure, IndexError):
-    """A row's index of its expert is negative, or not below the number of experts."""
+    """A row's expert index is negative, or not below the number of experts."""
 
 
 class WorldMismatch(RuntimeFailure):
@@ -53,7 +53,7 @@ class WorldMismatch(RuntimeFailure):
 
 
 class NoSuchDevice(RuntimeFailure):
-    """A rank was to run on a GPU that torch does not see."""
+    """A rank is assigned a GPU that torch does not find."""
 
 
 class BatchMismatch(RuntimeFailure):
@@ -61,7 +61,7 @@ class BatchMismatch(RuntimeFailure):
 
 
 class WeightsMismatch(RuntimeFailure):
-    """The ranks' models start from different weights, so that each would hold a part of another model."""
+    """The ranks' models start from different weights, so their shards would belong to different models."""
 
 
 class ShardingMismatch(RuntimeFailure):
@@ -77,15 +77,15 @@ class BadCheckpoint(RuntimeFailure):
 
 
 class CheckpointNotSaved(RuntimeFailure):
-    """A checkpoint can't be written there, or a rank failed while it was: the one before it is whole."""
+    """A checkpoint can't be written, or a rank failed during the write. The previous one is intact."""
 
 
 class StateNotSaved(RuntimeFailure):
-    """An object's state holds what a checkpoint does not: only numbers, texts, tensors and lists of them."""
+    """An object's state has a value of a type that checkpoints do not store."""
 
 
 class HyperparameterMismatch(RuntimeFailure):
-    """A hyperparameter is unknown, or a setting was changed that is a constant of the program."""
+    """A hyperparameter is unknown, or a changed setting is a constant of the program."""
 
 
 class WrongArgument(RuntimeFailure):
@@ -93,19 +93,19 @@ class WrongArgument(RuntimeFailure):
 
 
 class BadSeed(RuntimeFailure):
-    """A seed is not a whole number from -2**62 to 2**62: a step adds the number of steps done to it."""
+    """A seed is not an integer from -2**62 to 2**62. Each step adds the number of finished steps to it."""
 
 
 class StepNotCopied(RuntimeFailure):
-    """A step was to be copied or pickled: a copy would share its parameters and its process group."""
+    """A step cannot be copied or pickled: the copy would share its parameters and its process group."""
 
 
 class GraphNotCaptured(RuntimeFailure):
-    """A CUDA graph was asked for where there are none."""
+    """A CUDA graph was requested for a step that does not support it."""
 
 
 class CallsNotSeen(RuntimeFailure):
-    """The calls of a step were asked for where they cannot be noted: its first, or one on a GPU."""
+    """The calls of a step cannot be recorded in its first run, or on a GPU."""
 
 
 class OutOfDeviceMemory(RuntimeFailure):
@@ -113,7 +113,7 @@ class OutOfDeviceMemory(RuntimeFailure):
 
 
 class ResultMismatch(RuntimeFailure):
-    """A call returned another dtype or shape than compiled for, or memory that it shares unforeseen."""
+    """A call returned a dtype or shape that differs from the compiled one, or unexpectedly shared memory."""
 
 
 class RankStopped(RuntimeFailure):
@@ -121,13 +121,13 @@ class RankStopped(RuntimeFailure):
 
 
 class NothingToTrace(RuntimeFailure):
-    """A timeline is asked of a step that runs as a CUDA graph: its parts are one launch."""
+    """A timeline was requested for a step that runs as a CUDA graph, which is a single launch."""
 
 
 class IndexOutOfRange(RuntimeFailure, IndexError, RuntimeError):
-    """A tensor of indices, or a target of a loss, has an element that is none of the dim that it counts in.
+    """An index, or a target of a loss, is out of range for its dim.
 
-    ATen raises an IndexError or a RuntimeError, by operator: who catches either catches this.
+    ATen raises an IndexError or a RuntimeError, depending on the operator. This class derives from both.
     """
 
 

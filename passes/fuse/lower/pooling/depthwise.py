@@ -1,4 +1,4 @@
-"""Depthwise convolutions: each channel's windows, weighted. Others are products, which libraries compute."""
+"""Depthwise convolutions, as weighted sums of each channel's windows. Libraries compute all others."""
 
 from __future__ import annotations
 

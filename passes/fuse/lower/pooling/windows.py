@@ -22,7 +22,7 @@ MAX_READS = 32
 
 Offsets = tuple[int, ...]
 Each = tuple[list[Scalar], Scalar]
-"""Of one read: its place in each dim, and whether it is inside."""
+"""Position of a read in each dim, and whether it is inside the tensor."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Windows:
         return grid(self.kernel)
 
     def sources(self) -> list[Offsets]:
-        """How many windows before the last one that has a pixel another one may lie that has it, too."""
+        """Return the offsets, back from the last window with a pixel, of all windows that may contain it."""
         extents = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
         return grid([-(-e // step) for e, step in zip(extents, self.stride, strict=True)])[::-1]
 
