@@ -3,15 +3,15 @@ calls.
 
 f32 is expanded, f16 and bf16 are computed in f32, and f64 is left to libm. Sources: the range reductions of
 exp and log, and the coefficients of log, sin and cos, are from Cephes (``expf.c``, ``logf.c``, ``sinf.c``; S.
-Moshier). erf uses the minimax polynomials of N. Juffa (StackOverflow 35148198), and tanh the rational
-function of Eigen (``MathFunctionsImpl.h``). The coefficients of exp are a least-squares fit of the relative
-error, reweighted until it is even. ``test/unit/backends/cpu/test_polynomials.py`` asserts the errors, in ulp
-against f64.
+Moshier). erf uses the minimax polynomials of N. Juffa (StackOverflow 35148198). The coefficients of exp and
+tanh are least-squares fits of the relative error, reweighted until it is even.
+``test/unit/backends/cpu/test_polynomials.py`` asserts the errors, in ulp against f64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from math import inf, ldexp, pi
 
 from torch_mlir import ir
@@ -36,6 +36,8 @@ _LOG = [
 """(log(1 + f) - f + f**2 / 2) / f**3."""
 _EXP = [1.3814534759e-3, 8.3687454462e-3, 4.1668392718e-2, 1.6666521132e-1, 4.9999994040e-1]
 """(exp(r) - 1 - r) / r**2 for |r| up to ln(2) / 2: exp(r) to 3.1e-9."""
+_TANH = [-5.716541176e-3, 2.064899369e-2, -5.374260882e-2, 1.333147502e-1, -3.333328308e-1]
+"""(tanh(x) - x) / x**3 in powers of x**2 for |x| up to 0.625: tanh(x) to 4.3e-9."""
 
 
 def _exp_of(s: Scalars, r: ir.Value) -> ir.Value:
@@ -139,13 +141,17 @@ def _erf(s: Scalars, x: ir.Value) -> ir.Value:
 
 
 def _tanh(s: Scalars, x: ir.Value) -> ir.Value:
-    """Compute x times a quotient of polynomials, near 1 for subnormal x. It exceeds 1 at 9.7: clamp it."""
-    t = s.clamp(x, -9.7, 9.7)
-    q = s.mul(t, t)
-    above = [-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08]
-    above += [1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03]
-    below = [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03]
-    return s.clamp(s.mul(t, s.div(s.polynomial(q, above), s.polynomial(q, below))), -1.0, 1.0)
+    """Compute an odd polynomial near 0, and beyond 1 - 2 / (exp(2 |x|) + 1), by one division.
+
+    Small x come out as they are, so that x - tanh(x) is not the rounding error of a quotient.
+    """
+    t, q = s.clamp(s.arithmetic("math.absf", x), 0.0, 10.0), s.mul(x, x)
+    near = s.fma(s.mul(s.polynomial(q, _TANH), q), x, x)
+    # The argument is from 0 to 20, so the result is a normal number.
+    n, minus_one = _exp_parts(s, s.add(t, t))
+    power = s.mul(s.add(minus_one, s.number(1.0)), s.power_of_two(n))
+    far = s.sub(s.number(1.0), s.div(s.number(2.0), s.add(power, s.number(1.0))))
+    return s.select(s.compare(OGT, t, s.number(0.625)), s.arithmetic("math.copysign", far, x), near)
 
 
 def _quarters(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -207,20 +213,36 @@ EXPANSIONS: dict[str, Expansion] = {
 }
 
 
+CALLED = {"math.expm1": "expm1", "math.log1p": "log1p"}
+"""Functions of f64 that become calls of libm. MLIR would lower them to exp(x) - 1 and log(1 + x), which are 0
+for |x| below 1e-16."""
+
+
 def expand_math(module: ir.Module, scales: bool, tables: bool) -> None:
     """Replace the functions of :data:`EXPANSIONS` in ``module``, for scalars and vectors.
 
-    f32 is expanded directly, and f16 and bf16 through f32. ``scales``: True if the target scales vectors by
-    powers of two with one instruction (AVX-512's ``vscalefps``). ``tables``: True if it has the instructions
-    of :mod:`shardc.backends.cpu.lanes.tables`.
+    f32 is expanded directly, and f16 and bf16 through f32; f64 stays, except for :data:`CALLED`. ``scales``:
+    True if the target scales vectors by powers of two with one instruction (AVX-512's ``vscalefps``).
+    ``tables``: True if it has the instructions of :mod:`shardc.backends.cpu.lanes.tables`.
     """
     with module.context, ir.Location.unknown():
+        called = set()
         for op in list(walk(module.operation)):
             if is_expanded(op):
                 with ir.InsertionPoint(op):
                     made = _expanded(Scalars(_shape(op.results[0].type), scales), op, tables)
-                op.results[0].replace_all_uses_with(made)
-                op.erase()
+            elif op.name in CALLED:
+                called.add(CALLED[op.name])
+                with ir.InsertionPoint(op):
+                    made = _call(op)
+            else:
+                continue
+            op.results[0].replace_all_uses_with(made)
+            op.erase()
+        start = ir.InsertionPoint.at_block_begin(module.body)
+        for name in sorted(called):
+            text = f"func.func private @{name}(f64) -> f64 attributes {{llvm.readnone}}"
+            start.insert(ir.Operation.parse(text))
 
 
 def is_expanded(op: ir.Operation) -> bool:
@@ -228,6 +250,22 @@ def is_expanded(op: ir.Operation) -> bool:
     return op.name in EXPANSIONS and isinstance(
         _scalar(op.results[0].type), ir.F32Type | ir.F16Type | ir.BF16Type
     )
+
+
+def _call(op: ir.Operation) -> ir.Value:
+    """Call the function of libm for the number, or for each lane of the vector, that ``op`` takes."""
+    type_, attributes = op.results[0].type, {"callee": ir.FlatSymbolRefAttr.get(CALLED[op.name])}
+    scalar = _scalar(type_)
+    shape = _shape(type_)
+    if shape is None:
+        return ir.Operation.create("func.call", [scalar], list(op.operands), attributes).result
+    made = op.operands[0]
+    for lane in product(*map(range, shape)):
+        place = {"static_position": ir.DenseI64ArrayAttr.get(lane)}
+        number = ir.Operation.create("vector.extract", [scalar], [op.operands[0]], place).result
+        number = ir.Operation.create("func.call", [scalar], [number], attributes).result
+        made = ir.Operation.create("vector.insert", [type_], [number, made], place).result
+    return made
 
 
 def _shape(type_: ir.Type) -> list[int] | None:

@@ -18,7 +18,7 @@ FUNCTIONS = {
     "log2": (3.0, (0.0, 1e30), torch.log2),
     "log1p": (3.0, (-1.0, 1e30), torch.log1p),
     "erf": (2.0, (-5.0, 5.0), torch.erf),
-    "tanh": (5.0, (-10.0, 10.0), torch.tanh),
+    "tanh": (2.0, (-10.0, 10.0), torch.tanh),
     "rsqrt": (1.5, (0.0, 1e30), torch.rsqrt),
     "sin": (2.0, (-3.5e38, 3.5e38), torch.sin),
     "cos": (2.0, (-3.5e38, 3.5e38), torch.cos),
@@ -119,6 +119,20 @@ def test_f64_is_libm(function):
     x = torch.linspace(-20, 20, 5001, dtype=torch.float64)
     (got,) = kernel_of(function, x.numel(), "f64")(x)
     torch.testing.assert_close(got, getattr(torch, function)(x), rtol=1e-14, atol=1e-15, equal_nan=True)
+
+
+@pytest.mark.parametrize("function", ["expm1", "log1p"])
+def test_f64_keeps_small_numbers(function):
+    x = torch.logspace(-300, 0, 5001, dtype=torch.float64)
+    x = torch.cat([x, -x[:-1], torch.tensor([0.0, -0.0, torch.inf, torch.nan], dtype=torch.float64)])
+    (got,) = kernel_of(function, x.numel(), "f64")(x)
+    torch.testing.assert_close(got, getattr(torch, function)(x), rtol=4e-16, atol=0, equal_nan=True)
+
+
+def test_tanh_of_a_small_number_is_the_number():
+    x = torch.logspace(-45, -5, 5001)
+    (got,) = kernel_of("tanh", x.numel())(x)
+    assert torch.equal(got, x)
 
 
 @pytest.mark.parametrize("function", ["sin", "cos"])
