@@ -40,12 +40,47 @@ WINDOW = ([2, 2, 2], [2, 2, 2], [0, 0, 0])
 Function = Callable[..., Any]
 
 
+UNARY = (
+    "abs ceil cos erf exp2 expm1 floor frac isnan nan_to_num neg reciprocal relu round sgn sign sin square tril triu "
+    "trunc"
+)
+OF_POSITIVE = "log log1p log2 rsqrt sqrt"
+BINARY = "add div eq floor_divide lt maximum minimum mul sub"
+SCALAR = "clamp_max clamp_min fmod pow remainder rsub xlogy"
+GRADIENTS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("gelu", "hardsigmoid", "hardswish", "sigmoid", "silu", "tanh"), ()),
+    **{"hardshrink": (0.5,), "softshrink": (0.5,), "hardtanh": (-1, 1), "leaky_relu": (0.1, False)},
+    "threshold": (0.0,),
+}
+"""Functions whose gradient is a call of its own, and what it takes after the result's gradient and x."""
+
+
 ALONE: dict[str, Function] = {
     **{name: f for name, f in more.ACTIVATIONS.items() if name != "nan to num"},
-    "round": lambda x, y: torch.round(x),
-    "remainder": lambda x, y: torch.remainder(x, 0.7),
-    "fmod": lambda x, y: torch.fmod(x, 0.7),
-    "sign": lambda x, y: torch.sign(x),
+    **{name: lambda x, y, f=getattr(torch, name): f(x) for name in UNARY.split()},
+    **{name: lambda x, y, f=getattr(torch, name): f(x) for name in OF_POSITIVE.split()},
+    **{name: lambda x, y, f=getattr(torch, name): f(x, y) for name in BINARY.split()},
+    **{name: lambda x, y, f=getattr(torch, name): f(x, 0.7) for name in SCALAR.split()},
+    **{
+        f"{name} backward": lambda x, y, f=getattr(aten, f"{name}_backward"), rest=rest: f(x, y, *rest)
+        for name, rest in GRADIENTS.items()
+    },
+    "gelu tanh": lambda x, y: F.gelu(x, approximate="tanh"),
+    "gelu tanh backward": lambda x, y: aten.gelu_backward(x, y, approximate="tanh"),
+    "cross": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()),
+    "softmax backward": lambda x, y: aten._softmax_backward_data(x, y, -1, torch.float32),
+    "log softmax backward": lambda x, y: aten._log_softmax_backward_data(x, y, -1, torch.float32),
+    "amax": lambda x, y: x.amax(-1),
+    "amax rows": lambda x, y: x.amax(0),
+    "mean": lambda x, y: x.mean(),
+    "largest": lambda x, y: x.max(),
+    "all": lambda x, y: (x > 0).all(),
+    "norm of all": lambda x, y: x.norm(),
+    "lerp": lambda x, y: x.lerp(y, 0.3),
+    "addcmul": lambda x, y: torch.addcmul(x, x, y),
+    "transposed copy": lambda x, y: x.t().contiguous(),
+    "to bf16": lambda x, y: x.bfloat16(),
+    "replication": lambda x, y: F.pad(x.view(PIXELS), (2, 2, 2, 2), mode="replicate"),
     "mse": F.mse_loss,
     "mse backward": lambda x, y: aten.mse_loss_backward(x.view(-1)[0], x, y, 1),
     "smooth l1": F.smooth_l1_loss,
@@ -105,20 +140,21 @@ def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--functions", nargs="*", default=list(ALONE), choices=list(ALONE))
+    options.add_argument("--functions", nargs="*", default=list(ALONE), choices=list(ALONE), metavar="NAME")
     options.add_argument("--repeats", type=int, default=31)
     chosen = options.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    x, y = torch.randn(512, 1024), torch.randn(512, 1024)
+    normal, y = torch.randn(512, 1024), torch.randn(512, 1024)
     rows = []
     for name in chosen.functions:
         function = ALONE[name]
+        x = normal.abs() if name in OF_POSITIVE.split() else normal
         kernel = kernel_of(function, x, y)
         if kernel is None:
             rows.append([name, "no kernel", "", ""])
             continue
-        calls = {"ours": kernel, "ATen": lambda function=function: function(x, y)}
+        calls = {"ours": kernel, "ATen": lambda function=function, x=x: function(x, y)}
         seconds = measure(calls, chosen.repeats, time.thread_time)
         rows.append([name, *(1e3 * seconds[c] for c in calls), seconds["ours"] / seconds["ATen"]])
     print(heading("Calls alone"))

@@ -11,6 +11,7 @@ tanh are least-squares fits of the relative error, reweighted until it is even.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from itertools import product
 from math import inf, ldexp, pi
 
@@ -158,18 +159,17 @@ def _quarters(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Split x = (n + f) pi / 2, for every f32, with an integer n and f in [-1/2, 1/2].
 
     Return n modulo 4 as an i32, and f pi / 2. 1 / (2 pi) is stored in parts of 28 bits, so that products with
-    x are exact in f64, and so are their fractions of a turn (Payne and Hanek, 1983, in floating point). After
-    whole quarters are subtracted, the sum's rounding error is relative to the sum itself, however near x is
-    to a multiple of pi / 2.
+    x are exact in f64, and so are their fractions of a turn (Payne and Hanek, 1983, in floating point). Whole
+    quarters are subtracted from the fractions before these are summed, largest first. So the sum's rounding
+    error is relative to the sum itself, however near x is to a multiple of pi / 2.
     """
     wide = s.make("arith.extf", x, type_=s.double)
-    turns, quarters = s.wide(0.0), s.wide(_ROUNDER_OF_F64)
-    for part in _PARTS_OF_INVERSE_TURN:
-        product = s.mul(wide, s.wide(part))
-        turns = s.add(turns, s.sub(product, s.arithmetic("math.roundeven", product)))
-        whole = s.arithmetic("math.roundeven", s.mul(turns, s.wide(4.0)))
-        turns, quarters = s.fma(whole, s.wide(-0.25), turns), s.add(quarters, whole)
+    products = [s.mul(wide, s.wide(part)) for part in _PARTS_OF_INVERSE_TURN]
+    fractions = [s.sub(product, s.arithmetic("math.roundeven", product)) for product in products]
+    whole = s.arithmetic("math.roundeven", s.mul(reduce(s.add, fractions), s.wide(4.0)))
+    turns = reduce(s.add, fractions[1:], s.fma(whole, s.wide(-0.25), fractions[0]))
     angle = s.make("arith.truncf", s.mul(turns, s.wide(2 * pi)), type_=s.float)
+    quarters = s.add(whole, s.wide(_ROUNDER_OF_F64))
     bits = s.make("arith.bitcast", quarters, type_=s.of(ir.IntegerType.get_signless(64)))
     return s.make("arith.trunci", bits, type_=s.integer), angle
 
@@ -230,7 +230,7 @@ def expand_math(module: ir.Module, scales: bool, tables: bool) -> None:
         for op in list(walk(module.operation)):
             if is_expanded(op):
                 with ir.InsertionPoint(op):
-                    made = _expanded(Scalars(_shape(op.results[0].type), scales), op, tables)
+                    made = _expanded(Scalars(shape_of(op.results[0].type), scales), op, tables)
             elif op.name in CALLED:
                 called.add(CALLED[op.name])
                 with ir.InsertionPoint(op):
@@ -256,7 +256,7 @@ def _call(op: ir.Operation) -> ir.Value:
     """Call the function of libm for the number, or for each lane of the vector, that ``op`` takes."""
     type_, attributes = op.results[0].type, {"callee": ir.FlatSymbolRefAttr.get(CALLED[op.name])}
     scalar = _scalar(type_)
-    shape = _shape(type_)
+    shape = shape_of(type_)
     if shape is None:
         return ir.Operation.create("func.call", [scalar], list(op.operands), attributes).result
     made = op.operands[0]
@@ -268,7 +268,8 @@ def _call(op: ir.Operation) -> ir.Value:
     return made
 
 
-def _shape(type_: ir.Type) -> list[int] | None:
+def shape_of(type_: ir.Type) -> list[int] | None:
+    """Return the shape of a vector type, and None for a scalar type."""
     return list(ir.VectorType(type_).shape) if isinstance(type_, ir.VectorType) else None
 
 

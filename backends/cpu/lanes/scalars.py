@@ -9,7 +9,7 @@ from torch_mlir import ir
 ROUNDER, _ROUNDER_BITS = 1.5 * 2.0**23, 0x4B400000
 """Number whose addition rounds an f32 to an integer, in its last bits."""
 NE = 1  # arith.cmpi predicate
-OLT, OGT, OEQ, ULT = 4, 2, 1, 11  # arith.cmpf predicates; ordered ones are false for NaN
+OLT, OGT, OEQ, ULT, UNO = 4, 2, 1, 11, 14  # arith.cmpf predicates; ordered ones are false for NaN
 
 
 class Scalars:

@@ -6,6 +6,7 @@ from torch_mlir import ir
 from torch_mlir.passmanager import PassManager
 
 from shardc.backends.cpu.lanes.polynomials import expand_math, walk
+from shardc.backends.cpu.lanes.rounding import expand_rounding
 from shardc.backends.cpu.lanes.vectorize import vectorize
 from shardc.backends.cpu.object_code.marks import LOOP, copied
 
@@ -63,6 +64,7 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
         if tables:
             vectorize(module)
         expand_math(module, SCALES in module.operation.attributes, tables)
+        expand_rounding(module)
         _run(LOWER, module)
         has_bf16 = _move_bits(module)
         limits = [ir.Attribute.parse(f'["target-features", "{without}"]')] if without else []
