@@ -41,8 +41,8 @@ Function = Callable[..., Any]
 
 
 UNARY = (
-    "abs ceil cos erf exp2 expm1 floor frac isnan nan_to_num neg reciprocal relu round sgn sign sin square tril triu "
-    "trunc"
+    "abs ceil cos erf exp2 expm1 floor frac isnan nan_to_num neg reciprocal relu round sgn sign sin square "
+    "tril triu trunc"
 )
 OF_POSITIVE = "log log1p log2 rsqrt sqrt"
 BINARY = "add div eq floor_divide lt maximum minimum mul sub"
@@ -55,16 +55,20 @@ GRADIENTS: dict[str, tuple[Any, ...]] = {
 """Functions whose gradient is a call of its own, and what it takes after the result's gradient and x."""
 
 
+def _of_x(owner: Any, name: str, *rest: Any) -> Function:
+    return lambda x, y: getattr(owner, name)(x, *rest)
+
+
+def _of_both(owner: Any, name: str, *rest: Any) -> Function:
+    return lambda x, y: getattr(owner, name)(x, y, *rest)
+
+
 ALONE: dict[str, Function] = {
     **{name: f for name, f in more.ACTIVATIONS.items() if name != "nan to num"},
-    **{name: lambda x, y, f=getattr(torch, name): f(x) for name in UNARY.split()},
-    **{name: lambda x, y, f=getattr(torch, name): f(x) for name in OF_POSITIVE.split()},
-    **{name: lambda x, y, f=getattr(torch, name): f(x, y) for name in BINARY.split()},
-    **{name: lambda x, y, f=getattr(torch, name): f(x, 0.7) for name in SCALAR.split()},
-    **{
-        f"{name} backward": lambda x, y, f=getattr(aten, f"{name}_backward"), rest=rest: f(x, y, *rest)
-        for name, rest in GRADIENTS.items()
-    },
+    **{name: _of_x(torch, name) for name in f"{UNARY} {OF_POSITIVE}".split()},
+    **{name: _of_both(torch, name) for name in BINARY.split()},
+    **{name: _of_x(torch, name, 0.7) for name in SCALAR.split()},
+    **{f"{name} backward": _of_both(aten, f"{name}_backward", *rest) for name, rest in GRADIENTS.items()},
     "gelu tanh": lambda x, y: F.gelu(x, approximate="tanh"),
     "gelu tanh backward": lambda x, y: aten.gelu_backward(x, y, approximate="tanh"),
     "cross": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()),

@@ -1,15 +1,15 @@
 """Rounding of f32 to bf16 as arithmetic of 32-bit integers, which LLVM can vectorize.
 
-MLIR's own expansion (``arith-expand{include-bf16}``) selects among 16-bit results. LLVM makes a select of bf16
-of that, and on targets without vectors of bf16 it splits such a select into its lanes: three times the
-time of PyTorch's conversion.
+MLIR's own expansion (``arith-expand{include-bf16}``) selects among 16-bit results. LLVM turns that into a
+select of bf16, and splits it into lanes on targets without vectors of bf16. A conversion then took three
+times as long as PyTorch's.
 """
 
 from __future__ import annotations
 
 from torch_mlir import ir
 
-from shardc.backends.cpu.lanes.polynomials import shape_of, walk
+from shardc.backends.cpu.lanes.expand import shape_of, walk
 from shardc.backends.cpu.lanes.scalars import UNO, Scalars
 
 

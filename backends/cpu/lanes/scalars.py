@@ -8,6 +8,8 @@ from torch_mlir import ir
 
 ROUNDER, _ROUNDER_BITS = 1.5 * 2.0**23, 0x4B400000
 """Number whose addition rounds an f32 to an integer, in its last bits."""
+ROUNDER_OF_F64 = 1.5 * 2.0**52
+"""The same of an f64."""
 NE = 1  # arith.cmpi predicate
 OLT, OGT, OEQ, ULT, UNO = 4, 2, 1, 11, 14  # arith.cmpf predicates; ordered ones are false for NaN
 
@@ -73,7 +75,8 @@ class Scalars:
         Horner's scheme needs fewer multiplications, but each depends on the one before, and a core processes
         too few elements at once to hide that latency.
         """
-        terms = [self.number(c) for c in reversed(coefficients)]
+        constant = self.wide if x.type == self.double else self.number
+        terms = [constant(c) for c in reversed(coefficients)]
         while len(terms) > 1:
             if len(terms) == 3:
                 return self.fma(self.fma(terms[2], x, terms[1]), x, terms[0])
@@ -130,8 +133,8 @@ class Scalars:
         return call_intrinsic(name, [operands[0].type], operands).result
 
 
-Expansion = Callable[[Scalars, ir.Value], ir.Value]
-"""Function that builds the arithmetic of a math function."""
+Expansion = Callable[..., ir.Value]
+"""Function (scalars, operands...) -> result, which builds the arithmetic of a math function."""
 
 
 def call_intrinsic(name: str, results: Sequence[ir.Type], operands: Sequence[ir.Value]) -> ir.Operation:

@@ -75,7 +75,7 @@ def _erf(s: Scalars, x: ir.Value) -> ir.Value:
 
 
 TABLED: dict[str, Expansion] = {"math.exp": _exp, "math.exp2": _exp2, "math.erf": _erf}
-"""Replacements of :data:`~shardc.backends.cpu.lanes.polynomials.EXPANSIONS` in vectors of ``LANES``."""
+"""Replacements of :data:`~shardc.backends.cpu.lanes.expand.EXPANSIONS` in vectors of ``LANES``."""
 
 
 @cache

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 from torch_mlir.dialects import arith, scf, vector
 
-from shardc.backends.cpu.lanes.polynomials import is_expanded, walk
+from shardc.backends.cpu.lanes.expand import is_expanded, walk
 from shardc.backends.cpu.lanes.tables import LANES, TABLED
 from shardc.backends.cpu.object_code.marks import LOOP, REASSOCIATE, copied
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch_mlir import ir
 from torch_mlir.passmanager import PassManager
 
-from shardc.backends.cpu.lanes.polynomials import expand_math, walk
+from shardc.backends.cpu.lanes.expand import expand_math, walk
 from shardc.backends.cpu.lanes.rounding import expand_rounding
 from shardc.backends.cpu.lanes.vectorize import vectorize
 from shardc.backends.cpu.object_code.marks import LOOP, copied
@@ -46,7 +46,7 @@ _MAKING = frozenset({"llvm.load", "llvm.bitcast", "llvm.intr.masked.load"})
 
 SCALES = "kern.scales_by_powers_of_two"
 """Attribute of a module whose target scales by powers of two with one instruction
-(:func:`shardc.backends.cpu.lanes.polynomials.expand_math`)."""
+(:func:`shardc.backends.cpu.lanes.expand.expand_math`)."""
 TABLES = "kern.tables_in_registers"
 """Attribute of a module whose target has the instructions of :mod:`shardc.backends.cpu.lanes.tables`."""
 

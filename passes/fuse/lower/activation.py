@@ -110,14 +110,25 @@ def _softplus_backward(s: Scalars, grad: Scalar, x: Scalar, beta: float, thresho
     return s.select(s.compare("gt", scaled, threshold), grad, s.div(s.mul(grad, power), s.add(power, 1.0)))
 
 
-def _mish_gate(s: Scalars, x: Scalar) -> Scalar:
-    return s.math("tanh", s.math("log1p", s.math("exp", x)))
+_SATURATED = 20.0
+"""From here on, mish is x in f32 and f64."""
+
+
+def _mish(s: Scalars, x: Scalar) -> Scalar:
+    """``x tanh(log(1 + n))``, which is ``x n (n + 2) / (n (n + 2) + 2)``, with ``n = exp(x)``."""
+    n = s.math("exp", s.minimum(x, _SATURATED))
+    above = s.mul(n, s.add(n, 2.0))
+    return s.mul(x, s.div(above, s.add(above, 2.0)))
 
 
 def _mish_backward(s: Scalars, grad: Scalar, x: Scalar) -> Scalar:
-    gate = _mish_gate(s, x)
-    slope = s.mul(s.mul(x, sigmoid(s, x)), s.sub(1.0, s.mul(gate, gate)))
-    return s.mul(grad, s.add(gate, slope))
+    """``above / below + 4 x n (n + 1) / below ** 2``, named as in :func:`_mish`; NaN for infinity."""
+    capped = s.sub(x, s.maximum(s.sub(x, _SATURATED), 0.0))
+    n = s.math("exp", capped)
+    above = s.mul(n, s.add(n, 2.0))
+    below = s.add(above, 2.0)
+    slope = s.mul(s.mul(s.mul(capped, 4.0), n), s.add(n, 1.0))
+    return s.mul(grad, s.div(s.add(above, s.div(slope, below)), below))
 
 
 def _six(s: Scalars, x: Scalar) -> Scalar:
@@ -150,7 +161,7 @@ pointwise("celu", lambda s, x, alpha=1: _elu(s, x, alpha, 1, 1 / alpha), heavy=T
 pointwise("elu_backward", _elu_backward, heavy=True)
 pointwise("softplus", _softplus, heavy=True)
 pointwise("softplus_backward", _softplus_backward, heavy=True)
-pointwise("mish", lambda s, x: s.mul(x, _mish_gate(s, x)), heavy=True)
+pointwise("mish", _mish, heavy=True)
 pointwise("mish_backward", _mish_backward, heavy=True)
 pointwise("hardsigmoid", lambda s, x: s.div(_six(s, x), 6.0))
 pointwise("hardsigmoid_backward", lambda s, grad, x: _between(s, x, -3.0, 3.0, s.mul(grad, _SIXTH), 0))

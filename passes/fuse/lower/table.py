@@ -129,7 +129,7 @@ def _loaded() -> dict[str, Lowering]:
 ALONE = frozenset(
     f"aten.{name}"
     for names in (
-        "_log_softmax _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional",
+        "_native_batch_norm_legit.no_stats _native_batch_norm_legit_functional",
         "_native_batch_norm_legit_no_training _safe_softmax _softmax _to_copy exp gelu_backward",
         "masked_fill.Scalar masked_fill.Tensor mean.dim native_batch_norm_backward native_group_norm",
         "native_group_norm_backward native_layer_norm native_layer_norm_backward sigmoid silu",
@@ -144,23 +144,38 @@ ALONE = frozenset(
         "avg_pool2d avg_pool2d_backward max_pool2d_with_indices max_pool2d_with_indices_backward",
         "avg_pool3d avg_pool3d_backward max_pool3d_with_indices max_pool3d_with_indices_backward",
         "_adaptive_avg_pool2d",
+        "erf exp2 expm1 frac isnan log log1p log2 round sqrt tril triu trunc",
+        "eq.Scalar eq.Tensor ge.Scalar ge.Tensor gt.Scalar gt.Tensor le.Scalar le.Tensor lt.Scalar lt.Tensor",
+        "ne.Scalar ne.Tensor __lshift__.Scalar __lshift__.Tensor __rshift__.Scalar __rshift__.Tensor",
+        "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_right_shift.Tensor",
+        "bitwise_right_shift.Tensor_Scalar _log_softmax_backward_data _prelu_kernel _softmax_backward_data",
+        "all binary_cross_entropy binary_cross_entropy_backward constant_pad_nd norm.Scalar",
+        "replication_pad2d silu_backward",
     )
     for name in names.split()
 )
 """Calls that become kernels even where they share none: ATen took longer, on one thread with 512 x 1024 f32
 (exp 3.0 times as long, where 7.7, softmax 1.5, layer norm 1.6, its gradient 2.0, a sum over rows 2.2; not so
-gelu, sums of two, amax, copies). ``test/bench/kernel_alone.py`` measured the last nine lines, but for the
-gradient of maxima in three dims (0.81 of ATen's time in a script of its own).
+sums of two, amax, copies). ``test/bench/kernel_alone.py`` measured the last 16 lines, but for the gradient of
+maxima in three dims (0.81 of ATen's time in a script of its own).
 """
 ALONE_ELEMENTS = 1 << 12
 """Least number of elements that such a call reads; for fewer, the overhead of the call dominates."""
 
 
+_ALONE_IF: dict[str, Callable[[OpCall], bool]] = {
+    "aten._log_softmax": lambda call: call["dim"] in (-1, len(call.tensors[0].shape) - 1),
+    "aten.gelu": lambda call: call["approximate"] == "tanh",
+    "aten.pow.Tensor_Scalar": lambda call: call["exponent"] not in (0, 1, 2, 3),
+    "aten.pow.Tensor_Tensor": lambda call: call.tensors[0].dtype.is_floating_point,
+}
+"""Calls that belong to :data:`ALONE` with some arguments only."""
+
+
 def is_worth_alone(call: OpCall) -> bool:
-    """Return whether a kernel of only this call is faster than ATen; log_softmax over a middle dim is not."""
-    if call.target == "aten._log_softmax" and call["dim"] not in (-1, len(call.tensors[0].shape) - 1):
-        return False
-    return call.target in ALONE and max((hint(t.numel) for t in call.tensors), default=0) >= ALONE_ELEMENTS
+    """Return whether a kernel of only this call is faster than ATen."""
+    faster = _ALONE_IF[call.target](call) if call.target in _ALONE_IF else call.target in ALONE
+    return faster and max((hint(t.numel) for t in call.tensors), default=0) >= ALONE_ELEMENTS
 
 
 def lower(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:

@@ -129,6 +129,29 @@ def test_f64_keeps_small_numbers(function):
     torch.testing.assert_close(got, getattr(torch, function)(x), rtol=4e-16, atol=0, equal_nan=True)
 
 
+def test_powers_over_the_whole_range():
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(-(2**31), 2**31 - 1, (COUNT,), generator=generator).to(torch.int32)
+    exponents = torch.cat(
+        [8 * torch.rand(COUNT // 2, generator=generator) - 4, bits[: COUNT // 2].view(torch.float32)]
+    )
+    odd = torch.tensor([0.0, 1.0, 2.0, 3.0, 0.5, 1e-45, 3e38, 16777215.0, torch.inf, torch.nan])
+    odd = torch.cat([odd, -odd])
+    x = torch.cat(
+        [bits.view(torch.float32), torch.rand(COUNT, generator=generator) + 0.5, odd.repeat(len(odd))]
+    )
+    y = torch.cat([exponents, 200 * exponents, odd.repeat_interleave(len(odd))])
+    body = Body("power")
+    operands = [body.argument((x.numel(),), "f32") for _ in range(2)]
+    body.results = [body.map(operands, "%r = math.powf %0, %1 : f32")]
+    (got,) = compiled(body)(x, y)
+    exact = torch.from_numpy(np.float_power(x.double().numpy(), y.double().numpy()))
+    edge = ~exact.float().isfinite() | (exact.float() == 0)
+    torch.testing.assert_close(got[edge], exact.float()[edge], rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(got[edge & ~got.isnan()].signbit(), exact[edge & ~got.isnan()].signbit())
+    assert ulps(got[~edge], exact[~edge]).max() <= 1
+
+
 def test_tanh_of_a_small_number_is_the_number():
     x = torch.logspace(-45, -5, 5001)
     (got,) = kernel_of("tanh", x.numel())(x)
