@@ -1,4 +1,4 @@
-"""The page of the command line: every command with its arguments, options and examples, from its help."""
+"""Page of the command line: every command with its arguments, options and examples, from its help."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ error.
 
 
 def cli_lines() -> list[str]:
-    """Lines of the page, a section for each command and subcommand."""
+    """Return the lines of the page, with a section for each command and subcommand."""
     root = typer.main.get_command(app)
     context = root.make_context("shardc", ["doctor"])
     lines = [BEFORE]

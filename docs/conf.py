@@ -1,4 +1,4 @@
-"""The book's settings: ``make docs`` builds ``docs/`` into ``out/book``, without network (decision 107)."""
+"""Settings of the book: ``make docs`` builds ``docs/`` into ``out/book``, without network (decision 107)."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ autodoc_member_order = "bysource"
 napoleon_numpy_docstring = False
 
 ROOT = re.compile(r"\]\((?:docs/)?([^)#:]+)([)#])")
-"""A link of a page that stands at the root of the repository."""
+"""Pattern of a link in a page at the root of the repository."""
 MOVED = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "guide/": "guide/index.md",
          "decisions/": "decisions/index.md"}  # fmt: skip
-"""Where the book has what such links name."""
+"""Place in the book of each target of such links."""
 
 
 def read_from_root(app: Sphinx, relative: Path, parent: str, content: list[str]) -> None:

@@ -1,8 +1,8 @@
 """Pages of messages: errors, remarks and warnings with cause, text, and examples with and without them.
 
-Cause, text and advice of an error are those of its class. Examples stand in ``docs/errors``, a file a module,
-and one each for remarks and warnings; a section without examples says why it has none.
-``test/unit/diagnostics/test_error_examples.py`` and ``test_message_examples.py`` run them.
+Cause, text and advice of an error come from its class. Examples are in ``docs/errors``: a file for each
+module of errors, one for remarks, and one for warnings. A section without examples gives the reason.
+``test/unit/diagnostics/test_error_examples.py`` and ``test_message_examples.py`` run the examples.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 batch = (torch.randn(8, 8), torch.randint(4, (8,)))
 loss = nn.functional.cross_entropy
 """
-"""What Python examples begin with."""
+"""First lines of Python examples."""
 SCRIPT = f"""\
 {PREAMBLE}
 
 def build():
     return model, optimizer, batch, loss
 """
-"""``train.py`` of examples of the command line."""
+"""File ``train.py`` of examples of the command line."""
 FILES = {
     "csv": "schedule.csv",
     "json": "file.json",
@@ -44,30 +44,31 @@ FILES = {
     "yaml": "cluster.yaml",
     "py": "script.py",
 }
-"""Language of a block -> the file in which it lies for the commands behind it."""
+"""Name of the file that a code block becomes for later commands, by the block's language."""
 BEGIN = f"""\
-Examples in Python begin with this:
+All examples in Python begin with these lines:
 
 ```python
 {PREAMBLE}```
 
-On the command line `train.py` is the same with `build()`, which returns model, optimizer, batch and loss.
+In examples of the command line, `train.py` has these lines and `build()`, which returns model, optimizer,
+batch and loss.
 """
 BEFORE = f"""\
-{BEGIN}Blocks of other languages are files: {", ".join(f"`{name}`" for name in FILES.values())}.
-A test runs each example; those that fail end in the error, and those that work in none.
+{BEGIN}Code blocks in other languages are files: {", ".join(f"`{name}`" for name in FILES.values())}.
+A test runs each example. The first example of an error raises it, and the second raises no error.
 """
 MESSAGES = {"remarks": REMARKS, "warnings": WARNINGS}
-"""Page -> the messages of it, with what each says."""
+"""Messages of each page, with their meaning."""
 ABOUT = {
-    "remarks": "A remark says what a plan does that you may not expect. Results are right. "
-    "`print(step.plan)` has a compile's remarks at its end; `step.plan.remarks` is the list of them.",
-    "warnings": "A program warns and runs on. Warnings are of the category `shardc.ShardcWarning`. "
+    "remarks": "A remark describes an effect of a plan that you may not expect. Results are still correct. "
+    "`print(step.plan)` ends with the remarks of a compile; `step.plan.remarks` is a list of them.",
+    "warnings": "After a warning the program continues. Warnings have the category `shardc.ShardcWarning`. "
     "Errors that can be warnings have their examples on the pages of [errors](../messages.md).",
 }
 AFTER = f"""\
-{BEGIN}A test runs each example: the first says what stands under it, where … is any text; the second does
-not. `SHARDC_SILENCE=<id>` silences it.
+{BEGIN}A test runs each example. The first one prints the message shown after it, in which … is any text. The
+second one does not. `SHARDC_SILENCE=<id>` silences a message.
 """
 SECTION = re.compile(r"^## (\w+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
@@ -76,7 +77,7 @@ WORKS, REASON = "\nWorks:\n", "No short example: "
 
 @dataclass(frozen=True)
 class Section:
-    """What a source says of one message: examples in Markdown, or the reason why there are none."""
+    """Section of ``docs/errors`` on one message: examples in Markdown, or the reason why there are none."""
 
     name: str
     fails: str
@@ -85,7 +86,7 @@ class Section:
 
 
 def sections(page: str) -> dict[str, Section]:
-    """Name of a message -> its section of ``docs/errors/<page>.md``; empty where there is no such file."""
+    """Return the sections of ``docs/errors/<page>.md`` by message; empty without such a file."""
     path = SOURCES / f"{page}.md"
     found: dict[str, Section] = {}
     for name, body in SECTION.findall(path.read_text() if path.is_file() else ""):
@@ -96,12 +97,12 @@ def sections(page: str) -> dict[str, Section]:
 
 
 def blocks(markdown: str) -> list[tuple[str, str]]:
-    """Language and code of each block."""
+    """Return the language and the code of each block."""
     return BLOCK.findall(markdown + "\n")
 
 
 def errors_by_page() -> dict[str, list[type[ShardcError] | type[RuntimeFailure]]]:
-    """Page -> the errors of the module that it is named after, as they stand there; bases left out."""
+    """Return the errors of each page, in the order of their module; base classes are left out."""
     found: dict[str, list[type[ShardcError] | type[RuntimeFailure]]] = {}
     for class_ in errors_by_id().values():
         if not (class_.__doc__ or "").startswith("Base of"):
@@ -113,26 +114,26 @@ def errors_by_page() -> dict[str, list[type[ShardcError] | type[RuntimeFailure]]
 
 
 def page_of(class_: type) -> str:
-    """The page that has an error: ``plan`` of ``shardc.diagnostics.passes.plan``."""
+    """Return the page of an error, such as ``plan`` for an error of ``shardc.diagnostics.passes.plan``."""
     stem = class_.__module__.rpartition(".")[2]
     return "running" if stem == "errors" else stem
 
 
 def error_pages() -> dict[str, str]:
-    """File name -> text of each page."""
+    """Return the text of each page by file name."""
     found = errors_by_page()
     errors = {f"errors/{page}.md": _page(page, classes) for page, classes in sorted(found.items())}
     return {**errors, **{f"errors/{page}.md": _message_page(page) for page in MESSAGES}}
 
 
 def _message_page(page: str) -> str:
-    """The page of remarks, or of warnings."""
+    """Return the page of remarks, or of warnings."""
     lines = [f"# {page.title()}", "", "Written by `make docs` from the definitions; not edited by hand.", ""]
     lines += [*textwrap.wrap(ABOUT[page], 110), "", AFTER]
     for name, section in sections(page).items():
         lines += [f"## {name}", "", *textwrap.wrap(MESSAGES[page][name].replace("``", "`"), 110), ""]
         if section.reason:
-            lines += [*textwrap.wrap(f"No example stands here: {section.reason}", 110), ""]
+            lines += [*textwrap.wrap(f"No short example: {section.reason}", 110), ""]
         else:
             lines += [section.fails, "", "Without it:", "", section.works, ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -153,12 +154,12 @@ def _section(class_: type, section: Section) -> list[str]:
     text = _text(class_)
     lines += ["```text", *text, "```", ""] if text else []
     if section.reason:
-        return [*lines, *textwrap.wrap(f"No example stands here: {section.reason}", 110), ""]
+        return [*lines, *textwrap.wrap(f"No short example: {section.reason}", 110), ""]
     return [*lines, "Fails:", "", section.fails, "", "Works:", "", section.works, ""]
 
 
 def _cause(class_: type, *, whole: bool) -> str:
-    """The docstring; where examples follow, without those that stand in it."""
+    """Return the docstring; without its own examples if the page has others (``whole`` is False)."""
     text = " ".join((getdoc(class_) or "").split()) if whole else _first(class_)
     return text.replace("``", "`")
 
@@ -169,7 +170,7 @@ def _first(class_: type) -> str:
 
 
 def _text(class_: type) -> list[str]:
-    """The message as it is printed, with ``<names>`` for what differs."""
+    """Return the lines of the message, with ``<names>`` for the parts that differ."""
     if not issubclass(class_, ShardcError):
         return []
     what = f"{class_.__name__}: {_filled(class_.template)}"

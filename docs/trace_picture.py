@@ -1,4 +1,4 @@
-"""The picture of a trace in the gallery: tracks of a Chrome trace as SVG, as Perfetto lays them out."""
+"""Picture of a trace for the gallery: tracks of a Chrome trace as SVG, in Perfetto's layout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Event = dict[str, Any]
 
 
 def trace_svg(path: Path) -> str:
-    """The first process of a trace that ``--trace`` wrote as JSON: its tracks, and its curve of memory."""
+    """Return the tracks and the memory curve of the first process of a JSON trace that ``--trace`` wrote."""
     events = json.loads(path.read_text())["traceEvents"]
     process = next(event for event in events if event["name"] == "process_name")
     own = [event for event in events if event["pid"] == process["pid"]]
@@ -49,7 +49,7 @@ def _item(event: Event, y: float, scale: float) -> str:
 
 
 def _curve(events: list[Event], y: float, scale: float) -> Iterator[str]:
-    """Bytes that are alive, as steps, with the most of them beside it."""
+    """Return the curve of the bytes that are alive, with a label for the largest number."""
     most, base = max(event["args"]["bytes"] for event in events), y + CURVE
     points, height = [f"{LEFT:g},{base:g}"], base
     for event in events:

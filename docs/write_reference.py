@@ -1,5 +1,6 @@
-"""The reference of dialects, passes, commands, messages and environment variables, from their definitions:
-``python docs/write_reference.py docs/reference``.
+"""Writer of the reference of dialects, passes, commands, messages and environment variables.
+
+It reads their definitions: ``python docs/write_reference.py docs/reference``.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ DIALECTS: dict[str, type[ext.Dialect]] = {"dist": Dist, "kern": Kern, "pipe": lo
 
 @cache
 def pages() -> dict[str, str]:
-    """File name -> text of each page."""
+    """Return the text of each page by file name."""
     found = {f"{name}.md": dialect_page(dialect) for name, dialect in DIALECTS.items()}
     found |= {"options.md": options_page(), "passes.md": passes_page()}
     found["cli.md"] = _page("Command line", cli_lines())
@@ -68,7 +69,7 @@ def pages() -> dict[str, str]:
 
 
 def messages_page() -> str:
-    """The id of every remark, warning and error."""
+    """Return the page with the ids of all remarks, warnings and errors."""
     classes = errors_by_id()
     warnings = {**WARNINGS, **{name: summary(classes[name]) for name in WARNED_ERRORS}}
     errors = {name: summary(class_) for name, class_ in classes.items()}
@@ -86,7 +87,7 @@ def messages_page() -> str:
 
 
 def _linked(name: str, classes: Mapping[str, type]) -> str:
-    """An id with a link to its examples, if it has a section of its own."""
+    """Return an id with a link to its examples, if it has a section."""
     for page, messages in MESSAGES.items():
         if name in messages:
             return f"[`{name}`](errors/{page}.md#{name.lower()})"
@@ -96,7 +97,7 @@ def _linked(name: str, classes: Mapping[str, type]) -> str:
 
 
 def environment_page() -> str:
-    """Environment variables, those of the compiler first."""
+    """Return the page of environment variables, those of the compiler first."""
     lines = [ENVIRONMENT_OF_TESTS, ""]
     runtime = _variables(runtime_environment)
     compiler = [v for v in _variables(environment) if v not in runtime]
@@ -117,7 +118,7 @@ def _variables(module: ModuleType) -> list[runtime_environment.Variable[object]]
 
 
 def dialect_page(dialect: type[ext.Dialect]) -> str:
-    """Attributes and ops of a dialect, with their fields and what their docstrings say."""
+    """Return the page of a dialect: attributes and ops, with their fields and docstrings."""
     lines = [*_text(dialect)]
     for attribute in sorted(dialect.attributes, key=lambda a: a.attr_name):
         lines += [f"## `#{attribute.attr_name}`", "", _file(attribute), "", *_text(attribute)]
@@ -129,7 +130,7 @@ def dialect_page(dialect: type[ext.Dialect]) -> str:
 
 
 def passes_page() -> str:
-    """Named pipelines, then each pass with its options."""
+    """Return the page of named pipelines, then of each pass with its options."""
     pipelines = [(f"`{name}`", f"`{text}`") for name, text in PIPELINES.items()]
     lines = ["    shardc opt --pipeline 'dist-pad,dist-propagate' file.mlir", ""]
     lines += _table(("pipeline", "runs"), pipelines)
@@ -142,7 +143,7 @@ def passes_page() -> str:
 
 
 def options_page() -> str:
-    """The groups of options, with the spelling of each for every front end."""
+    """Return the page of the groups of options, with the spelling of each option in every front end."""
     lines = [INTRODUCTION]
     for name, group in GROUPS.items():
         lines += [f"## `{name}`: `{group.__name__}`", "", _file(group), "", *_text(group)]
@@ -160,19 +161,19 @@ def _row(option: Option) -> tuple[str, ...]:
 
 
 def _item(option: Option) -> list[str]:
-    """What an option says of itself, as an item of a list."""
+    """Return an option's description as a list item."""
     only = f" For `{option.about.only}` alone." if option.about.only else ""
     was = f" Formerly {', '.join(f'`{name}`' for name in option.old_names)}." if option.old_names else ""
     return textwrap.wrap(f"- `{option.name}`: {option.about.help}{only}{was}", 110, subsequent_indent="  ")
 
 
 def _fields(class_: type) -> list[tuple[str, ...]]:
-    """The fields of an op or attribute, in the order of their declaration."""
+    """Return the fields of an op or attribute, in the order of their declaration."""
     return [(f"`{name}`", _kind(type_)) for name, type_ in inspect.get_annotations(class_).items()]
 
 
 def _kind(type_: object) -> str:
-    """What a field is: an operand, a result, a region, or the type of an attribute."""
+    """Return the kind of a field: an operand, a result, a region, or the type of an attribute."""
     if type(None) in typing.get_args(type_):
         [inner] = [t for t in typing.get_args(type_) if t is not type(None)]
         return f"{_kind(inner)}, optional"
@@ -188,13 +189,13 @@ def _type_name(type_: object) -> str:
 
 
 def _file(defined: type | ModuleType) -> str:
-    """Where a class or a module is defined, as the map of the tree in CONTRIBUTING has it."""
+    """Return the file of a class or a module, in the form of CONTRIBUTING's map of the tree."""
     name = defined.__name__ if isinstance(defined, ModuleType) else defined.__module__
     return f"`{name.removeprefix('shardc.').replace('.', '/')}.py`"
 
 
 def _text(class_: type) -> Iterator[str]:
-    """The docstring as Markdown; a paragraph that is all code becomes a block of it."""
+    """Return a docstring as Markdown; a paragraph that is only code becomes a code block."""
     text, _, example = inspect.cleandoc(class_.__doc__ or "").partition("\n\nExample:\n")
     for paragraph in re.split(r"\n\s*\n", text):
         code = re.fullmatch(r"``(.*)``", paragraph, re.DOTALL)

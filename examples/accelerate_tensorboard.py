@@ -1,4 +1,4 @@
-"""shardc beside accelerate: it loads the data and tracks metrics in TensorBoard, shardc compiles the step.
+"""Accelerate with shardc: accelerate loads data and tracks metrics in TensorBoard, shardc compiles the step.
 
 torchrun --nproc-per-node 2 examples/accelerate_tensorboard.py runs
 """
@@ -19,7 +19,7 @@ BATCH = 16
 
 
 def build():
-    """The model, its optimizer, and the rows to train on: the same on all ranks."""
+    """Return the model, its optimizer, and the rows to train on; they are the same on all ranks."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 4))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -28,12 +28,12 @@ def build():
 
 
 def loss_of(output, batch):
-    """The mean cross entropy."""
+    """Return the mean cross entropy."""
     return nn.functional.cross_entropy(output, batch["y"])
 
 
 class Net(nn.Module):
-    """Takes a batch's fields by name."""
+    """Net that takes a batch's fields by name."""
 
     def __init__(self, layers):
         super().__init__()
@@ -44,7 +44,7 @@ class Net(nn.Module):
 
 
 def main(folder: str) -> None:
-    """Train two epochs; the first rank writes the losses beside the events."""
+    """Train two epochs; the first rank also writes the losses to the folder of TensorBoard's events."""
     accelerator = Accelerator(cpu=True, log_with="tensorboard", project_dir=folder)
     ranks = accelerator.num_processes
     layers, optimizer, rows = build()

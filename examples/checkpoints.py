@@ -1,4 +1,4 @@
-"""Checkpoints: training that stops and goes on has the losses of training that does not stop.
+"""Checkpoints: training that is interrupted and resumed has the same losses as uninterrupted training.
 
 python examples/checkpoints.py
 torchrun --nproc-per-node 2 examples/checkpoints.py
@@ -14,7 +14,7 @@ import shardc
 
 
 def compiled():
-    """A step on all processes, and its batch. Saved on two, it loads on one as well."""
+    """Return a step on all processes, and its batch. A checkpoint of two processes loads on one, too."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -32,7 +32,7 @@ def compiled():
 
 
 def shared_folder(step):
-    """A new folder, the same on all ranks."""
+    """Return a new folder, the same on all ranks."""
     names = [tempfile.mkdtemp() if step.rank == 0 else ""]
     if torch.distributed.is_initialized():
         torch.distributed.broadcast_object_list(names)
@@ -40,7 +40,7 @@ def shared_folder(step):
 
 
 def main():
-    """Ten steps at once, and five and five."""
+    """Compare ten steps with five steps, a checkpoint, and five more steps."""
     step, batch = compiled()
     whole = [float(step(batch)) for _ in range(10)]
     first, _ = compiled()

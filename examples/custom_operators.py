@@ -1,4 +1,4 @@
-"""An operator of your own in a step: its gradient, its fake version, and the rule by which it is sharded.
+"""Custom operator in a step: its gradient, its fake version, and its sharding rule.
 
 python examples/custom_operators.py
 """
@@ -11,13 +11,13 @@ import shardc
 
 @torch.library.custom_op("example::soft_clip", mutates_args=())
 def soft_clip(x: torch.Tensor, bound: float) -> torch.Tensor:
-    """``bound * tanh(x / bound)`` element by element."""
+    """Return ``bound * tanh(x / bound)`` of each element."""
     return bound * torch.tanh(x / bound)
 
 
 @torch.library.custom_op("example::soft_clip_backward", mutates_args=())
 def soft_clip_backward(grad: torch.Tensor, clipped: torch.Tensor, bound: float) -> torch.Tensor:
-    """The gradient, from the result."""
+    """Return the gradient, computed from the result."""
     return grad * (1 - (clipped / bound) ** 2)
 
 
@@ -39,7 +39,7 @@ soft_clip.register_autograd(backward, setup_context=keep)
 
 @shardc.rule("example::soft_clip", samples=[(torch.randn(4, 6), 2.0)])
 def soft_clip_rule(call):
-    """Every dim may be cut."""
+    """Return the rule: every dim may be sharded."""
     return "([...])->([...])"
 
 
@@ -49,7 +49,7 @@ def soft_clip_backward_rule(call):
 
 
 class Clip(nn.Module):
-    """The operator as a module."""
+    """Module that calls the operator."""
 
     def forward(self, x):
         return soft_clip(x, 2.0)
@@ -59,7 +59,7 @@ loss = lambda output, batch: nn.functional.mse_loss(output, batch[0])  # noqa: E
 
 
 def build():
-    """The model, its optimizer, the loss, and a batch."""
+    """Return the model, its optimizer, the loss, and a batch."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 64), Clip(), nn.Linear(64, 16))
     return model, torch.optim.AdamW(model.parameters(), lr=1e-2), (torch.randn(8, 16),), loss

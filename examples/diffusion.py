@@ -11,11 +11,11 @@ import shardc
 
 TIMES = 100
 SIGNAL = torch.cumprod(1 - torch.linspace(1e-4, 0.02, TIMES), 0)
-"""How much of the image is left after each step of noise (Ho et al. 2020)."""
+"""Fraction of the image that is left after each step of noise (Ho et al. 2020)."""
 
 
 class Denoiser(nn.Module):
-    """Predicts the noise in patches [B, N, D] from the patches and their time [B]."""
+    """Model that predicts the noise in patches [B, N, D] from the patches and their time [B]."""
 
     def __init__(self, size=32):
         super().__init__()
@@ -34,12 +34,12 @@ class Denoiser(nn.Module):
 
 
 def loss(output, batch):
-    """Mean squared error of the noise."""
+    """Return the mean squared error of the predicted noise."""
     return nn.functional.mse_loss(output, batch["noise"])
 
 
 def build():
-    """The model, its optimizer, the loss, and a batch of noisy patches."""
+    """Return the model, its optimizer, the loss, and a batch of noisy patches."""
     torch.manual_seed(0)
     model = Denoiser()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)

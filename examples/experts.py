@@ -1,4 +1,4 @@
-"""A mixture of experts: a tiny Mixtral, with the plans that it ships with for its tensors and its experts.
+"""Mixture of experts: a tiny Mixtral, with the plans for tensors and experts that transformers ships for it.
 
 python examples/experts.py
 shardc compile examples/experts.py --mesh experts=2,tensor=2 --plan 'experts*tensor' -o out/
@@ -11,12 +11,12 @@ import shardc
 
 
 def loss(output, batch):
-    """The model's own."""
+    """Return the model's own loss."""
     return output.loss
 
 
 def build():
-    """The model, its optimizer, the loss, and a batch of token ids."""
+    """Return the model, its optimizer, the loss, and a batch of token ids."""
     torch.manual_seed(0)
     config = MixtralConfig(
         vocab_size=64,

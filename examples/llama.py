@@ -1,4 +1,4 @@
-"""A small Llama with random weights: a plain single-device program, and what `shardc compile` reads.
+"""Small Llama with random weights: a plain single-device program that `shardc compile` reads.
 
 shardc compile examples/llama.py --mesh data=2,tensor=2 --plan 'data*tensor' -o out/
 """
@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 
 def build():
-    """The model, its optimizer and one global batch of token ids."""
+    """Return the model, its optimizer and one global batch of token ids."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=512,

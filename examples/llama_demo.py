@@ -1,8 +1,7 @@
-"""The main job: a Hugging Face Llama's whole training step, compiled onto a 2 x 2 mesh and trained on four
-processes.
+"""Demo: a Hugging Face Llama's whole training step, compiled for a 2 x 2 mesh and trained on four processes.
 
-Run by `make demo`. Every process compiles the same single-device program, then all four train together;
-process 0 trains the same model on one device beside them and compares losses and parameters.
+`make demo` runs it. Every process compiles the same single-device program, then all four train together.
+Process 0 also trains the same model on one device, and compares losses and parameters.
 """
 
 import copy
@@ -23,11 +22,11 @@ PLAN = "zero3*tensor"
 
 
 def train() -> None:
-    """What each of the four processes does."""
+    """Compile and train the model in one of the four processes."""
     from llama import build
 
     torch.set_num_threads(1)
-    # full_tensor() below gathers over two axes, and DTensor says on each rank that one gather could do.
+    # full_tensor() below gathers over two axes, and DTensor warns on each rank that one gather would do.
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     rank = int(os.environ["RANK"])
     model, optimizer, batch = build()
@@ -59,7 +58,7 @@ def train() -> None:
 
 
 def finish(code: int) -> None:
-    """Leave together; Gloo's threads may abort an ordinary exit."""
+    """End all processes together, because Gloo's threads may abort an ordinary exit."""
     sys.stdout.flush()
     torch.distributed.barrier()
     os._exit(code)

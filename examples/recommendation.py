@@ -1,4 +1,4 @@
-"""Recommendation: tables of embeddings cut over devices by rows, and a small net on what they give (DLRM).
+"""Recommendation (DLRM): tables of embeddings that are sharded by rows, and a small net on the embeddings.
 
 python examples/recommendation.py
 """
@@ -10,11 +10,11 @@ import shardc
 
 TABLES, ROWS, WIDTH = 4, 1000, 16
 PLAN = {"tables.*.weight": ["tensor"], "numbers": ["data"], "ids": ["data"], "clicked": ["data"]}
-"""Rows of tables over one axis, batches over the other."""
+"""Plan that shards rows of tables over one axis, and batches over the other."""
 
 
 class Ranker(nn.Module):
-    """A score [B] of numbers [B, 8] and ids [B, tables]."""
+    """Model of a score [B] from numbers [B, 8] and ids [B, tables]."""
 
     def __init__(self):
         super().__init__()
@@ -29,12 +29,12 @@ class Ranker(nn.Module):
 
 
 def loss(output, batch):
-    """Binary cross entropy of scores with clicks."""
+    """Return the binary cross entropy of scores with clicks."""
     return nn.functional.binary_cross_entropy_with_logits(output, batch["clicked"])
 
 
 def build():
-    """The model, its optimizer, the loss, and a batch of numbers, ids and clicks."""
+    """Return the model, its optimizer, the loss, and a batch of numbers, ids and clicks."""
     torch.manual_seed(0)
     model = Ranker()
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.02)

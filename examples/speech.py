@@ -13,7 +13,7 @@ LETTERS, BANDS = 28, 40
 
 
 class Recognizer(nn.Module):
-    """Logits [B, T / 2, letters] of spectrograms [B, bands, T]."""
+    """Model of logits [B, T / 2, letters] from spectrograms [B, bands, T]."""
 
     def __init__(self, size=64):
         super().__init__()
@@ -27,12 +27,12 @@ class Recognizer(nn.Module):
 
 
 def loss(output, batch):
-    """Cross entropy of each frame with its letter."""
+    """Return the cross entropy of each frame with its letter."""
     return nn.functional.cross_entropy(output.flatten(0, 1), batch["text"].flatten())
 
 
 def build():
-    """The model, its optimizer, the loss, and a batch of spectrograms and the letters of their frames."""
+    """Return the model, its optimizer, the loss, and a batch of spectrograms and their frames' letters."""
     torch.manual_seed(0)
     model = Recognizer()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)

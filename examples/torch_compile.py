@@ -1,4 +1,4 @@
-"""One device: torch.compile with shardc's kernels, beside eager.
+"""One device: torch.compile with shardc's kernels, compared with eager PyTorch.
 
 python examples/torch_compile.py
 """
@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Gated(nn.Module):
-    """A gated MLP with a norm: [B, D] to the same shape."""
+    """Gated MLP with a norm, from [B, D] to the same shape."""
 
     def __init__(self, size=64):
         super().__init__()
@@ -21,7 +21,7 @@ class Gated(nn.Module):
 
 
 def train(forward, model, steps=10):
-    """The losses of plain training."""
+    """Train and return the losses."""
     torch.manual_seed(1)
     x, target = torch.randn(2, 32, 64)
     optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), []

@@ -1,4 +1,4 @@
-"""Tuning: a few trials of the kernels of a step, and the step that is compiled with what was found.
+"""Tuning: a few trials of a step's kernels, and the step compiled with the best configurations.
 
 SHARDC_TUNING_DB=/tmp/trials.db python examples/tuning.py
 shardc tune examples/tuning.py --seconds 300
@@ -11,12 +11,12 @@ import shardc
 
 
 def loss(output, batch):
-    """How far the output is from the input."""
+    """Return the distance of the output from the input."""
     return nn.functional.mse_loss(output, batch[0])
 
 
 def build():
-    """The model, its optimizer, a batch, and the loss."""
+    """Return the model, its optimizer, a batch, and the loss."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
     return model, torch.optim.AdamW(model.parameters(), lr=1e-2), (torch.randn(32, 64),), loss

@@ -11,7 +11,7 @@ import shardc
 
 
 class Block(nn.Module):
-    """Two convolutions and a shortcut: [B, C, H, W] to the same shape."""
+    """Two convolutions and a shortcut, from [B, C, H, W] to the same shape."""
 
     def __init__(self, channels):
         super().__init__()
@@ -25,7 +25,7 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    """Logits [B, 10] of images [B, 3, H, W]; the labels are the loss's."""
+    """Model of logits [B, 10] from images [B, 3, H, W]; only the loss reads the labels."""
 
     def __init__(self):
         super().__init__()
@@ -37,12 +37,12 @@ class Net(nn.Module):
 
 
 def loss(output, batch):
-    """Cross entropy of logits [B, classes] with labels [B]."""
+    """Return the cross entropy of logits [B, classes] with labels [B]."""
     return nn.functional.cross_entropy(output, batch[1])
 
 
 def build():
-    """The model, its optimizer, the loss, and a batch of images and labels."""
+    """Return the model, its optimizer, the loss, and a batch of images and labels."""
     torch.manual_seed(0)
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)

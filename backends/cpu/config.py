@@ -1,4 +1,4 @@
-"""The default table of a kernel's tile configuration, and what ``#kern.config`` changes of it."""
+"""``Config``: a CPU kernel's tile configuration, with defaults that ``#kern.config`` overrides."""
 
 from __future__ import annotations
 
@@ -10,97 +10,89 @@ from shardc.cost.machine import Cpu
 
 @dataclass(frozen=True)
 class Config:
-    """How one kernel is cut up. Names are those of ``#kern.config``;
-    names that are not here are left to other backends.
-    """
+    """Tile configuration of one kernel. Fields have the names of ``#kern.config``."""
 
     rows: int = 64
-    """Rows whose terms are added up by themselves first, in sums over rows: keeps the error of long sums
-    small.
-    """
+    """Rows of a partial sum, in sums over rows. Partial sums keep the error of long sums small."""
 
     block: int = 8192
-    """The same in elements, for a sum over one long axis."""
+    """Elements of a partial sum, in a sum over one long axis."""
 
     tile: int = 64
-    """Elements of a row at a time, where something else is contiguous across the rows (a transposed read)."""
+    """Elements of a row at a time, if some input is contiguous across the rows (a transposed read)."""
 
     recompute_cost: int = 12
-    """A value that a later stage of the row reads is made again if it costs fewer additions than this, else
-    kept.
+    """Cost, in additions, from which on a value that a later stage of the row reads is kept in memory.
+
+    A cheaper value is recomputed.
     """
 
     piece: int = 256
-    """Elements of a row that its last loop writes before it fetches as many of what the next row
-    reads first.
-    """
+    """Elements of a row between two prefetches. Each prefetches as many elements of the next row."""
 
     far_bytes: int = Cpu.far_bytes
-    """Inputs of fewer bytes are not fetched so: they are in a cache."""
+    """Inputs of fewer bytes are not prefetched, because they are in a cache."""
 
     sums: int = 4
-    """Vectors of terms that a sum in a register takes side by side, where a row has a piece of them."""
+    """Number of independent vector accumulators of a sum, if a row has at least ``piece`` elements."""
 
     near_bytes: int = Cpu.near_bytes
-    """Rows of so many bytes at most are fetched into the first cache, beside the row that is computed; others
-    into the second.
-    """
+    """Rows of at most this many bytes are prefetched into the first-level cache, others into the second."""
 
     streamed_bytes: int = Cpu.streamed_bytes
-    """Results of so many bytes are written past the caches."""
+    """Results of at least this many bytes are written with non-temporal stores, past the caches."""
 
     work_per_thread: int = Cpu.thread_work
-    """Additions below which another thread does not pay."""
+    """Least number of additions per thread; for fewer, another thread does not pay."""
 
     tile_m: int = 0
-    """Rows of a matmul's register tile; 0: as many as leave room for a row of the right operand."""
+    """Rows of a matmul's register tile; 0: as many as leave registers for a row of the right operand."""
 
     tile_n: int = 0
-    """Columns of it, in whole vectors; 0: a vector for each eight registers."""
+    """Columns of a matmul's register tile, in whole vectors; 0: one vector per eight registers."""
 
     block_m: int = 0
-    """Rows of a matmul's left operand that are packed at a time; 0: as many as fill the second cache, or half
-    of them where it is read where it lies.
+    """Rows of a matmul's left operand per block; 0: as many as fill the second-level cache.
+
+    With 0, an operand that is read in place has half as many.
     """
 
     block_n: int = 0
-    """Columns of the right one that each thread packs at a time; 0: few where the left one is read where it
-    lies, for then the right one stays in the second cache; else many, for the left one is packed again for
-    each block.
+    """Columns of a matmul's right operand that each thread packs per block; 0: by the left operand.
+
+    With 0, there are few columns if the left operand is read in place, so that the right one stays in the
+    second-level cache. There are many if the left operand is packed, because each block packs it again.
     """
 
     block_k: int = 1024
-    """Terms of the sum that are added up before the next rows are looked at."""
+    """Terms of a matmul's sum per block."""
 
     left: int = 2
-    """Of a matmul's left operand: 1 packs it; 2 reads it where it lies, if that is contiguous
-    along the sum.
-    """
+    """Form of a matmul's left operand: 1 packs it; 2 reads it in place if it is contiguous along the sum."""
 
     right: int = 1
-    """The same of the right one, if it is contiguous along the columns and whole tiles cover them."""
+    """Form of a matmul's right operand: 1 packs it; 2 reads it in place.
+
+    In place, it must be contiguous along the columns, and their number a multiple of the tile's.
+    """
 
     share: int = 0
-    """What threads share of matmuls: 1 the rows of each, 2 its columns, 3 whole ones of a batch; 0: by their
-    sizes.
-    """
+    """How threads divide matmuls: 1 by rows, 2 by columns, 3 by whole matmuls of a batch; 0: by the sizes."""
 
     queries: int = 48
-    """Queries that an attention takes at once, in vector lanes: fewer where that leaves fewer lanes empty."""
+    """Queries of an attention per block, in vector lanes; fewer if that leaves fewer lanes empty."""
 
     keys: int = 64
-    """Keys that it takes at once: what their scores take must fit into the first cache."""
+    """Keys of an attention per block. The scores of a block must fit into the first-level cache."""
 
     key_parts: int = 8
-    """Parts into which attention's backward may cut the keys of a head, where there are fewer heads than
-    threads.
-    """
+    """Largest number of parts of a head's keys in attention's backward, if threads outnumber heads."""
 
     heads: int = 32
-    """Heads of keys, over the batch, from which on it does not."""
+    """Number of key heads, over the batch, from which on attention's backward does not split keys."""
 
     columns: int = 256
-    """Columns of a row that are worth a thread, where rows are added up at computed indices."""
+    """Least number of columns of a row per thread, in sums of rows at computed indices."""
 
     @staticmethod
     def of(values: Mapping[str, int]) -> Config:

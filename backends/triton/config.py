@@ -1,7 +1,7 @@
-"""Tiles of functions: closed forms from sizes, bytes and the target's figures; no table of ops.
+"""Tiles of functions, by closed forms of sizes, bytes and the target's figures.
 
-``#kern.config`` may set ``block`` (elements of a program without rows), ``rows`` and ``columns`` (those of a
-tile), ``warps`` and ``programs`` (that sum over rows). What it does not say is chosen here.
+``#kern.config`` may set ``block`` (elements of a program without rows), ``rows`` and ``columns`` (of a tile),
+``warps``, ``programs`` (that sum over rows) and ``stages`` (of their loops). The others are computed here.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from dataclasses import dataclass
 from shardc.cost.machine import Gpu
 
 PERSISTENT = 1 << 14
-"""Elements of a row that a program may hold at once: 1024 threads with 16 values each of every tensor."""
+"""Largest row, in elements, that a program holds as a whole: 1024 threads with 16 elements each."""
 LOOPED = 1 << 13
-"""Elements at a time of a longer row, 16 a thread: with half of them as many rows are under way as do not
-fit into L2, from which the passes after the first read (softmax of 32000 columns on an H200: 1.26 times the
-time).
+"""Elements of a longer row that a program reads at a time, 16 per thread.
+
+With half as many, more rows are in flight than fit into L2, from which all passes but the first read. A
+softmax of 32000 columns then takes 1.26 times the time on an H200.
 """
 CARRIED_ROWS = 256
-"""A sum over at least so many rows may be cut over programs."""
+"""Least number of rows of a sum that is split over programs."""
 
 
 @dataclass(frozen=True)
 class Tile:
     """Tile of one function: rows and columns at a time, warps, and programs that share the rows.
 
-    ``stages``: of a program's loop over rows, steps whose loads are under way; 1: those of one.
+    ``stages``: pipeline stages of a program's loop over rows; 1: no pipelining.
     """
 
     rows: int
@@ -38,11 +39,13 @@ class Tile:
 
 @dataclass(frozen=True)
 class Extent:
-    """What one function runs over: ``rows`` of ``columns`` elements (0: elements without rows), of
-    ``item_bytes`` to ``widest_bytes``. ``wide``: 1 + tensors read; ``sums``: accumulators over all rows;
-    ``whole``: a program needs all of a row; ``across``: rows lie side by side; ``moved_bytes``: read and
-    written once, ``sum_bytes`` of them for sums over rows; ``stages``: loops of a row that wait for each
-    other.
+    """Sizes of one function, which runs over ``rows`` of ``columns`` elements.
+
+    ``columns`` is 0 for elements without rows. ``item_bytes``, ``widest_bytes``: bytes of the smallest and
+    the largest element. ``wide``: 1 + number of tensors read. ``sums``: number of accumulators over all rows.
+    ``whole``: True if a program needs whole rows. ``across``: True if memory is contiguous across rows.
+    ``moved_bytes``: bytes that are read and written once. ``sum_bytes``: those of them that are for sums over
+    rows. ``stages``: number of loops of a row of which each needs the one before.
     """
 
     rows: int
@@ -59,21 +62,21 @@ class Extent:
 
 
 def tile_of(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
-    """The tile of a function."""
+    """Return the tile of a function. ``config``: values of ``#kern.config``."""
     if e.sums:
         return _carried_tile(e, target, config)
     return _row_tile(e, target, config) if e.columns else _flat_tile(e, target, config)
 
 
 def power_of_two(n: int) -> int:
-    """The least that is not below ``n``."""
+    """Return the smallest power of two that is at least ``n``."""
     return 1 << max(0, n - 1).bit_length()
 
 
 def _flat_tile(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
-    """Tile of elements without rows: a vector of each tensor for each thread.
+    """Return the tile of elements without rows: a vector of each tensor for each thread.
 
-    Few elements are spread over all units first: a warp with one vector a thread is the least.
+    Few elements are spread over all units first. The smallest block is a warp with one vector per thread.
     """
     vector = target.vector_bytes // e.item_bytes
     least, most = target.warp_size * vector, 8 * 32 * vector
@@ -82,10 +85,11 @@ def _flat_tile(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
 
 
 def _row_tile(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
-    """Tile of rows, in registers where they fit. ``e.wide`` values of a row live at once.
+    """Return the tile of rows, which are held in registers if they fit.
 
-    Short rows share a program, as long as there are enough programs for all units; a thread has two vectors
-    of each tensor, more where rows are long. Rows that lie side by side are read together.
+    ``e.wide`` values are live for each element. Short rows share a program as long as there are enough
+    programs for all units. A thread has two vectors of each tensor, or more if rows are long. If memory is
+    contiguous across rows, several rows are read together.
     """
     vector = target.vector_bytes // e.item_bytes
     whole = power_of_two(e.columns)
@@ -102,7 +106,7 @@ def _row_tile(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
 
 
 def _carried_tile(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
-    """Tile of programs that each sum a share of the rows."""
+    """Return the tile of programs that each sum a share of the rows."""
     vector, columns = target.vector_bytes // e.item_bytes, max(1, e.columns)
     every = power_of_two(columns)
     width = config.get("columns", every if e.whole else min(every, max(128, 32 * vector)))
@@ -119,8 +123,10 @@ def _carried_tile(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
 
 
 def _stages(height: int, e: Extent, target: Gpu) -> int:
-    """Of a loop over whole rows: with the loads of two steps in shared memory while a third is computed, two
-    programs a unit read at 0.85 of the copy rate, without at 0.65 (layer norm's backward, an H200).
+    """Return the pipeline stages of a loop over rows: 3 for whole rows that fit into shared memory, else 1.
+
+    With three stages, the loads of two steps are in flight while a third step is computed. Two programs per
+    unit then read at 0.85 of the copy rate, instead of 0.65 (layer norm's backward on an H200).
     """
     step_bytes = height * (e.moved_bytes - e.sum_bytes) // max(1, e.rows)
     fits = 2 * step_bytes <= target.shared_bytes // 3
@@ -128,6 +134,6 @@ def _stages(height: int, e: Extent, target: Gpu) -> int:
 
 
 def _warps(elements: int, each: int, target: Gpu) -> int:
-    """As many as give a thread ``each`` of the elements; a power of two."""
+    """Return the number of warps, a power of two, with which a thread has ``each`` of the elements."""
     wanted = power_of_two(max(1, elements // (each * target.warp_size)))
     return min(wanted, target.program_threads // target.warp_size)

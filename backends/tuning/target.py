@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -59,11 +60,24 @@ class Tuning:
 def generator_text(backend: str, table: Path, package: str) -> str:
     """Return the version of a backend's code generator, which decides the meaning of points and ratios.
 
-    It has the version of the compiler, the Python ``package``, and a hash of the file ``table`` with the
-    default configurations.
+    It has the version of the compiler, the Python ``package``, and a hash of the code in the file ``table``
+    with the default configurations.
     """
     try:
         compiler = version(package)
     except PackageNotFoundError:
         compiler = "none"
-    return f"{backend} {hashlib.sha256(table.read_bytes()).hexdigest()[:16]} {package} {compiler}"
+    return f"{backend} {code_hash(table.read_text())[:16]} {package} {compiler}"
+
+
+def code_hash(source: str) -> str:
+    """Return a hash of Python code that ignores its docstrings, comments and layout."""
+    code = "\n".join(map(ast.unparse, _WithoutDocstrings().visit(ast.parse(source)).body))
+    return hashlib.sha256(code.encode()).hexdigest()
+
+
+class _WithoutDocstrings(ast.NodeTransformer):
+    """Remover of strings that are statements: docstrings, also those below fields and constants."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node

@@ -131,7 +131,7 @@ def target_name(op: ir.Operation) -> str:
 
 
 def draws(op: ir.Operation) -> bool:
-    """Whether a ``torch.*`` op draws random numbers."""
+    """Return whether a ``torch.*`` op draws random numbers."""
     target = target_name(op)
     if not op.name.startswith("torch.") or not may_draw(target):
         return False

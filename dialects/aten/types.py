@@ -46,7 +46,7 @@ class TensorType(NamedTuple):
 
     @property
     def is_static(self) -> bool:
-        """Whether every size is a number or a symbolic size, that is, none is None."""
+        """True if every size is a number or a symbolic size, that is, none is None."""
         return None not in self.shape
 
     @property

@@ -31,7 +31,7 @@ class Parts:
 
     @property
     def in_order(self) -> bool:
-        """Whether storage order is the logical order, as for a single part that is not folded."""
+        """True if storage order is the logical order, as for a single part that is not folded."""
         return len(self.sizes) == 1 and not self.folded
 
     def between(self, start: int, end: int) -> Parts | None:

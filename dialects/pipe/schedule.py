@@ -47,7 +47,7 @@ class Schedule:
 
     @property
     def changes_mathematics(self) -> bool:
-        """Whether results differ from one device: gradients of older weights update newer ones."""
+        """True if results differ from one device: gradients of older weights update newer ones."""
         return self.updates is not None
 
     @property

@@ -1,4 +1,4 @@
-"""How pages of concepts show IR: as ``shardc opt`` prints it, with shorter types."""
+"""Form of IR in the pages of concepts: the output of ``shardc opt``, with shorter types."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NOT_SHOWN = re.compile(r"torch\.constant|ListConstruct|^module|^}|^#map")
 
 
 def opt(text: str, pipeline: str, *, omit: str = "^$") -> None:
-    """Run passes as ``shardc opt`` does; print what they leave, without constants and lines like ``omit``.
+    """Run passes as ``shardc opt`` does, and print the result without constants and lines like ``omit``.
 
-    ``8x16xf32`` stands for ``!torch.vtensor<[8,16],f32>``. Of an op only the type of its result is shown.
+    ``8x16xf32`` is printed for ``!torch.vtensor<[8,16],f32>``. An op is printed with its result's type only.
     """
     FILE.write_text(text)
     out = io.StringIO()
@@ -45,5 +45,5 @@ def _without_operand_types(line: str) -> str:
 
 
 def _function(line: str) -> str:
-    """The first line of a function, broken before each argument and the results."""
+    """Return the first line of a function, broken before each argument and the results."""
     return re.sub(r"(?<=[(,]) ?(?=%arg\d+: )", "\n    ", line).replace(") -> (", ")\n    -> (")

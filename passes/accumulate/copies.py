@@ -43,7 +43,7 @@ class Copies:
 
 
 def _is_number(value: ir.Value) -> bool:
-    """Whether a value is a constant that is no list of values of the program."""
+    """Return whether a value is a constant that is no list of values of the program."""
     if not isinstance(value, ir.OpResult) or not is_constant(value.owner.operation):
         return False
     return all(map(_is_number, value.owner.operands))

@@ -39,7 +39,7 @@ class Choices:
 
 @dataclass
 class _Memory:
-    """A storage while the program is read. ``owner`` is a forward op, or None."""
+    """Storage while the program is read. ``owner``: a forward op, or None."""
 
     size_bytes: int
     made: int
@@ -53,8 +53,8 @@ class _Memory:
 def read_choices(module: ir.Module, calls: Sequence[str]) -> Choices:
     """Read the choices of a module at level 2 whose forward ops are numbered.
 
-    ``calls`` has, by number, the call of a module that an op belongs to, or "". Results of such a call that
-    others read are kept, so that a layer is recomputed only from its inputs.
+    ``calls``: for each op, by number, the call of a module that it belongs to, or "". Results of a module's
+    call that other calls read are kept, so that a layer is recomputed only from its inputs.
     """
     mesh, program = Reading(module).sharded(level=2)
     return _Reader(program, mesh).read(calls)
@@ -194,7 +194,10 @@ def _given_to_others(storages: Sequence[Storage], calls: Sequence[str]) -> set[i
 def _kinds(
     storages: Sequence[Storage], calls: Sequence[str], targets: dict[int, list[str]]
 ) -> dict[int, tuple[object, ...]]:
-    """What is decided together: the ops at one place in equal calls that stand beside each other."""
+    """Return a kind for each op. Ops of one kind are decided together.
+
+    They are the ops at one position in adjacent equal calls of modules. A position has at most PARTS kinds.
+    """
     inside: dict[str, list[int]] = defaultdict(list)
     sizes: dict[int, list[int]] = defaultdict(list)
     for storage in storages:

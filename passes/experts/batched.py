@@ -1,8 +1,8 @@
-"""Experts as batched products: each expert computes an equal block of rows.
+"""Recognition of experts as batched products, in which each expert computes an equal block of rows.
 
 Experts in einsum form (GShard, Lepikhin et al., 2021; Mesh-TensorFlow, Shazeer et al., 2018) fill each
-expert's block by products with one-hot tensors. Experts of Llama 4 compute all rows. Both need no pass: rules
-propagate a split of the parameters' experts to the products.
+expert's block by products with one-hot tensors. Experts of Llama 4 compute all rows. Neither form needs a
+pass: sharding rules propagate a split of the parameters' experts to the products.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _VIEWS = (*_COPIES, "aten.unsqueeze", "aten.squeeze.dim")
 
 
 def batched_parameters(program: Program) -> list[int]:
-    """The places of the parameters whose experts are the batch of a product, and of those beside them.
+    """Return the argument numbers of parameters [experts, ...] that products read.
 
-    Parameters beside them are [experts, ...] of as many, and their experts are a free dim of a product: all
-    rows are multiplied with the matrices of all.
+    Experts are the batch dim of at least one product. Other parameters with the same number of experts
+    are included if their experts are a free dim of a product, which multiplies all rows with all matrices.
     """
     found = {at for node in program.nodes for at in _read_by(program, node)}
     counts = {_experts(program, place) for place, is_batch in found if is_batch}
@@ -34,7 +34,7 @@ def _experts(program: Program, place: int) -> int:
 
 
 def _read_by(program: Program, node: Node) -> Iterator[tuple[int, bool]]:
-    """The parameters [experts, ., .] that a product reads, and whether experts are its batch."""
+    """Yield the parameters [experts, ., .] that a product reads, and whether experts are its batch dim."""
     if node.spec.target not in _PRODUCTS:
         return
     for value in node.operands:
@@ -46,7 +46,10 @@ def _read_by(program: Program, node: Node) -> Iterator[tuple[int, bool]]:
 
 
 def _expert_dim(program: Program, value: int) -> tuple[int, int] | None:
-    """The parameter [experts, ., .] that a value is a view of, and the dim that has experts outermost."""
+    """Return the parameter [experts, ., .] of which ``value`` is a view, and a dim of ``value``.
+
+    The dim is the one whose outermost factor is the experts. None for any other value.
+    """
     views: list[Node] = []
     while (node := producer(program, value)) is not None:
         if not is_cast(node) and node.spec.target not in (*_VIEWS, "aten.permute", "aten.transpose.int"):
@@ -68,7 +71,10 @@ def _expert_dim(program: Program, value: int) -> tuple[int, int] | None:
 
 
 def _behind(program: Program, node: Node, dim: int, experts: int) -> int | None:
-    """The dim of a view's result that has experts outermost, as ``dim`` of its operand has."""
+    """Return the dim of a view's result that corresponds to ``dim`` of its operand.
+
+    Both have the experts as outermost factor. None if the view splits them.
+    """
     before, after = (program.types[v].shape for v in (node.operands[0], node.results[0]))
     if node.spec.target == "aten.permute":
         return [d % len(before) for d in node.spec.args[1]].index(dim)

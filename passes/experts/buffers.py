@@ -1,4 +1,4 @@
-"""Writing the products of one routing on dispatched rows."""
+"""``Buffers``: writer of the products of one routing on dispatched rows."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from shardc.passes.manager.program import Node, Program
 
 
 class Buffers:
-    """The dispatched form of values of one routing, each made once.
+    """Dispatched forms of the values of one routing. Each form is made once.
 
-    A value [rows, ...] becomes [ways * blocks * rows of a block, ...], so that calls that treat rows one by
-    one are repeated as they are. It has a form for each part of the layout: for each chunk of the rows that
-    travel, and for those that stay, where rows keep their own order.
+    A value [rows, ...] becomes [ways * blocks * rows of a block, ...], so that row-wise calls can be repeated
+    unchanged. It has one form for each part of the layout: one for each chunk of the rows that are sent, and
+    one for the rows that stay, which keep their order.
     """
 
     def __init__(
@@ -40,8 +40,9 @@ class Buffers:
         first: Node,
         drops: bool = False,
     ) -> None:
-        """``first``: the first call that reads the routing. ``drops``: rows for which there is no room do not
-        stop the step.
+        """Prepare the forms. ``first``: first call that reads the routing.
+
+        ``drops``: True if the step ignores rows without room instead of stopping.
         """
         self._program, self._layout, self._drops = program, layout, drops
         self._number = nodes[0].operands[2]
@@ -54,14 +55,17 @@ class Buffers:
         self._ids: list[ir.Value] | None = None
 
     def write(self) -> None:
-        """Replace the products; what nobody reads any more stays."""
+        """Replace the products. Calls without readers are left for the caller to remove."""
         write = {PRODUCT: self._product, OUTER: self._sums}
-        self._experts(self._nodes[0])  # no chunk is multiplied before they are there
+        self._experts(self._nodes[0])  # products of all chunks read the experts' numbers
         for node in self._nodes:
             write.get(node.spec.target, self._table_sums)(node)
 
     def _product(self, node: Node) -> None:
-        """Multiply rows where their experts are; other users read them in their own order."""
+        """Multiply rows on the devices of their experts; collect the results in the original row order.
+
+        Only readers that are not row-wise calls of this routing need the collected rows.
+        """
         call, result = self._call(node), node.results[0]
         type_, matrices = self._program.types[result], self._program.values[node.operands[1]]
         rows = self._buffer(node.operands[0], node)
@@ -84,7 +88,7 @@ class Buffers:
         copies: ir.Value | None,
         type_: TensorType,
     ) -> list[ir.Value]:
-        """The rows of each part times the matrices of their experts, or ``copies`` of them."""
+        """Return the rows of each part times the matrices of their experts; rows that stay use ``copies``."""
         made = []
         for part, x, ids in zip(self._layout.parts, rows, self._experts(node), strict=True):
             args = (x, matrices if part.chunk is not None else copies, ids, part.ways, part.share)
@@ -92,7 +96,7 @@ class Buffers:
         return made
 
     def _sums(self, node: Node) -> None:
-        """Sum outer products where the experts are."""
+        """Sum outer products on the devices of the experts."""
         x, y = (self._buffer(operand, node) for operand in node.operands[:2])
         made = self._summed(node, x, y, self._program.types[node.results[0]])
         copy_attributes(node.op, made, "dist.name")
@@ -101,7 +105,7 @@ class Buffers:
     def _summed(
         self, node: Node, x: Sequence[ir.Value], y: Sequence[ir.Value], type_: TensorType
     ) -> ir.Operation:
-        """For each expert the sum of the outer products of its rows, part by part."""
+        """Return, for each expert, the sum of the outer products of its rows, accumulated over the parts."""
         total = None
         for part, *operands in zip(self._layout.parts, x, y, self._experts(node), strict=True):
             call = self._call(node, part.chunk)
@@ -116,7 +120,7 @@ class Buffers:
         return total
 
     def _table_sums(self, node: Node) -> None:
-        """Sum rows of a table's gradient where the experts are: outer products of ones and rows."""
+        """Sum rows of a table's gradient at the experts, as outer products of ones and rows."""
         experts, columns = self._program.types[node.results[0]].shape
         call, type_ = self._call(node), self._program.types[node.results[0]]
         rows = self._buffer(node.operands[2], node)
@@ -126,7 +130,7 @@ class Buffers:
         node.op.results[0].replace_all_uses_with(made.results[0])
 
     def _table_rows(self, table: int, node: Node) -> list[ir.Value]:
-        """An expert's row of a table for each dispatched row: products of ones and rows."""
+        """Return the expert's row of a table for each dispatched row, as products of ones and matrices."""
         type_, call = self._program.types[table], self._call(node)
         experts, columns = type_.shape
         matrices = type_.with_shape((experts, 1, columns))
@@ -135,7 +139,7 @@ class Buffers:
         return self._multiplied(node, self._ones(call, type_), value, copies, type_)
 
     def _ones(self, call: Call, type_: TensorType) -> list[ir.Value]:
-        """A one for each row of each part."""
+        """Return a column of ones, one for each row, for each part."""
         made: dict[int, ir.Value] = {}
         for rows in dict.fromkeys(part.rows for part in self._layout.parts):
             ones = type_.with_shape((rows, 1))
@@ -144,7 +148,7 @@ class Buffers:
         return [made[part.rows] for part in self._layout.parts]
 
     def _call(self, node: Node, chunk: int | None = None) -> Call:
-        """Builds calls beside ``node``; those that wait for a chunk say for which."""
+        """Return a builder of calls before ``node``. ``chunk``: chunk that the calls wait for, if any."""
         marks = attributes_of(node.op, "dist.phase", "dist.module")
         place = ir.InsertionPoint(node.op)
         call = partial(self._builder.call, loc=node.op.location, ip=place, attributes=marks)
@@ -152,11 +156,11 @@ class Buffers:
 
     @property
     def routing(self) -> ir.Value:
-        """The expert of each row, in the rows' own order; -1 for rows that stay."""
+        """Expert of each row, in the original row order; -1 for rows that stay."""
         return self._program.values[self._number] if self._copies is None else self._copies.sent
 
     def _experts(self, node: Node) -> list[ir.Value]:
-        """The expert of each row, of each part; one exchange for all chunks."""
+        """Return the experts of the rows of each part. One exchange sends them for all chunks."""
         if self._ids is None:
             layout, call = self._layout, self._call(node)
             type_ = self._program.types[self._number].with_shape(layout.shape)
@@ -169,7 +173,7 @@ class Buffers:
         return self._ids
 
     def _buffer(self, value: int, node: Node) -> list[ir.Value]:
-        """The dispatched form of a value, of each chunk, before ``node`` at the latest."""
+        """Return the dispatched form of a value for each part; a missing form is written before ``node``."""
         if value not in self._made:
             table = self._table(value)
             if table is not None:
@@ -181,26 +185,26 @@ class Buffers:
         return self._made[value]
 
     def _is_behind(self, value: int) -> bool:
-        """Whether a value follows, row by row, from a product of this routing."""
+        """Return whether row-wise calls compute a value from a product of this routing."""
         if value not in self._behind:
             made = producer(self._program, value)
             self._behind[value] = any(map(self._is_behind, self._sources(made)))
         return self._behind[value]
 
     def _table(self, value: int) -> int | None:
-        """The table of which a value has a row for each row of this routing."""
+        """Return the table if ``value`` is ``table[ids]`` with the experts of this routing, else None."""
         made = producer(self._program, value)
         found = None if made is None else table_row(self._program, made)
         return found[0] if found is not None and found[1] == self._number else None
 
     def _sources(self, node: Node | None) -> list[int]:
-        """The operands of a call on rows that have its rows."""
+        """Return the operands of a row-wise call that have this routing's rows."""
         if node is None or self._program.types[node.results[0]].shape[:1] != (self._layout.rows,):
             return []
         return [node.operands[place] for place in row_operands(node) or ()]
 
     def _repeat(self, value: int, node: Node) -> None:
-        """Compute on dispatched rows what makes ``value``."""
+        """Repeat the call that makes ``value`` on dispatched rows."""
         made = producer(self._program, value)
         assert made is not None
         rows, parts = set(row_operands(made) or ()), self._layout.parts
@@ -215,13 +219,13 @@ class Buffers:
         self._made.update(zip(made.results, map(list, zip(*again, strict=True)), strict=True))
 
     def _again(self, made: Node, operands: list[ir.Value], part: Part, node: Node) -> Sequence[ir.Value]:
-        """A call that treats rows one by one, on those of a part."""
+        """Repeat a row-wise call on the rows of a part."""
         types = [self._flat(self._program.types[result], part) for result in made.results]
         args = fill(args_for(made, types[0].shape), operands)
         return self._call(node, part.chunk)(made.spec.target, args, types).results
 
     def _dispatch(self, value: int, call: Call) -> list[ir.Value]:
-        """Bring rows to the devices of their experts."""
+        """Send rows to the devices of their experts."""
         layout, type_ = self._layout, self._program.types[value]
         width = prod(type_.shape[1:])
         rows = self._program.values[value]
@@ -235,5 +239,5 @@ class Buffers:
         return chunks if self._copies is None else [*chunks, self._program.values[value]]
 
     def _flat(self, type_: TensorType, part: Part) -> TensorType:
-        """A value's type on the rows of a part."""
+        """Return a value's type on the rows of a part."""
         return type_.with_shape((part.rows, *type_.shape[1:]))

@@ -1,4 +1,4 @@
-"""Chunks of dispatched rows: experts compute a chunk while the next one is sent.
+"""Order of calls on chunks of dispatched rows: experts compute a chunk while the next one is sent.
 
 Calls that wait for a chunk are marked while buffers are written, and are ordered afterwards.
 """
@@ -15,27 +15,29 @@ from torch_mlir import ir
 from shardc.passes.manager.attributes import drop_attributes, phase_of
 
 CHUNK = "dist.chunk"
-"""On a call that waits for a chunk's exchange: the numbers of its routing and of its chunk. The number behind
-the last is that of calls that wait for all chunks."""
+"""Attribute of a call that waits for a chunk's exchange: the numbers of the routing and the chunk.
+
+Calls that wait for all chunks have the number of chunks instead of a chunk's number.
+"""
 _AT_ONCE = -1
-"""In the place of a chunk's number: for what waits for no exchange."""
+"""Number of calls that wait for no exchange."""
 
 Call = partial[ir.Operation]
-"""Builds a call; location, place and attributes are given."""
+"""Builder of a call with a bound location, insertion point and attributes."""
 
 
 def in_chunk(call: Call, routing: int, number: int) -> Call:
-    """``call`` for calls that wait for the exchange of chunk ``number`` of a routing."""
+    """Return ``call`` for calls that wait for the exchange of chunk ``number`` of a routing."""
     context = call.keywords["loc"].context
     mark = ir.DenseI64ArrayAttr.get([routing, number], context)
     return partial(call, attributes={**call.keywords["attributes"], CHUNK: mark})
 
 
 def order_chunks(block: ir.Block) -> None:
-    """Put all calls of a chunk before those of the next, in each phase of each routing; drop the marks.
+    """Move all calls of a chunk before those of the next, in each phase of each routing; drop the marks.
 
-    What waits for no chunk, such as the exchanges themselves, comes before them: communication of later
-    chunks goes on beside the experts' work on earlier ones.
+    Calls that wait for no chunk, such as the exchanges, come first. So later chunks are sent while experts
+    compute earlier ones.
     """
     ops = [o.operation for o in block.operations]
     groups: dict[tuple[int, str], dict[int, int]] = {}
@@ -51,7 +53,7 @@ def order_chunks(block: ir.Block) -> None:
 
 
 def _sort(ops: Sequence[ir.Operation], numbers: Sequence[int]) -> None:
-    """Move ops that stand one after the other: each behind what it reads, else by number, then as before."""
+    """Sort adjacent ops topologically; among ready ops, by number and then by their former order."""
     places: dict[ir.Value, int] = {result: place for place, op in enumerate(ops) for result in op.results}
     readers: list[list[int]] = [[] for _ in ops]
     waits = [0] * len(ops)

@@ -1,4 +1,4 @@
-"""Experts that are copied to all devices: their selection, and the computation with the copies."""
+"""Selection of experts that are copied to all devices, and computation with the copies."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _OTHER = -1
 def find_copies(
     program: Program, routings: Mapping[int, Sequence[Node]], given: CopiedExperts
 ) -> dict[int, tuple[int, ...]]:
-    """The experts of each routing that are copied. ``given``: experts by patterns of parameters or modules.
+    """Return the copied experts of each routing that has any.
 
-    Raises AllExpertsCopied, CopiesNothing, NoSuchCopy.
+    ``routings``: products by routing. ``given``: experts by name patterns of parameters or modules. Raises
+    AllExpertsCopied, CopiesNothing, NoSuchCopy.
     """
     names = {routing: _parameters(program, nodes) for routing, nodes in routings.items()} if given else {}
     for pattern, _ in given:
@@ -41,7 +42,7 @@ def find_copies(
 
 
 def _parameters(program: Program, nodes: Iterable[Node]) -> dict[str, int]:
-    """Name of each parameter of a routing's matrices -> its experts."""
+    """Return the number of experts of each parameter that a routing's products read, by name."""
     places = {place for node in nodes if (place := weight_argument(program, node)) is not None}
     return {
         program.argument_key(place)[1]: program.types[program.arguments[place]].shape[0]
@@ -50,7 +51,7 @@ def _parameters(program: Program, nodes: Iterable[Node]) -> dict[str, int]:
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
-    """The parameters that a pattern names, by themselves or by the module that has them."""
+    """Return the parameters whose name, or whose module's name, matches a pattern."""
     return [n for n in names if fnmatchcase(n, pattern) or fnmatchcase(n.rpartition(".")[0], pattern)]
 
 
@@ -67,26 +68,26 @@ def _copies(names: Mapping[str, int], given: CopiedExperts) -> tuple[int, ...]:
 
 
 class Copies:
-    """The copies of one routing, and the rows that stay for them."""
+    """Copied experts of one routing, and the rows that stay on their devices because of them."""
 
     def __init__(
         self, program: Program, codec: ShardingCodec, layout: Layout, routing: int, call: Call
     ) -> None:
-        """``call``: builds calls before all others of the routing."""
+        """Write the split of rows. ``call``: builder of calls before all others of the routing."""
         self._program, self._codec, self._layout = program, codec, layout
         self._picked: dict[int, ir.Value] = {}
         type_ = program.types[routing]
         (rows,) = type_.shape
         chosen, flags = program.values[routing], TensorType((rows,), torch.bool)
         self.ids = call(COPIED_IDS, (chosen, layout.copies), [type_]).results[0]
-        """The number of each row's expert among the copies, -1 for those that are sent."""
+        """Position of each row's expert among the copies; -1 for rows that are sent."""
         stays = call("aten.ge.Scalar", (self.ids, 0), [flags]).results[0]
         self.sent = call("aten.masked_fill.Scalar", (chosen, stays, _OTHER), [type_]).results[0]
-        """The expert of each row, -1 for those that stay."""
+        """Expert of each row; -1 for rows that stay."""
         self._stays = call("aten.unsqueeze", (stays, 1), [flags.with_shape((rows, 1))]).results[0]
 
     def matrices(self, call: Call, value: int) -> ir.Value:
-        """The copies of matrices [E, K, N], made once for those of forward and backward."""
+        """Return copies of matrices [E, K, N]. Forward and backward share the copies of a parameter."""
         source, is_turned = value, False
         while (made := producer(self._program, source)) is not None and exchanges(self._program, made):
             source, is_turned = made.operands[0], not is_turned
@@ -100,18 +101,21 @@ class Copies:
         return call("aten.transpose.int", (self._picked[source], 1, 2), [type_]).results[0]
 
     def picked(self, call: Call, matrices: ir.Value, type_: TensorType) -> ir.Value:
-        """The copies of ``matrices``, whole on each device but for what cuts an expert's own dims."""
+        """Return the copied experts of ``matrices``, on every device.
+
+        Propagation may still shard the dims of an expert's matrix.
+        """
         args = (matrices, self._layout.copies, 0)
         made = call(PICK, args, [self._of_copies(type_)]).results[0]
         whole = Sharding(((), (), ()), (), (False, True, True))
         return constraint(made, whole, self._codec, loc=call.keywords["loc"], ip=call.keywords["ip"])
 
     def placed(self, call: Call, sums: ir.Value, type_: TensorType) -> ir.Operation:
-        """Sums for the copies as sums for all experts, zeros for the others."""
+        """Return sums of the copied experts as sums of all experts, with zeros for the others."""
         return call(PLACE, (sums, self._layout.copies, 0, self._layout.experts), [type_])
 
     def joined(self, call: Call, stayed: ir.Value, sent: ir.Value, type_: TensorType) -> ir.Value:
-        """Results of the rows that stay, and of those that were sent."""
+        """Return one tensor with the results of the rows that stay and of those that were sent."""
         return call("aten.where.self", (self._stays, stayed, sent), [type_]).results[0]
 
     def _of_copies(self, type_: TensorType) -> TensorType:

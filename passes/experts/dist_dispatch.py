@@ -71,7 +71,10 @@ class DistDispatch(ReadingPass):
     def _layout(
         self, program: Program, codec: ShardingCodec, nodes: list[Node], copies: tuple[int, ...]
     ) -> Layout | None:
-        """How rows of one routing are dispatched; None if no plan cuts experts, or blocks do not divide."""
+        """Return the layout of one routing's dispatched rows.
+
+        None if the plan does not split experts, or if rows or experts do not divide evenly.
+        """
         axes = _expert_axes(program, codec, nodes)
         if not axes:
             return None
@@ -93,7 +96,7 @@ class DistDispatch(ReadingPass):
 
 
 def _check_group(layout: Layout, where: str | None) -> None:
-    """Raises ExpertGroups."""
+    """Raise ExpertGroups if the group's size does not divide the devices; remark on unused groups."""
     group, ways = layout.group, layout.ways
     if not group or group % ways == 0 or layout.is_grouped:
         return
@@ -110,7 +113,7 @@ def _experts(node: Node) -> int:
 
 
 def _expert_axes(program: Program, codec: ShardingCodec, nodes: list[Node]) -> Axes:
-    """The axes that cut the experts of one routing's matrices; none where matrices differ in them."""
+    """Return the axes that split the experts of a routing's matrices; none if the matrices differ in them."""
     found: set[Axes] = set()
     for node in nodes:
         position = weight_argument(program, node)
@@ -120,7 +123,7 @@ def _expert_axes(program: Program, codec: ShardingCodec, nodes: list[Node]) -> A
 
 
 def _batch_axes(program: Program, codec: ShardingCodec) -> Axes:
-    """The axes that cut the batch: the longest list of an input's first dim."""
+    """Return the axes that split the batch: the longest list of axes on the first dim of any input."""
     cuts = [
         program.annotated(position, codec).dims[0]
         for position, (role, _) in enumerate(program.argument_keys())

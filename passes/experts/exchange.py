@@ -1,4 +1,4 @@
-"""Exchange of buffers between the devices of rows and the devices of experts."""
+"""``Exchange``: moves buffers between the devices of rows and the devices of experts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from shardc.passes.experts.layout import Layout
 
 @dataclass(frozen=True)
 class Exchange:
-    """Moves the buffers of one routing.
+    """Writer of the exchanges of one routing's buffers.
 
-    A buffer [ways, blocks, room, ...] is turned to [*ways, before, after, *own, room, ...]: blocks over axes
-    behind those of the experts (iterations) come first, so that what moves is cut last. Row i of a block is
-    in chunk i % chunks, so that chunks have as many rows each, however many slots are empty. Where devices
-    are in groups, an exchange within them comes before one between them, and back the other way round: two
-    groups trade one message, and not one for each device of the other.
+    A buffer [ways, blocks, room, ...] is spread, by views, to [*ways, before, *own, after, room, ...] (see
+    :attr:`Layout.spread`). It is then turned, by a permute, to [*ways, before, after, *own, room, ...], so
+    that the dims whose split moves are next to the rows. Row i of a block is in chunk i % chunks, so that
+    chunks have equally many rows, however many slots are empty.
+
+    If devices are in groups, rows are exchanged within groups first, and then between groups; results go
+    the opposite way. So two groups exchange one message, instead of one for each device of the other.
     """
 
     layout: Layout
     codec: ShardingCodec
     routing: int
-    """Its number among those of the program."""
+    """Number of the value that holds the routing."""
 
     def to_experts(
         self,
@@ -38,9 +40,10 @@ class Exchange:
         shape: tuple[int, ...],
         at_once: bool = False,
     ) -> list[ir.Value]:
-        """The chunks of a buffer where the experts are, each [rows of a chunk, ...] of ``shape``.
+        """Send a buffer to the devices of the experts and return its chunks.
 
-        ``at_once``: one exchange for all chunks.
+        ``shape``: shape of each chunk, [rows of a chunk, ...]. ``at_once``: True for one exchange for all
+        chunks, False for one per chunk.
         """
         spread = type_.with_shape((*self.layout.spread, *type_.shape[3:]))
         turned = self._turned(spread)
@@ -59,7 +62,10 @@ class Exchange:
         ]
 
     def to_rows(self, call: Call, chunks: Sequence[ir.Value], type_: TensorType) -> ir.Value:
-        """The other way round: of chunks [rows of a chunk, N] a buffer [ways, blocks, room, N]."""
+        """Send chunks [rows of a chunk, N] back to the devices of the rows.
+
+        Return them as one buffer [ways, blocks, room, N].
+        """
         spread = type_.with_shape((*self.layout.spread, type_.shape[1]))
         turned = self._turned(spread)
         part = self._part(turned)
@@ -75,12 +81,15 @@ class Exchange:
         return call("aten.reshape", (made, buffer.shape), [buffer]).results[0]
 
     def in_chunk(self, call: Call, number: int) -> Call:
-        """``call`` for what waits for a chunk. Beside a single one there is work if rows stay."""
+        """Return ``call`` for calls that wait for a chunk.
+
+        A single chunk needs no mark, unless rows stay: products of those overlap with its exchange.
+        """
         is_ordered = self.layout.chunks > 1 or self.layout.copies
         return in_chunk(call, self.routing, number) if is_ordered else call
 
     def _order(self, type_: TensorType) -> tuple[int, ...]:
-        """The dims of a buffer that is spread in one that is turned."""
+        """Return the permutation from a spread buffer to a turned one."""
         order = self.layout.order
         return (*order, *range(len(order), len(type_.shape)))
 
@@ -88,19 +97,19 @@ class Exchange:
         return spread.with_shape(tuple(spread.shape[d] for d in self._order(spread)))
 
     def _part(self, turned: TensorType) -> TensorType:
-        """A chunk of a turned buffer."""
+        """Return the type of a chunk of a turned buffer."""
         rows, chunks = len(self.layout.order) - 1, self.layout.chunks
         return turned.with_shape(
             (*turned.shape[:rows], turned.shape[rows] // chunks, *turned.shape[rows + 1 :])
         )
 
     def _dealt(self, part: TensorType) -> tuple[int, TensorType]:
-        """The dim of chunks in a turned buffer whose rows are dealt out to them, and its type."""
+        """Return a turned buffer's type with its rows as [rows of a chunk, chunks], and the chunks' dim."""
         dim = len(self.layout.order)
         return dim, part.with_shape((*part.shape[:dim], self.layout.chunks, *part.shape[dim:]))
 
     def _split(self, call: Call, made: ir.Value, part: TensorType) -> list[ir.Value]:
-        """The chunks of a turned buffer."""
+        """Return the chunks of a turned buffer."""
         if self.layout.chunks == 1:
             return [made]
         dim, dealt = self._dealt(part)
@@ -109,7 +118,7 @@ class Exchange:
         return [select(number) for number in range(self.layout.chunks)]
 
     def _joined(self, call: Call, parts: Sequence[ir.Value], turned: TensorType) -> ir.Value:
-        """A turned buffer of its chunks: it waits for the last, behind all that others wait for."""
+        """Return a turned buffer made of its chunks, by calls that wait for all chunks."""
         if len(parts) == 1:
             return parts[0]
         call = self.in_chunk(call, len(parts))
@@ -118,7 +127,7 @@ class Exchange:
         return call("aten.view", (made, turned.shape), [turned]).results[0]
 
     def _moved(self, call: Call, made: ir.Value, type_: TensorType, *, to_experts: bool) -> ir.Value:
-        """A turned buffer, or a chunk of one, after its exchanges."""
+        """Return a turned buffer, or a chunk of one, after its exchanges."""
         stops = self.layout.stops(len(type_.shape))
         for layout in stops if to_experts else reversed(stops):
             made = self._laid(call, made, layout)

@@ -10,7 +10,10 @@ PRODUCT, OUTER = "shardc.expert_mm", "shardc.expert_outer"
 
 
 def weight_argument(program: Program, node: Node) -> int | None:
-    """The place of the argument whose experts a product reads, behind casts and transposes; None if none."""
+    """Return the number of the argument whose matrices a product reads, through casts and transposes.
+
+    None for any other call.
+    """
     if node.spec.target != PRODUCT:
         return None
     value = node.operands[1]
@@ -22,7 +25,7 @@ def weight_argument(program: Program, node: Node) -> int | None:
 
 
 def _bias_argument(program: Program, node: Node, routings: set[int]) -> int | None:
-    """The place of the argument [experts, columns] of which a row is read for each row of a routing."""
+    """Return the number of the argument [experts, columns] that a call indexes by one of ``routings``."""
     found = table_row(program, node)
     if found is None or found[1] not in routings or program.producer[found[0]] >= 0:
         return None
@@ -30,9 +33,9 @@ def _bias_argument(program: Program, node: Node, routings: set[int]) -> int | No
 
 
 def expert_parameters(program: Program) -> list[str]:
-    """Names of the parameters [experts, ...] that rows are multiplied with, or get one expert's row of.
+    """Return the names of parameters [experts, ...]: matrices of products, and tables of biases.
 
-    Where no row chooses its expert, those whose experts each compute a block of rows.
+    If no row chooses its expert, these are the parameters of :func:`batched_parameters`.
     """
     routings = {node.operands[2] for node in program.nodes if node.spec.target == PRODUCT}
     places = {weight_argument(program, node) for node in program.nodes}

@@ -11,10 +11,11 @@ from shardc.dialects.dist.sharding import Axes, Sharding
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of one routing that are multiplied at once, in ``ways`` blocks, each for a block of ``experts``.
+    """Rows of one routing that one product multiplies.
 
-    ``chunk``: the number of the chunk that brings them; None for those that stay, as their experts have
-    copies.
+    ``chunk``: number of the chunk that brings the rows; None for rows that stay, because their experts are
+    copied. ``ways``: number of blocks of rows, one for each block of ``experts``. ``share``: part of a
+    block's rows that one expert is expected to have.
     """
 
     chunk: int | None
@@ -26,20 +27,20 @@ class Part:
 
 @dataclass(frozen=True)
 class Layout:
-    """How ``rows`` for ``experts`` are dispatched: over which axes experts and the batch are cut."""
+    """Layout of ``rows`` that are dispatched to ``experts``, by the axes that split experts and batch."""
 
     rows: int
     experts: int
     expert_axes: Axes
     batch_axes: Axes
     capacity: float | None = None
-    """Room for rows of a block at each way, as a multiple of an equal share; None: for all of them."""
+    """Room for rows of a block at each block of experts, as a multiple of an equal share; None: all rows."""
     chunks: int = 1
-    """In how many exchanges a buffer is moved; the room is rounded up to a multiple."""
+    """Number of exchanges that move a buffer; the room is rounded up to a multiple."""
     group: int = 0
-    """How many devices next to each other trade rows first, before groups trade them; 0: all do at once."""
+    """Number of adjacent devices that exchange rows first, before groups exchange them; 0: all at once."""
     copies: tuple[int, ...] = ()
-    """The experts that each device has a copy of: their rows stay where they are."""
+    """Experts of which each device has a copy. Their rows stay on their devices."""
 
     @cached_property
     def ways(self) -> int:
@@ -51,12 +52,15 @@ class Layout:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """[ways, blocks, room]: the dims of a buffer."""
+        """Dims of a buffer: [ways, blocks, room].
+
+        These are blocks of experts, blocks of the batch, and slots for rows.
+        """
         return self.ways, self.blocks, self.room
 
     @cached_property
     def room(self) -> int:
-        """For how many rows of a block each way has room."""
+        """Number of rows of a batch block for which each block of experts has room."""
         rows = self.rows // self.blocks
         if self.capacity is not None:
             rows = min(rows, ceil(self.capacity * self._sent(rows) / self.ways))
@@ -64,16 +68,16 @@ class Layout:
 
     @cached_property
     def share(self) -> float:
-        """The part of a way's slots that one expert is expected to fill."""
+        """Part of an expert block's slots that one expert is expected to fill."""
         return self._sent(self.rows) / (self.blocks * self.room * self.experts)
 
     def _sent(self, rows: int) -> float:
-        """How many of ``rows`` are sent to experts, if all experts have equally many."""
+        """Return how many of ``rows`` are sent if all experts have equally many rows."""
         return rows * (self.experts - len(self.copies)) / self.experts
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """All rows: those of each chunk, and those that stay."""
+        """Parts of all rows: one for each chunk, and one for rows that stay."""
         rows = prod(self.shape) // self.chunks
         sent = [Part(chunk, rows, self.experts, self.ways, self.share) for chunk in range(self.chunks)]
         if self.copies:
@@ -82,7 +86,7 @@ class Layout:
 
     @cached_property
     def block_axes(self) -> tuple[Axes, Axes, Axes]:
-        """The axes of the batch before those of the experts, those of the experts, and those after them."""
+        """Axes of the batch in three lists: before those of the experts, those of the experts, and after."""
         is_expert = [any(a.overlaps(b) for b in self.expert_axes) for a in self.batch_axes]
         first = is_expert.index(True) if any(is_expert) else len(is_expert)
         end = first + sum(is_expert)
@@ -90,8 +94,10 @@ class Layout:
 
     @cached_property
     def levels(self) -> tuple[tuple[Axes, Axes], ...]:
-        """The axes of the experts that an exchange brings rows to, and those of the batch that it takes them
-        from, of each exchange on the way back: between groups of devices, and then within them.
+        """Axes of each exchange: those of the experts, and those of the batch.
+
+        An exchange moves the split between them. The order is that of results on their way back: between
+        groups of devices first, then within groups.
         """
         own = self.block_axes[1]
         if not self.is_grouped:
@@ -102,14 +108,18 @@ class Layout:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether rows travel within groups of devices first: one axis cuts both rows and experts."""
+        """True if rows are exchanged within groups of devices first.
+
+        That needs one axis that splits both rows and experts.
+        """
         one_axis = len(self.expert_axes) == 1 and self.block_axes[1] == self.expert_axes
         return one_axis and 1 < self.group < self.ways and self.ways % self.group == 0
 
     @property
     def spread(self) -> tuple[int, ...]:
-        """A buffer's :attr:`shape`, with its ways by level, and its blocks by :attr:`block_axes`, its own by
-        level: [*ways, before, *own, after, room].
+        """Shape of a spread buffer: :attr:`shape` with split dims, [*ways, before, *own, after, room].
+
+        ``ways`` are split by level. Blocks are split by :attr:`block_axes`, and the middle ones by level.
         """
         before, _, after = map(_ways, self.block_axes)
         ways, own = zip(*((_ways(to), _ways(of)) for to, of in self.levels), strict=True)
@@ -117,19 +127,20 @@ class Layout:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The dims of :attr:`spread` in a turned buffer, [*ways, before, after, *own, room]."""
+        """Dims of :attr:`spread` in the order of a turned buffer, [*ways, before, after, *own, room]."""
         n = len(self.levels)
         return (*range(n + 1), 2 * n + 1, *range(n + 1, 2 * n + 1), 2 * n + 2)
 
     def stops(self, rank: int) -> list[Sharding]:
-        """The layouts of a turned buffer on its way from the rows to the experts: of the levels, the last
-        moves first. Blocks of the batch stay cut over other axes.
+        """Return the shardings of a turned buffer on its way from the rows to the experts.
+
+        Levels are exchanged from last to first. Batch blocks over other axes stay split.
         """
         before, _, after = self.block_axes
         return [self._stop(moved, before, after, rank) for moved in range(len(self.levels) + 1)]
 
     def _stop(self, moved: int, before: Axes, after: Axes, rank: int) -> Sharding:
-        """After ``moved`` exchanges. Propagation may cut the dims behind the rows further."""
+        """Return the sharding after ``moved`` exchanges. Propagation may still shard the dims after rows."""
         still = len(self.levels) - moved
         ways = [to if level >= still else () for level, (to, _) in enumerate(self.levels)]
         own = [of if level < still else () for level, (_, of) in enumerate(self.levels)]

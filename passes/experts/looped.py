@@ -1,4 +1,4 @@
-"""Experts in a loop: each multiplies all rows, and a mask keeps its own rows."""
+"""Recognition of experts in a loop: each multiplies all rows, and a mask keeps its own rows."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SAME = ("aten.t", "aten.transpose.int", "aten.permute", "aten.view", "aten.unsq
 
 @dataclass(frozen=True)
 class Looped:
-    """Parameters [experts, ...] of which a product reads each expert's matrix by itself.
+    """Parameters [experts, ...] whose matrices are read by separate products, one for each expert.
 
-    ``name``, ``experts`` and ``where`` are of the first. ``share``: the part of the forward's floating-point
-    operations in such products, from 0 to 1.
+    ``name``, ``experts``, ``where``: name, number of experts and source line of the first parameter.
+    ``share``: part of the forward's floating-point operations in such products, from 0 to 1.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Looped:
 
 
 def looped_experts(program: Program) -> Looped | None:
-    """The experts that products read one by one; None if there is no parameter of which all are read so."""
+    """Return the experts that products read one by one; None if no parameter has all its experts read so."""
     forward = [node for node in program.nodes if phase_of(node.op) == "forward"]
     read: dict[int, dict[int, list[Node]]] = {}
     for node in (node for node in forward if node.spec.target in _PRODUCTS):
@@ -53,7 +53,7 @@ def _experts(program: Program, place: int) -> int:
 
 
 def _matrices(program: Program, node: Node) -> Iterator[tuple[int, int]]:
-    """The parameters of which a product reads one expert's matrix, and that expert's number."""
+    """Yield each parameter of which a product reads one expert's matrix, and the expert's number."""
     for value in node.operands:
         made = producer(program, value)
         while made is not None and (is_cast(made) or made.spec.target in _SAME):
@@ -67,7 +67,7 @@ def _matrices(program: Program, node: Node) -> Iterator[tuple[int, int]]:
 
 
 def _parameter(program: Program, value: int) -> int | None:
-    """The place of a parameter [experts, ., .]; None for any other value."""
+    """Return the argument number of a parameter [experts, ., .]; None for any other value."""
     if program.producer[value] >= 0 or len(program.types[value].shape) != 3:
         return None
     place = program.arguments.index(value)

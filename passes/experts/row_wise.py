@@ -1,4 +1,4 @@
-"""Row-wise calls, which may run on dispatched rows instead."""
+"""Recognition of row-wise calls, which can run on dispatched rows instead."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from shardc.passes.manager.program import Node
 
 _VIEWS = ("aten.view", "aten.reshape", "aten._unsafe_view", "aten.expand")
 _PARTS = frozenset(("aten.slice.Tensor", "aten.slice_backward", "aten.cat", "aten.select.int", *_VIEWS))
-"""Calls whose part on a rank depends on places in other dims than the rows, or on how many rows there are."""
+"""Calls whose local form depends on positions in dims other than the rows, or on the number of rows."""
 _SIZES = frozenset(("size", "shape", "sizes", "repeats", "input_sizes"))
-"""Parameters that say how many rows there are."""
+"""Names of parameters that hold the number of rows."""
 
 
 def row_operands(node: Node) -> list[int] | None:
-    """The operands, by their places, that have the rows of a call's results as dim 0; the others have none.
+    """Return the positions of the operands whose dim 0 is the rows of a call's results.
 
-    None if the call does not treat rows alike: it sums over them, asks for their places, or is told how many
-    there are otherwise than by its result's shape.
+    Other operands do not have the rows. None if the call is not row-wise: it sums over rows, depends on their
+    positions, or takes their number in a form other than its result's shape.
     """
     rule = node.rule
     factors = {dims[0] if dims else () for dims in rule.results}
@@ -41,7 +41,7 @@ def _is_told_by_shape(node: Node) -> bool:
 
 
 def args_for(node: Node, shape: tuple[int, ...]) -> tuple[object, ...]:
-    """The arguments of a call whose result is to have another number of rows, and then ``shape``."""
+    """Return the arguments of a call for another number of rows. ``shape``: the new shape of its result."""
     return tuple(shape if name in _SIZES else arg for name, arg in _named(node))
 
 

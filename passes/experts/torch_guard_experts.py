@@ -1,4 +1,4 @@
-"""``torch-guard-experts``: a step without enough room for its rows does not change state."""
+"""``torch-guard-experts``: keeps the state unchanged in a step without enough room for its rows."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Call = Callable[..., ir.Operation]
 class TorchGuardExperts(Pass):
     """Adds a result, the number of rows without room at their experts, and updates state only if it is 0.
 
-    On one device there is room for all rows; ``dist-dispatch`` writes the room if rows are dispatched. A step
-    without products of experts, or without state, is not changed.
+    On one device there is room for all rows. If rows are dispatched, ``dist-dispatch`` inserts the actual
+    room. The pass leaves a step without products of experts, or without state, unchanged.
     """
 
     name: ClassVar[str] = "torch-guard-experts"
@@ -50,7 +50,7 @@ class TorchGuardExperts(Pass):
 
 
 def count_beyond(program: Program, node: Node, layout: Layout, ids: ir.Value) -> None:
-    """Count the rows beyond the room of ``layout``, in each of its blocks, instead of what ``node`` does."""
+    """Replace ``node`` by a count of the rows beyond the room of ``layout``, for each batch block."""
     type_ = TensorType((layout.blocks,), torch.int64)
     args = (ids, layout.experts, *layout.shape)
     made = _call(CallBuilder(program.block), node)(BEYOND, args, [type_]).results[0]
@@ -64,7 +64,7 @@ def _call(builder: CallBuilder, node: Node) -> Call:
 
 
 def _written(program: Program) -> dict[int, int]:
-    """Of results that are state with a new value their places, and the arguments that hold the old ones."""
+    """Return the updated state: number of the result with the new value -> value with the old one."""
     pairs = enumerate(zip(program.returns, program.state_of_results(), strict=True))
     return {
         place: old
@@ -90,7 +90,7 @@ def _guard(program: Program, products: list[Node], written: dict[int, int]) -> N
 
 
 def _rows_beyond(program: Program, builder: CallBuilder, node: Node) -> ir.Value:
-    """How many rows of a routing have no room, 0-d."""
+    """Return the number of rows of a routing without room, a 0-d tensor."""
     call, ids = _call(builder, node), node.operands[2]
     (rows,), experts = program.types[ids].shape, node.spec["w"].shape[0]
     blocks = TensorType((1,), torch.int64)
@@ -99,7 +99,7 @@ def _rows_beyond(program: Program, builder: CallBuilder, node: Node) -> ir.Value
 
 
 def _return(program: Program, values: list[ir.Value]) -> None:
-    """Return ``values``, the last of which is the count."""
+    """Make the function return ``values``; the last of them is the count."""
     function, context = program.function, program.function.context
     rows = [edge_attributes(function, "res_attrs", place) for place in range(len(values) - 1)]
     texts = {"dist.role": OVERFLOW, "dist.name": "experts"}

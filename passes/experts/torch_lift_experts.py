@@ -1,4 +1,4 @@
-"""``torch-lift-experts``: recognises products of rows with matrices that an index selects for each row."""
+"""``torch-lift-experts``: rewrites products of rows with matrices that an index selects for each row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Call = Callable[..., ir.Operation]
 
 @dataclass(frozen=True)
 class TorchLiftExperts(Pass):
-    """``bmm(w[ids], x)`` becomes ``shardc::expert_mm(x, w, ids)``, its gradient ``shardc::expert_outer``.
+    """Rewrites ``bmm(w[ids], x)`` to ``shardc::expert_mm(x, w, ids)``, and its gradient to ``expert_outer``.
 
     The original product reads and writes a matrix for each row, [S, K, N]; the new one needs only a matrix
     for each expert. Names of modules do not matter: the pass matches batched products whose matrices an index
@@ -59,14 +59,14 @@ class TorchLiftExperts(Pass):
 
 
 class _Writer:
-    """Writes products of experts beside the calls that they stand for."""
+    """Writer of products of experts, each beside the call that it replaces."""
 
     def __init__(self, program: Program) -> None:
         self._program, self._builder = program, CallBuilder(program.block)
         self._checked: dict[int, ir.Value] = {}
 
     def lift_product(self, node: Node) -> None:
-        """``bmm(w[ids], x[:, :, None])`` or ``bmm(x[:, None], w[ids])``."""
+        """Replace ``bmm(w[ids], x[:, :, None])`` or ``bmm(x[:, None], w[ids])``; ignore other products."""
         left, right = (chosen_matrix(self._program, v) for v in node.operands)
         if (left is None) == (right is None):
             return
@@ -90,7 +90,7 @@ class _Writer:
         )
 
     def lift_gradient(self, node: Node) -> None:
-        """``zeros.index_put([ids], bmm(x[:, :, None], y[:, None]), accumulate=True)``."""
+        """Replace ``zeros.index_put([ids], bmm(x[:, :, None], y[:, None]), accumulate=True)``."""
         program = self._program
         found = choice(program, node) if node.spec["accumulate"] and len(node.operands) == 3 else None
         outer = _outer_product(program, node.operands[-1])
@@ -114,7 +114,10 @@ class _Writer:
         return partial(self._builder.call, loc=node.op.location, ip=place, attributes=marks)
 
     def _ids(self, value: int, experts: int, node: Node) -> ir.Value:
-        """The expert of each row, checked once, where it is made; all that read it read what was checked."""
+        """Return the checked expert of each row.
+
+        One check follows the definition of the value, and all readers of the value read its result.
+        """
         if value not in self._checked:
             ids, made = self._program.values[value], producer(self._program, value)
             count = self._builder.argument(experts, "int", ir.InsertionPoint(node.op))
@@ -127,7 +130,7 @@ class _Writer:
         return self._checked[value]
 
     def _rows(self, node: Node, value: int) -> ir.Value | None:
-        """An operand of rows [S, K]; None if its shape does not say which dim is which."""
+        """Return an operand as rows [S, K]; None if its shape does not tell which dim is which."""
         type_ = self._program.types[value]
         shape = row_shape(type_.shape)
         if shape is None:
@@ -139,7 +142,7 @@ class _Writer:
         return self._call(node)("aten.view", args, [type_.with_shape(shape)]).results[0]
 
     def _chosen(self, call: Call, chosen: ChosenMatrix, turned: bool) -> ir.Value:
-        """The matrices [E, K, N] that rows are multiplied with."""
+        """Return the matrices [E, K, N] with which rows are multiplied."""
         value, type_ = self._cast(
             call, self._program.values[chosen.w], self._program.types[chosen.w], chosen.casts
         )
@@ -151,7 +154,7 @@ class _Writer:
     def _cast(
         self, call: Call, value: ir.Value, type_: TensorType, casts: Sequence[Node]
     ) -> tuple[ir.Value, TensorType]:
-        """The value after calls that change a dtype."""
+        """Return a value and its type after ``casts``, calls that change a dtype."""
         for node in casts:
             type_ = TensorType(type_.shape, self._program.types[node.results[0]].dtype)
             value = call(node.spec.target, (value, *node.spec.args[1:]), [type_]).results[0]
@@ -159,7 +162,10 @@ class _Writer:
 
 
 def _outer_product(program: Program, value: int) -> tuple[Node, bool, list[Node]] | None:
-    """The product behind a value [S, A, B] of one term each, whether it is turned, and casts behind it."""
+    """Return the outer product from which transposes and casts make ``value`` [S, A, B]; None if none does.
+
+    The other results: whether the product is transposed, and the casts.
+    """
     turned, casts = False, []
     while (node := producer(program, value)) is not None and node.spec.target != "aten.bmm":
         if is_cast(node):

@@ -31,7 +31,7 @@ class TorchShare(Pass):
 
     name: ClassVar[str] = "torch-share"
     creations: bool = True
-    """Whether to merge creations, that is, tensors made from constants only.
+    """True to merge creations, that is, tensors made from constants only.
 
     Before layouts are chosen they stay separate: equal creations may belong to different dims of the program,
     such as positions in a batch and in a sequence, and a merged tensor has one layout for all users.

@@ -86,7 +86,7 @@ def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layo
 
 
 def _constrained(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layout]:
-    """The sequences behind convolutions, which constraints cut; reshapes may merge them, too."""
+    """Return the layouts of sequences after convolutions, whose split comes from constraints."""
     found: dict[int, Layout] = {}
     for node in program.nodes:
         if node.op.name == "dist.constraint" and len(node.spec.result.shape) < IMAGE_DIMS:
@@ -96,7 +96,7 @@ def _constrained(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int
 
 
 def _refined(program: Program, mesh: Mesh) -> dict[int, Layout]:
-    """The dims behind the first by which devices share out what calls make; an axis after the other."""
+    """Return the layouts of dims other than the first that refinements split; several axes may split one."""
     found: dict[int, Layout] = {}
     for refined in read_refinements(program):
         if program.producer[refined.value] >= 0 and refined.dim > 0:
@@ -109,7 +109,10 @@ def _refined(program: Program, mesh: Mesh) -> dict[int, Layout]:
 
 
 def _sequences(program: Program, value: int, sharding: Sharding, mesh: Mesh) -> dict[int, Layout]:
-    """The dims of a value behind the first that devices share out evenly: reshapes may merge them."""
+    """Return the layout of a value's dims, other than the first, that the sharding splits evenly.
+
+    Reshapes may merge such a dim with the dims before it.
+    """
     layout: Layout = {}
     for dim, axes in enumerate(sharding.dims):
         ways, size = prod(a.size for a in axes if not mesh.is_time(a)), program.types[value].shape[dim]
@@ -119,7 +122,7 @@ def _sequences(program: Program, value: int, sharding: Sharding, mesh: Mesh) -> 
 
 
 class _Interleaver:
-    """Rewrites the step in place: no value changes its type."""
+    """Writer of the interleaved step, in place. No value changes its type."""
 
     def __init__(self, program: Program, spread: LayoutSpread, codec: ShardingCodec, mesh: Mesh) -> None:
         self._program, self._spread, self._codec, self._mesh = program, spread, codec, mesh
@@ -160,7 +163,10 @@ class _Interleaver:
                 self._give(node, value, layout)
 
     def _is_ring(self, node: Node, call: CallLayouts) -> bool:
-        """Whether attention in order is to have its keys travel: its rows and columns are cut in one way."""
+        """Return whether to pass keys around a ring in an attention on rows in order.
+
+        That needs rows and columns with the same split.
+        """
         ways = ring_ways(node, self._mesh)
         rows = [layout.get(2) for layout in call.operands]
         return (
@@ -170,7 +176,7 @@ class _Interleaver:
         )
 
     def _attend(self, node: Node, kind: str, ways: int, reads: list[ir.Value]) -> None:
-        """Attention on rows that are folded, or whose keys travel."""
+        """Replace an attention by the form for folded rows, or for keys that are passed around a ring."""
         spec, op = node.spec, node.op
         target = spec.target.replace("shardc.", f"shardc.{kind}_")
         place = ir.InsertionPoint(op)
@@ -188,7 +194,7 @@ class _Interleaver:
         node.op.erase()
 
     def _give(self, node: Node, value: int, layout: Layout) -> None:
-        """A result as the others of its dim are stored, or somebody looks at it."""
+        """Convert a result from ``layout`` to the layout in which its readers expect it."""
         made = self._values[value]
         users = [(use.owner, use.operand_number) for use in made.uses]
         writer = PartsWriter.at(self._builder, made.owner, ir.InsertionPoint.after(made.owner))
@@ -200,7 +206,7 @@ class _Interleaver:
         self._values[value] = new
 
     def _as(self, value: int, layout: Layout, before: ir.Operation) -> ir.Value:
-        """A value as ``layout`` has it; in each phase one."""
+        """Return a value in ``layout``. All readers in a phase share one conversion."""
         have, ssa = self._spread.layout(value), self._values[value]
         if stored(have) == stored(layout):
             return ssa
@@ -223,7 +229,7 @@ class _Interleaver:
         return value
 
     def _whole(self, writer: PartsWriter, value: ir.Value, dim: int, parts: Parts) -> ir.Value:
-        """A value gathered along a dim where it is to be folded or put in order: once, not by piece."""
+        """Return a value gathered along a dim if that is folded, so that one collective moves all parts."""
         if not parts.folded:
             return value
         rank = len(type_of(value).shape)
@@ -234,13 +240,13 @@ class _Interleaver:
         return made
 
     def _return(self, layouts: list[Layout]) -> None:
-        """State leaves with the layout that it came in with, all else as it should be."""
+        """Return state in the layout of its argument, and all other results in storage order."""
         terminator = self._program.terminator
         for position, (value, layout) in enumerate(zip(self._program.returns, layouts, strict=True)):
             terminator.operands[position] = self._as(value, layout, terminator)
 
     def _write_edges(self, which: str, values: Sequence[int | None]) -> None:
-        """Write the interleaving of arguments or results, which lie as the arguments ``values``."""
+        """Write the interleaving of arguments or results. ``values``: arguments that have their layouts."""
         function, rows = self._program.function, []
         for position, value in enumerate(values):
             row = edge_attributes(function, which, position)

@@ -1,4 +1,4 @@
-"""Choice of the sequences to fold, so that all devices have equal parts of a causal mask."""
+"""Selection of the sequences to fold, so that all devices have equal parts of a causal mask."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def _draws(program: Program, spread: LayoutSpread) -> bool:
 
 
 def _passes_state(program: Program, spread: LayoutSpread) -> bool:
-    """Whether layers with a state are among the calls: all of them begin with a short convolution."""
+    """Return whether any layer passes a state along the sequence; such layers begin with a convolution."""
     convolved = (n.results[0] for n in program.nodes if n.spec.target == "shardc.causal_convolution")
     return any(spread.layout(value) for value in convolved)

@@ -1,4 +1,4 @@
-"""Fused weights of several parts (queries, keys and values; gate and up), which slices take apart."""
+"""Recognition of fused weights: several parts (queries, keys, values; gate, up) that slices separate."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from shardc.passes.propagate.blocks import block_size, factors_of, same_dims
 
 @dataclass(frozen=True)
 class Fused:
-    """The parts of a dim: ``sizes`` of all parts; ``blocks`` (heads) and slicing nodes of parts that are
-    read.
+    """Parts of a dim.
+
+    ``sizes``: sizes of all parts. ``blocks``: for each slice, the number of blocks (heads) in it.
+    ``slices``: numbers of the nodes that slice the dim.
     """
 
     sizes: tuple[int, ...]
@@ -28,9 +30,10 @@ class Fused:
 
 
 def find_fused(program: Program, value: int, dim: int) -> Fused | None:
-    """What a dim of a parameter, followed through the forward calls that keep it as it is, is sliced into.
+    """Return the parts into which forward slices a dim of a parameter.
 
-    None where nothing but slices, of several parts, reads it in the end.
+    The dim is followed through calls that keep it unchanged. None unless slices of several parts are its only
+    other readers.
     """
     found, size = _slices(program, value, dim), program.types[value].shape[dim]
     ends = sorted({0, size, *(end for _, *part in found for end in part)})
@@ -41,7 +44,10 @@ def find_fused(program: Program, value: int, dim: int) -> Fused | None:
 
 
 def _slices(program: Program, value: int, dim: int) -> list[tuple[int, int, int]]:
-    """(node, start, end) of the slices that alone read a dim of a value or of such a slice; else nothing."""
+    """Return (node, start, end) of all slices of a dim, and of slices of slices.
+
+    Empty if any other call reads the dim without keeping it unchanged.
+    """
     found: list[tuple[int, int, int]] = []
     queue, seen = deque([(value, dim)]), {(value, dim)}
     while queue:
@@ -68,7 +74,7 @@ def _slices(program: Program, value: int, dim: int) -> list[tuple[int, int, int]
 
 
 def sliced(node: Node, dim: int) -> tuple[int, int] | None:
-    """The elements that a node takes of a dim; None if it is no slice of it, or takes all."""
+    """Return (start, end) of a slice along ``dim``; None for other nodes, and for slices of the whole dim."""
     spec = node.spec
     if spec.target != "aten.slice.Tensor" or spec["step"] != 1:
         return None
@@ -81,13 +87,16 @@ def sliced(node: Node, dim: int) -> tuple[int, int] | None:
 
 
 def _block(program: Program, number: int) -> int:
-    """How many elements of what the slice ``number`` takes belong together."""
+    """Return the number of elements per block (head) in the result of slice ``number``."""
     node = program.nodes[number]
     return block_size(program, node.results[0], node.spec["dim"] % len(node.spec["self"].shape))
 
 
 def seen_through(program: Program, fused: list[Fused]) -> Program:
-    """The program with rules by which cuts go through the slices of ``fused``, as in interleaved ones."""
+    """Return the program with rules that propagate splits through the slices of ``fused``.
+
+    Interleaved weights have such slices.
+    """
     nodes = list(program.nodes)
     for number in (n for f in fused for n in f.slices):
         node = nodes[number]

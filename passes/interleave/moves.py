@@ -1,4 +1,4 @@
-"""Calls that slice or concatenate parts of a dim, with the elements of the large tensor in each part."""
+"""``PartsMove``: calls that slice or concatenate a dim, with the range of each part in the large tensor."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from shardc.passes.manager.program import Node
 
 @dataclass(frozen=True)
 class PartsMove:
-    """Along ``dim`` the small tensors are the elements ``ranges`` of the large one.
+    """Relation of a large tensor and small tensors, which are its elements ``ranges`` along ``dim``.
 
-    The large one is the call's operand, if ``takes``, or its result.
+    The large tensor is the call's operand if ``takes``, else its result.
     """
 
     dim: int
@@ -22,13 +22,16 @@ class PartsMove:
     takes: bool
 
     def parts(self, whole: Parts) -> list[Parts] | None:
-        """Those of each small tensor if the large one is stored as ``whole``; None if ends do not meet."""
+        """Return the parts of each small tensor if the large one is stored as ``whole``.
+
+        None if a range does not begin and end between parts.
+        """
         found = [p for r in self.ranges if (p := whole.between(*r)) is not None]
         return found if len(found) == len(self.ranges) else None
 
 
 def read_move(node: Node) -> PartsMove | None:
-    """None for other calls, and for those along several dims."""
+    """Return the move of a slice, concatenation or pad along one dim; None for other calls."""
     spec = node.spec
     if spec.target == "aten.slice.Tensor":
         dim = spec["dim"] % len(spec["self"].shape)

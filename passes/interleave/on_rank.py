@@ -1,6 +1,4 @@
-"""Cleanup of interleaved rows on a rank: a reshape, a transpose of a dim of size 1, and a reshape become
-one.
-"""
+"""Cleanup of interleaved rows on a rank: one reshape replaces reshape, transpose of a dim of 1, reshape."""
 
 from __future__ import annotations
 
@@ -18,9 +16,10 @@ _TURN = frozenset(("aten.transpose.int",))
 
 
 def without_rows(module: ir.Module) -> ir.Module:
-    """``module`` itself if nothing is left of them, else a copy in which one reshape stands for three calls.
+    """Return a copy of the module in which one reshape replaces each group of three calls.
 
-    The layouts of level 3 cannot say that a merged dim is stored by blocks; what runs need not say it.
+    Return ``module`` itself if it has no such group. Level 3 keeps the three calls, because a layout cannot
+    express that a merged dim is stored by blocks. The executed program does not need that.
     """
     if not any(True for _ in _left(module)):
         return module
@@ -38,7 +37,7 @@ def without_rows(module: ir.Module) -> ir.Module:
 
 
 def _left(module: ir.Module) -> Iterator[tuple[ir.Operation, ir.Operation, ir.Operation]]:
-    """The three calls, wherever a rank has one block."""
+    """Yield each group of three calls in which a rank has one block, so that the transpose moves nothing."""
     reader = CallReader()
     for block in program_blocks(module):
         for last in (view.operation for view in block.operations):
@@ -53,7 +52,7 @@ def _calls(op: ir.Operation, targets: frozenset[str]) -> bool:
 
 
 def _maker(op: ir.Operation, targets: frozenset[str]) -> ir.Operation | None:
-    """What makes the first operand of a call, if it is one of ``targets``."""
+    """Return the op that makes a call's first operand if it is a call of ``targets``, else None."""
     value = op.operands[0]
     if not isinstance(value, ir.OpResult):
         return None
@@ -62,7 +61,7 @@ def _maker(op: ir.Operation, targets: frozenset[str]) -> ir.Operation | None:
 
 
 def _keeps_order(turn: ir.Operation, reader: CallReader) -> bool:
-    """Whether a transpose swaps neighbours of which one has one element."""
+    """Return whether a transpose swaps adjacent dims, one of which has size 1."""
     spec = reader.read(turn).spec
     shape = spec.result.shape
     a, b = sorted((spec["dim0"] % len(shape), spec["dim1"] % len(shape)))

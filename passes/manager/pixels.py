@@ -1,4 +1,4 @@
-"""Dims of pixels, or of samples, that follow from dims of the program's arguments."""
+"""Search for the dims of pixels, or of samples, that depend on given dims of the program's arguments."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from shardc.passes.manager.program import Node, Program
 
 CONVOLUTION, GROUP_NORM = "aten.convolution", "aten.native_group_norm"
 Place = tuple[int, int]
-"""A dim, and the number of elements of its factors that are more major than the one that is meant."""
+"""Factor of a dim: the dim, and the number of elements of its more major factors."""
 Reached = dict[int, dict[Place, Axes]]
-"""For each value, by number: the axes that reach factors of its dims."""
+"""Axes that split a factor's source dim, by value number and factor."""
 
 
 def follow_pixels(program: Program, seeds: Mapping[int, Mapping[int, Axes]]) -> Reached:
-    """Return the dims of all values that follow from the ``seeds``' dims.
+    """Return the dims of all values that depend on the dims in ``seeds``.
 
-    A call passes a dim on to the results that share its factor, also where a reshape merges it with others. A
-    convolution passes on what its windows move along, and a group norm its pixels, whether devices can share
-    them as they are or not.
+    A call passes a dim on to its results with the same factor, even if a reshape merges it with other dims. A
+    convolution passes on the dims along which its windows move, and a group norm its pixels, even if the
+    devices cannot divide them evenly.
 
     Args:
-        seeds: For each argument's value, by number: the axes of its dims.
+        seeds: Axes of the dims of arguments, by value number and dim.
     """
     reached = {value: {(d, 1): axes for d, axes in dims.items()} for value, dims in seeds.items()}
     for node in program.nodes:
@@ -36,7 +36,7 @@ def follow_pixels(program: Program, seeds: Mapping[int, Mapping[int, Axes]]) -> 
 
 
 def pixels_of(node: Node, reached: Reached) -> Mapping[int, Axes]:
-    """The dims of pixels of the image that a convolution, a group norm, or the gradient of one reads."""
+    """Return the dims of pixels of the image that a convolution, a group norm, or its gradient reads."""
     target = node.spec.target
     if target.removesuffix("_backward") not in (CONVOLUTION, GROUP_NORM):
         return {}
@@ -51,7 +51,7 @@ def _pixels(places: Mapping[Place, Axes]) -> dict[Place, Axes]:
 
 
 def _passed_on(node: Node, reached: Reached) -> Reached:
-    """What is reached of a call's results: the factors of dims of its operands."""
+    """Return the factors of a call's results that it shares with reached factors of its operands."""
     rule, within = node.rule, dict[tuple[str, int], Axes]()
     for value, dims in zip(node.operands, rule.operands, strict=True):
         for (d, elements), axes in reached.get(value, {}).items():
@@ -69,7 +69,7 @@ def _passed_on(node: Node, reached: Reached) -> Reached:
 
 
 def _places(rule: Rule, dim: Dim) -> Iterator[tuple[str, int]]:
-    """The factors of a dim, each with the number of elements of the more major ones."""
+    """Yield the factors of a dim, each with the number of elements of the more major factors."""
     major = 1
     for factor in dim:
         yield factor, major

@@ -49,7 +49,7 @@ class Node:
     operands: list[int]
     results: list[int]
     known: bool = True
-    """Whether the call has a rule; if not, all its tensors are replicated."""
+    """True if the call has a rule; if not, all its tensors are replicated."""
 
     @property
     def values(self) -> tuple[int, ...]:

@@ -60,7 +60,7 @@ class ImagePad:
 
     @property
     def is_first_part(self) -> bool:
-        """Whether it slices the first elements, of as many as the padded result computes anyway."""
+        """True if the pad is a slice of the first elements, and the padded result has all elements anyway."""
         is_slice = self.node.spec.target == "aten.slice.Tensor"
         starts = not any(self.pairs[::2])
         return is_slice and starts and all(d.given == d.even_made for d in self.dims)

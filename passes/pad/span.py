@@ -81,7 +81,7 @@ def of_factors(dim: Dim, sizes: Mapping[str, int], spans: Spans) -> dict[str, Sp
     """Return a dim's spans by factor, in elements of the factor; spans that fit no factor are left out."""
     found: dict[str, Spans] = {}
     minor = prod(sizes[f] for f in dim)
-    for f in dim if minor else ():  # nothing is padded of what is empty
+    for f in dim if minor else ():  # an empty dim has no padding
         end, minor = minor, minor // sizes[f]
         inside = [s for s in spans if s.minor % minor == 0 and end % s.end == 0]
         if inside:

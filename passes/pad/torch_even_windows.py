@@ -1,4 +1,4 @@
-"""``torch-even-windows``: convolutions whose windows fall short of equal blocks compute a few more."""
+"""``torch-even-windows``: adds windows to convolutions, so that devices have equal blocks of windows."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ from shardc.passes.propagate.split.torch_split_reductions import rewrite
 
 @dataclass(frozen=True)
 class TorchEvenWindows(ReadingPass):
-    """Rounds the windows of convolutions up, along dims that the plan cuts in an input, to equal blocks.
+    """Rounds the number of a convolution's windows up to equal blocks, along dims that the plan splits.
 
-    16,000 samples make 3,199 windows of 10, 5 apart: blocks of samples are not 5 times blocks of windows. The
-    convolution becomes ``shardc::padded_convolution`` of 3,200 windows, the last of which reach beyond the
-    samples, and a slice takes the first 3,199. Constraints cut all of them, so ``dist-pad`` computes 3,200,
-    and the slice is nothing. A group norm of so many pixels becomes sums, in which padding does not count.
-    Runs before other passes that round sizes.
+    For example, 16,000 samples make 3,199 windows of 10 samples with stride 5, so that blocks of windows do
+    not correspond to blocks of samples. The pass writes ``shardc::padded_convolution`` with 3,200 windows,
+    the last of which reach beyond the samples, and a slice of the first 3,199 windows. Constraints split both
+    results. So ``dist-pad`` pads the slice back to 3,200 windows, and the slice costs nothing. A group norm
+    of such a result becomes sums, in which padding does not count. The pass runs before other passes that
+    round sizes.
     """
 
     name: ClassVar[str] = "torch-even-windows"
@@ -79,13 +80,13 @@ class TorchEvenWindows(ReadingPass):
 
 
 def ways_of(axes: Axes) -> int:
-    """The number of devices that share a dim which ``axes`` cut."""
+    """Return the number of devices over which ``axes`` split a dim."""
     return prod(axis.size for axis in axes)
 
 
 @dataclass(frozen=True)
 class _Even:
-    """A dim of ``x`` pixels that make ``y`` windows; ``more`` windows make equal blocks."""
+    """Dim of ``x`` pixels with ``y`` windows, and the number ``more`` of windows that makes equal blocks."""
 
     axes: Axes
     x: int
@@ -93,7 +94,7 @@ class _Even:
     more: int
     step: int
     behind: int
-    """Pixels of padding behind the blocks: what the last window reaches into."""
+    """Pixels of padding after the last block, which the last window reads."""
 
     @property
     def ways(self) -> int:
@@ -101,12 +102,12 @@ class _Even:
 
     @property
     def pixels(self) -> int:
-        """The pixels of equal blocks: as many as the stride says for each window."""
+        """Number of pixels in all blocks: the stride's number for each window."""
         return self.more * self.step
 
     @staticmethod
     def of(call: OpCall, dim: int, axes: Axes) -> _Even | None:
-        """None where windows make equal blocks as they are, or are too few to be shared out."""
+        """Return the rounding of a dim; None if its windows make equal blocks already, or are too few."""
         d, forward = dim - FIRST_PIXELS, call.target == CONVOLUTION
         made = call.result if forward else call["grad_output"]
         settings = (setting_at(call[name], d) for name in ("stride", "padding", "dilation"))
@@ -115,7 +116,7 @@ class _Even:
         even = windows.aligned and windows.y % ways == 0
         if even or windows.patch or windows.y < ways or windows.margin > windows.reach:
             return None
-        # All pixels that windows read must lie within the blocks: what lies beyond them is zeros.
+        # The blocks must contain all pixels that windows read, since pixels beyond the blocks count as 0.
         read = min(windows.x, (windows.y - 1) * windows.step - windows.margin + windows.reach + 1)
         more = -(-max(windows.y, -(-read // windows.step)) // ways) * ways
         return _Even(axes, windows.x, windows.y, more, windows.step, max(windows.after, 0))
@@ -123,9 +124,9 @@ class _Even:
 
 @dataclass
 class _Rewrite:
-    """Writes one convolution, or its gradients, before the call that it stands for.
+    """Writer of one convolution, or its gradients, before the call that it replaces.
 
-    ``made``: images of even sizes by what they were made of, for the gradients to read again.
+    ``made``: images of rounded sizes, by image and sizes. The gradients read those of the convolution.
     """
 
     op: ir.Operation
@@ -184,11 +185,11 @@ class _Rewrite:
         return self.made[key]
 
     def _resized(self, value: ir.Value, given: str, wanted: str) -> ir.Value:
-        """``value`` with zeros behind its elements, or with its first ones alone, along all dims.
+        """Return ``value`` extended by zeros, or shortened to its first elements, along all split dims.
 
         Args:
-            given: The name of what :class:`_Even` calls the number of elements.
-            wanted: The same of the number that it is to have.
+            given: Name of the field of :class:`_Even` with the present number of elements.
+            wanted: Name of the field with the wanted number.
         """
         value = self._constraint(value)
         for d, even in self.dims.items():
@@ -206,7 +207,7 @@ class _Rewrite:
         return self._constraint(value)
 
     def _constraint(self, value: ir.Value) -> ir.Value:
-        """``value`` under a constraint that cuts the dims of pixels and leaves the others open."""
+        """Return ``value`` under a constraint that splits the dims of pixels and leaves the others open."""
         rank, place = len(type_of(value).shape), ir.InsertionPoint(self.op)
         cut = tuple(e.axes if (e := self.dims.get(d)) else () for d in range(rank))
         sharding = Sharding(cut, (), tuple(d not in self.dims for d in range(rank)))

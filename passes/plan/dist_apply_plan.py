@@ -84,7 +84,7 @@ def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str
 
 
 def waveforms_of(program: Program) -> frozenset[str]:
-    """The names of inputs [batch, samples] whose samples are what a convolution's windows move along."""
+    """Return the names of inputs [batch, samples] along whose samples a convolution's windows move."""
     found = set()
     for position, value in enumerate(program.arguments):
         (role, name), type_ = program.argument_key(position), program.types[value]

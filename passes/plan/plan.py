@@ -75,7 +75,7 @@ class Argument:
     name: str
     shape: tuple[int, ...]
     counts: bool = False
-    """Whether its elements are integers, such as tokens and labels, or booleans."""
+    """True if its elements are integers, such as tokens and labels, or booleans."""
 
     @property
     def key(self) -> Key:

@@ -32,7 +32,7 @@ class Setting:
     experts: Mapping[str, Cut] = field(default_factory=dict)
     """Parameter name -> its split by expert parallelism."""
     given: bool = False
-    """Whether ``column_row`` is a user's complete plan: all other parameters stay whole."""
+    """True if ``column_row`` is a user's complete plan: all other parameters stay whole."""
     routed: Sequence[str] = ()
     """Parameters [experts, ...] of routed experts: each row is multiplied by the matrix of one expert."""
     attention: Attention = field(default_factory=Attention)

@@ -133,7 +133,7 @@ def search(
     solution = SEARCHERS[searcher](step.graph, capacity, cutoff_s, clock)
     if solution is None or solution.bound_s >= cutoff_s:
         least_bytes = step.graph.least_bytes
-        # Prices of memory may find no plan where there is one.
+        # A search by prices of memory may find no plan although one exists.
         nothing_s = inf if least_bytes > capacity else step.floor_s
         if solution is None and nothing_s < inf and clock.is_over:
             return Unfit(least_bytes, step.floor_s, nothing_s, clock.why)

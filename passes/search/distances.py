@@ -13,7 +13,7 @@ from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import TERMS, WHOLE, Layout, layouts_of, parts
 
 Matrix = np.ndarray
-"""Seconds, by the state of one node and that of another."""
+"""Seconds by the state of one node (row) and the state of another (column)."""
 _PASSES = 3
 """Passes over memory to add an iteration's terms to a sum: two reads and one write."""
 _SLICE_S = 1e-9
@@ -22,7 +22,7 @@ _SLICE_S = 1e-9
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of value: shape, element size, and the allowed marks of decided axes."""
+    """Kind of value: shape, element size, and the allowed marks of decided axes."""
 
     shape: tuple[int, ...]
     element_bytes: int
@@ -33,7 +33,7 @@ class Distances:
     """Seconds of the cheapest chain of collectives, each over one axis, between layouts of a value.
 
     Communication of a micro-batch is counted for every micro-batch. Terms of micro-batches are added on the
-    device, at ``stream_bytes_s`` of its memory. A stage of a pipeline sends its share.
+    device, at its memory's rate ``stream_bytes_s``. Each stage of a pipeline counts its share.
     """
 
     def __init__(self, axes: SearchAxes, links: LinkModel, stream_bytes_s: float) -> None:
@@ -70,7 +70,10 @@ class Distances:
         return self._tables[kind]
 
     def _marks(self, shape: tuple[int, ...], layouts: Sequence[Layout]) -> Iterator[tuple[int, ...]]:
-        """What each axis that was decided may be: one of devices anything, unless it is always the same."""
+        """Yield the allowed marks of each decided axis: those that occur in ``layouts``.
+
+        A space axis with several marks may have any mark.
+        """
         for axis in self._axes.decided:
             found = sorted({layout[axis] for layout in layouts})
             is_free = len(found) > 1 and axis not in self._axes.time
@@ -91,14 +94,14 @@ def _every_mark(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class _Table:
-    """All layouts of values of one shape, including terms, and the seconds between them."""
+    """Table of all layouts of values of one kind, including terms, and the seconds between them."""
 
     def __init__(self, kind: _Kind, axes: SearchAxes, step_s: Callable[[str, int, float], float]) -> None:
         self._kind, self._axes, self._sizes, self._step_s = kind, axes, axes.sizes, step_s
         decided = dict(zip(axes.decided, kind.marks, strict=True))
         marks = axes.joined(decided, [_every_mark(kind.shape)] * len(axes.axes))
         self._marks = [tuple(m for m in of if m >= WHOLE or n in axes.time) for n, of in enumerate(marks)]
-        """The marks that a step may give each axis."""
+        """Marks that a step may give each axis."""
         self.layouts = layouts_of(kind.shape, self._sizes, marks)
         self.number = {layout: number for number, layout in enumerate(self.layouts)}
 
@@ -116,7 +119,10 @@ class _Table:
         return found
 
     def chain(self, made: Layout, needed: Layout) -> list[tuple[int, float]]:
-        """The axis and the seconds of each step; of chains as cheap, one that moves no axis in vain."""
+        """Return the axis and the seconds of each step of the cheapest chain between two layouts.
+
+        Among equally cheap chains, one without needless changes of an axis is chosen.
+        """
         found, layout, end = [], made, self.number[needed]
         while layout != needed:
             rest = [
@@ -138,8 +144,10 @@ class _Table:
                     yield to, self._seconds(layout, axis, new)
 
     def _can(self, layout: Layout, axis: int, new: int) -> bool:
-        """Whether a step says the same in each iteration: over time parts are taken and put together, terms
-        are added up, and devices trade no parts of a dim that iterations cut further.
+        """Return whether a step means the same in each iteration of the time axes.
+
+        Over a time axis, a step may only slice, concatenate or sum terms, on a dim that no later axis splits.
+        Over a space axis, it may not change a dim that a later time axis splits.
         """
         mark = layout[axis]
         if axis in self._axes.time:
@@ -156,7 +164,7 @@ class _Table:
         mark, local_bytes = layout[axis], self._local_bytes(layout)
         if axis in self._axes.time:
             return _SLICE_S if mark == WHOLE else self._step_s("", axis, local_bytes)
-        # A block that stands inside of another axis's is moved to its place first, or afterwards.
+        # If a later axis splits the same dim, a permute has to move blocks before or after the step.
         inner = sum(1 for dim in (mark, new) if dim >= 0 and dim in layout[axis + 1 :])
         moved = inner * self._step_s("permute", axis, local_bytes)
         if mark < WHOLE:

@@ -14,28 +14,26 @@ from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 
 _SHORTEST = 8
-"""Calls of a layer at least; what repeats more often, such as an optimizer's updates of equal weights, is
-cheaper left alone than decided alike."""
+"""Least number of calls of a layer. Shorter repetitions, such as an optimizer's updates of equal weights, are
+cheaper to decide one by one."""
 _LEAST = 0.1
-"""Of a phase's calls, those of a stretch of layers at least."""
+"""Least fraction of a phase's calls that a sequence of equal layers must have."""
 STANDING = 4
-"""Layers of a stretch that stand for more."""
+"""Number of layers in the program that stand for a longer sequence of equal layers."""
 More = tuple[tuple[str, int], ...]
-"""Names that parameters of a stretch of equal layers begin with, and how many more such layers there are than
-the program has."""
+"""Prefix of the parameters' names of each sequence of equal layers, and how many layers the program omits."""
 
 
 class NotFolded(Exception):
-    """Raised if the layers that stand for more layers were not found among the calls of forward and
-    backward.
-    """
+    """The layers that stand for omitted layers were not found in forward or backward."""
 
 
 @dataclass(frozen=True)
 class Folded:
-    """For each call its colour, which corresponding calls of equal layers share, and its weight.
+    """Colour and weight of each call.
 
-    The weight is the number of calls that it stands for.
+    Corresponding calls of equal layers have the same colour. The weight is the number of calls for which a
+    call stands.
     """
 
     colours: list[int]
@@ -44,7 +42,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class Repetition:
-    """A repeated sequence of calls, by positions in a phase."""
+    """Repeated sequence of calls, by positions in a phase."""
 
     first: int
     period: int
@@ -56,10 +54,16 @@ class Repetition:
 
 
 def folded(program: Program, more: More = ()) -> Folded:
-    """The equal layers of a step; ``more``: those of which :data:`STANDING` stand for more.
+    """Return the equal layers of a step.
 
-    Layers are the longest repetitions of calls, by their specifications, in each phase, recomputation as part
-    of backward. Where one begins in the middle of a layer its ends are left alone. Raises NotFolded.
+    Layers are the longest repetitions of calls with equal specifications in each phase. Recomputation is part
+    of backward. If a repetition begins within a layer, the rest of the first and last layers is not folded.
+
+    Args:
+        more: Sequences of layers of which the program has only :data:`STANDING`.
+
+    Raises:
+        NotFolded: A sequence in ``more`` was not found.
     """
     found: list[Hashable] = []
     weights: list[float] = []
@@ -83,7 +87,10 @@ def folded(program: Program, more: More = ()) -> Folded:
 
 
 def _repetitions(nodes: Sequence[Node], is_few: bool) -> Iterator[Repetition]:
-    """The longest one, and what is before and behind it. ``is_few``: of :data:`STANDING` layers each."""
+    """Yield the longest repetition, then those before and after it, recursively.
+
+    ``is_few``: True if repetitions must have :data:`STANDING` layers, or one less.
+    """
     numbers: dict[Hashable, int] = {}
     keys = ((node.spec, phase_of(node.op)) for node in nodes)
     sequence = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
@@ -99,7 +106,7 @@ def _repetitions(nodes: Sequence[Node], is_few: bool) -> Iterator[Repetition]:
 
 
 def _parameters(program: Program) -> dict[int, str]:
-    """Value -> the name of the parameter, or of the state of one, that it is or shows."""
+    """Return, for each value that is or views a parameter or its optimizer state, the parameter's name."""
     found: dict[int, str] = {}
     for position, value in enumerate(program.arguments):
         role, name = program.argument_key(position)
@@ -112,14 +119,14 @@ def _parameters(program: Program) -> dict[int, str]:
 
 
 def _prefix(nodes: Sequence[Node], parameters: Mapping[int, str], more: More) -> str:
-    """The stretch whose parameters most of the calls read; empty for none."""
+    """Return the prefix in ``more`` whose parameters the calls read most often; empty if they read none."""
     names = [parameters[value] for node in nodes for value in node.operands if value in parameters]
     votes = Counter(prefix for name in names for prefix, _ in more if name.startswith(f"{prefix}."))
     return votes.most_common(1)[0][0] if votes else ""
 
 
 def _part(node: Node) -> str:
-    """The phase of a call; what is computed again is part of the backward that it stands between."""
+    """Return the phase of a call; recomputed calls are part of backward."""
     phase = phase_of(node.op)
     return "backward" if phase == "recompute" else phase
 
@@ -127,10 +134,14 @@ def _part(node: Node) -> str:
 def longest_repetition(
     sequence: Sequence[int] | np.ndarray, shortest: int = _SHORTEST, counts: Sequence[int] = ()
 ) -> tuple[int, int, int]:
-    """Where the longest stretch that repeats itself begins, its period and its length; length 0 for none.
+    """Return the start, the period and the length of the longest repetition; length 0 if there is none.
 
-    Of equal stretches the one with the shortest period. ``shortest``: the least period. ``counts``: how often
-    it may repeat; any number of times if none is given.
+    Among repetitions of equal length, the one with the shortest period is returned.
+
+    Args:
+        sequence: Numbers of which equal ones mean equal calls.
+        shortest: Least period.
+        counts: Allowed numbers of periods; default: any number.
     """
     sequence = np.asarray(sequence)
     best = (0, 0, 1, 0)  # length, -period, period, first

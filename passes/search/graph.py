@@ -36,12 +36,17 @@ BACKWARD, OPTIMIZER = "backward", "optimizer"
 
 @dataclass
 class Graph:
-    """``costs``: of each node's states, in seconds; ``edges``: of pairs of nodes' states. ``memory``: bytes,
-    [point, state], that a device holds for a node at ``points`` points of the step.
+    """Nodes with states, and the costs of a choice of one state for each node.
 
-    Of what is paid ``late`` are the collectives of gradients: they run beside the kernels of the backward.
-    ``cover`` is what these take, of each node's states. ``undecided``: nodes of which no reduction leaves out
-    a state, as what another one costs is asked afterwards.
+    Args:
+        points: Number of points of the step at which memory is counted.
+        costs: For each node, the seconds of its states.
+        memory: For each node, the bytes that a device holds for it, [point, state].
+        edges: For each pair of nodes, the seconds of each pair of states.
+        late: The same for collectives of gradients, which overlap with the kernels of the backward.
+        cover: For each node, the seconds of its states' kernels that ``late`` collectives overlap with.
+        undecided: Nodes whose states no reduction removes, because the costs of other states are needed
+            afterwards.
     """
 
     points: int = 0
@@ -111,7 +116,7 @@ def _sum(edges: Mapping[tuple[int, int], Matrix], chosen: Sequence[int]) -> floa
 
 @dataclass
 class Made:
-    """The node that makes a value, the value's layout in each of its states, and how many values it is."""
+    """Node that makes a value, the value's layout in each state, and the number of values it stands for."""
 
     node: int
     layouts: Sequence[Layout]
@@ -120,7 +125,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Change:
-    """A value that one node makes and another needs, possibly in another layout."""
+    """Value that one node makes and another needs, possibly in another layout."""
 
     shape: tuple[int, ...]
     element_bytes: int
@@ -130,12 +135,12 @@ class Change:
 
     @property
     def weight(self) -> float:
-        """The number of values that it stands for."""
+        """Number of values that the change stands for."""
         return min(self.made.weight, self.needed.weight)
 
 
 class StepGraph:
-    """The graph of a step, and the ways and layouts that its states stand for."""
+    """Graph of a step, and the meaning of its states: ways of calls, and layouts of values."""
 
     def __init__(
         self,
@@ -155,10 +160,10 @@ class StepGraph:
         """All possible changes of layout."""
         self.call_node: list[int] = []
         self.ways: list[Sequence[Way]] = []
-        """The ways of each call's node, by call."""
+        """Ways of each call's node, by call."""
         self.argument_node: list[int] = []
         self.layouts: list[Sequence[Layout]] = []
-        """The layouts of each argument's node, by argument."""
+        """Layouts of each argument's node, by argument."""
         self.floor_s = 0.0
         """Seconds of forward and backward with each call split in its fastest way."""
         self._made: dict[int, Made] = {}
@@ -171,7 +176,7 @@ class StepGraph:
         self._add_returns()
 
     def _node(self, key: Hashable, states: Sequence[object]) -> int:
-        """The node of ``key`` and such states, which nodes of equal layers share."""
+        """Return the node of ``key`` and ``states``, which is new or shared with equal layers."""
         whole = key, tuple(states)
         if whole not in self._nodes:
             self._nodes[whole] = self.graph.add_node(len(states))
@@ -189,13 +194,16 @@ class StepGraph:
             self._make(value, Made(node, layouts, self._least(readers)))
 
     def _least(self, calls: Sequence[int]) -> float:
-        """How many values there are of one that all of ``calls`` read."""
+        """Return the number of values for which a value stands that all of ``calls`` read."""
         return min((self.folded.weights[call] for call in calls), default=1.0)
 
     def _layouts_of(
         self, shape: tuple[int, ...], marks: Mapping[int, tuple[int, ...]] | None = None
     ) -> tuple[Layout, ...]:
-        """Layouts without terms over devices. ``marks``: what some axes may be; else time cuts nothing."""
+        """Return the layouts of a shape without terms over devices.
+
+        ``marks``: allowed marks of some axes. Time axes that are not in it split no dim.
+        """
         dims, axes = (WHOLE, *range(len(shape))), self.axes
         fixed = {axis: (WHOLE,) for axis in axes.time} | dict(marks or {})
         return layouts_of(shape, self._sizes, axes.joined(fixed, [dims] * len(axes.axes)))
@@ -227,9 +235,9 @@ class StepGraph:
                 self._make(value, Made(node, [way.results[place] for way in ways], weight))
 
     def _wanted(self, call: Node, ways: Sequence[Way]) -> Sequence[Way]:
-        """Of a constraint the ways that a user asked for; an open dim may be cut further.
+        """Return the ways that agree with the user's constraint if the call is one, else all ways.
 
-        Raises ConstraintNotSearched for a layout that is none of those that the search chooses between.
+        Open dims may be split further. Raises ConstraintNotSearched if no way has the constraint's layout.
         """
         if call.op.name != "dist.constraint":
             return ways
@@ -240,7 +248,7 @@ class StepGraph:
         return found
 
     def _allows(self, asked: Sharding, layout: Layout) -> bool:
-        """Whether a layout is what was asked for over devices, with further axes in open dims alone."""
+        """Return whether a layout has the ``asked`` axes over devices, and further axes only in open dims."""
         found = space_part(sharding_of(layout, len(asked.dims), self.axes.axes), self._mesh)
         pairs = zip(found.dims, space_part(asked, self._mesh).dims, asked.open, strict=True)
         return not found.partial and all(f[: len(a)] == a and (o or len(f) == len(a)) for f, a, o in pairs)
@@ -267,7 +275,7 @@ class StepGraph:
         """Return whether backward computes a value that only the update reads."""
         nodes, producer = self.program.nodes, self.program.producer[value]
         if producer < 0 or phase_of(nodes[producer].op) != BACKWARD or self.axes.time:
-            return False  # micro-batches' gradients are summed up before devices' are
+            return False  # gradients are summed over micro-batches before they are summed over devices
         return all(phase_of(nodes[node].op) == OPTIMIZER for node, _ in uses)
 
     def _copied(self, value: int, made: Made, uses: list[tuple[int, int]], is_late: bool) -> Made:

@@ -66,6 +66,6 @@ def sharding_of(layout: Layout, rank: int, axes: Axes) -> Sharding:
 
 
 def in_order(dims: Dims, places: dict[str, list[int]]) -> bool:
-    """Whether the axes of each dim, by number, come in the mesh's order; ``places``: those of each factor."""
+    """Return whether each dim's axes are in the mesh's order. ``places``: axis numbers of each factor."""
     found = ([axis for factor in dim for axis in places.get(factor, ())] for dim in dims)
     return all(axes == sorted(axes) for axes in found)

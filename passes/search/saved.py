@@ -72,9 +72,7 @@ class SavedCuts:
 
 
 def digest(program: Program) -> str:
-    """Return a hash of a step's calls, in order: operators, rules, sizes, and layouts that a user asks
-    for.
-    """
+    """Return a hash of a step's calls, in order: operators, rules, sizes, and the user's constraints."""
     found = hashlib.sha256()
     for node in program.nodes:
         rule = node.rule

@@ -134,7 +134,7 @@ class Blocks:
         """Return the starts of the vectors in a row of scores."""
         return range(0, self.queries, self.lanes.width)
 
-    # What a block of queries begins and ends with
+    # Begin and end of a block of queries
 
     def clear(self, into: Matrix, rows: Count) -> None:
         start = into.start

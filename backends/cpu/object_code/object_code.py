@@ -31,7 +31,7 @@ _worker: subprocess.Popen[bytes] | None = None
 
 def start_worker() -> None:
     """Start the process if there is none, so that the first compile does not wait for it."""
-    with _lock, suppress(OSError):  # which is an error of what is then compiled
+    with _lock, suppress(OSError):  # the next compile raises this error
         _running()
 
 

@@ -150,7 +150,7 @@ class _Matmul:
             "ends": tiles * panels_all * terms_blocks * ends,
         }
         behind = 0.0
-        # their reads from behind the second cache
+        # reads of both operands from beyond the second-level cache
         right, left = panels * p.k * t.n * item, min(t.block_m, tiles * t.m) * t.block_k * item
         if left + 2 * t.n * t.block_k * item > 0.75 * machine.caches[1]:
             behind += 0.5 * panels_all * tiles * t.m * p.k * item / machine.rates[2]

@@ -96,7 +96,7 @@ class _Scatter:
     def _text(self, size: AnySize) -> str:
         return size_text(size, self.memory.sizes)
 
-    # What indices say
+    # Rows from indices
 
     def _row(self) -> list[str]:
         """Return the lines that compute the row of ``index``, and whether it is in range."""

@@ -81,7 +81,7 @@ def _tiling(name: str, product: Product, target: Gpu, config: Mapping[str, int])
     chosen = choose(product, target)
     if not asked:
         return chosen
-    if {"block_m", "block_n", "block_k"} <= asked.keys():  # all of a tile: its form is said, too
+    if {"block_m", "block_n", "block_k"} <= asked.keys():  # a whole tile also decides the form
         chosen = replace(chosen, split=1, persistent=0)
     tiling = replace(chosen, **asked)
     for part in ("block_m", "block_n", "block_k", "warps"):

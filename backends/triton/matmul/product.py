@@ -10,15 +10,17 @@ from shardc.cost.matmul import Product
 from shardc.dialects.kern.size import hint
 
 LITTLE_WORK, MUCH_WORK = 12, 140
-"""With at least so many instructions per element computed from a sum, one value (three: random numbers)
-stays in registers beside it: a thread loads all its elements at once (measured by compiling: decision 57).
+"""Numbers of instructions per element of a sum from which on other values stay in registers beside the sum.
+
+From the first number on it is one value, from the second on three (random numbers), because a thread loads
+all its elements at once. Measured by compiling (decision 57).
 """
 AMD_BESIDE = 3
-"""Most values in registers beside a sum on AMD, for any work: LLVM computes several elements at once."""
+"""Number of values in registers beside a sum on AMD, because LLVM computes several elements at once."""
 
 
 def product_of(matmul: Matmul) -> Product:
-    """Return the product, with what is read and computed before and after it."""
+    """Return the product, with the bytes read and the work done before and after it."""
     stored = [str((root.value or matmul.value).element) for root, _ in matmul.outputs]
     read = _read_after(matmul)
     around = [BYTES.get(type_, 8) for type_ in (*stored, *read)]
@@ -43,10 +45,10 @@ def product_of(matmul: Matmul) -> Product:
 
 
 def _beside(matmul: Matmul, work: int, read: list[str]) -> float:
-    """Return the registers in use beside each sum."""
+    """Return the number of registers in use beside each sum."""
     if matmul.target.backend == "hip":
         return AMD_BESIDE * (work >= LITTLE_WORK)
-    parted = len(matmul.axes["m"]) > 1 and bool(read)  # offsets of what is read are computed, too
+    parted = len(matmul.axes["m"]) > 1 and bool(read)  # offsets of the tensors read are computed, too
     values = 3 if work >= MUCH_WORK else int(work >= LITTLE_WORK or parted)
     return values + sum(BYTES.get(type_, 8) for type_ in read) / 4
 

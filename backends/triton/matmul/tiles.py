@@ -15,8 +15,10 @@ from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.dialects.kern.types import ELEMENTS
 
 SUMS = 128
-"""Most accumulators of a thread. Half as many with values beside them; half again on sm_80 and AMD, whose
-products read registers (measured by compiling: no spills). Factors in registers count as well.
+"""Limit of a thread's accumulators without spills, measured by compiling.
+
+It is halved if other values are in registers beside them, and halved again on sm_80 and AMD, whose products
+read their factors from registers. Factors in registers count as well.
 """
 
 

@@ -149,13 +149,13 @@ class Windows:
 
     @property
     def patch(self) -> bool:
-        """Whether windows neither overlap nor leave gaps."""
+        """True if windows neither overlap nor leave gaps."""
         dense = self.hole == 1 or self.z == 1
         return (self.step, self.margin) == (self.z, 0) and dense and self.x == self.y * self.z
 
     @property
     def aligned(self) -> bool:
-        """Whether equal blocks of pixels go with equal blocks of windows."""
+        """True if equal blocks of pixels go with equal blocks of windows."""
         return self.x == self.y * self.step and self.margin <= self.reach and self.y > 1
 
     @property

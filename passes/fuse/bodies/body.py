@@ -159,7 +159,7 @@ class Body:
         return made.result
 
     def _index_of(self, size: AnySize) -> ir.Value:
-        """A symbolic size as an index."""
+        """Return a symbolic size as a value of type ``index``."""
         if size not in self._sizes:
             index = ir.IndexType.get(self._context)
 
@@ -218,7 +218,7 @@ class Body:
     def _element(
         self, s: Scalars, table: ir.Value, access: Access, domain: Sequence[int], *indices: Scalar
     ) -> Scalar:
-        """The element of ``access`` at ``indices``."""
+        """Return the element of ``access`` at ``indices``."""
         loops = self._layout.table(access).loops
         computed = iter([indices[dim.number] for dim in access.dims if dim.gathered and dim.size != 1])
         positions = [s.position(next(computed) if loop is None else domain.index(loop)) for loop in loops]
@@ -259,7 +259,7 @@ class Body:
         ir.Operation.create("linalg.yield", [], stored, loc=self._loc, ip=ir.InsertionPoint(region))
 
     def _index(self, s: Scalars, steps: Sequence[IndexTerm], domain: Sequence[int]) -> Scalar:
-        """The sum of ``steps``, i64."""
+        """Return the sum of ``steps`` as an i64."""
         total = s.constant(0, torch.int64)
         for step in steps:
             at = s.index(domain.index(step.loop))

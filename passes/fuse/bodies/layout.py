@@ -144,7 +144,7 @@ class Layout:
         return self._tensor(atoms)
 
     def read(self, access: Access) -> Tensor:
-        """A tensor from outside."""
+        """Return a tensor that is read from outside the group."""
         cut = None
         if any(dim.sliced for dim in access.dims):
             cut = tuple((dim.size, dim.offset, self._extent(dim), dim.step) for dim in access.dims)
@@ -170,6 +170,6 @@ class Layout:
 
 
 def affine_map(tensor: Tensor, domain: Sequence[int]) -> ir.AffineMap:
-    """The index map of a tensor in a nest of the loops ``domain``."""
+    """Return the index map of a tensor in a nest of the loops ``domain``."""
     position: dict[int | None, int] = {loop: d for d, loop in enumerate(domain)}
     return ir.AffineMap.get(len(domain), 0, [ir.AffineDimExpr.get(position[loop]) for loop in tensor.loops])

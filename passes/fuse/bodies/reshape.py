@@ -73,7 +73,7 @@ def static(shape: Shape) -> list[int]:
 
 
 class Reshaper:
-    """Makes the ops at ``ip``; ``index`` is asked for symbolic sizes."""
+    """Builder of reshapes and slices at ``ip``. ``index``: function that returns a symbolic size's value."""
 
     def __init__(self, index: Index, ip: ir.InsertionPoint, loc: ir.Location) -> None:
         self._index, self._ip, self._loc = index, ip, loc
@@ -84,7 +84,7 @@ class Reshaper:
         return self._collapse(self._expand(tensor, source, fine), fine, target)
 
     def cut_out(self, tensor: ir.Value, cut: Sequence[tuple[int, AnySize, int]]) -> ir.Value:
-        """The elements of each dim that ``cut`` names: the first, how many, and the step."""
+        """Return a slice of a tensor. ``cut``: for each dim, the first element, the count and the step."""
         offsets, sizes, strides = (tuple(column) for column in zip(*cut, strict=True))
         element, context = ir.RankedTensorType(tensor.type).element_type, self._loc.context
         more = [self._index(n) for n in dynamic(sizes)]
@@ -98,7 +98,7 @@ class Reshaper:
         return self._op("tensor.extract_slice", type_, [tensor, *more], attributes)
 
     def _expand(self, tensor: ir.Value, source: Shape, fine: Shape) -> ir.Value:
-        """Dims of size 1 go first, so that each remaining dim is split into its parts."""
+        """Split dims into those of ``fine``, after removing dims of size 1."""
         plain = tuple(n for n in source if n != 1)
         if source != plain:
             tensor = self._reassociate("tensor.collapse_shape", tensor, plain, _with_ones(source))
@@ -133,7 +133,10 @@ class Reshaper:
 
 
 def _with_ones(shape: Shape) -> list[list[int]]:
-    """For each dim larger than 1: itself and the dims of size 1 before it; those at the end join the last."""
+    """Return groups of dims: each dim larger than 1 with the dims of size 1 before it.
+
+    Dims of size 1 at the end are in the last group.
+    """
     found: list[list[int]] = []
     waiting: list[int] = []
     for position, size in enumerate(shape):

@@ -21,12 +21,12 @@ from shardc.passes.fuse.reading.view import VIEWS
 from shardc.runtime.report import progress
 
 Read = Callable[[frozenset[str | int]], Block]
-"""Reads a block; its argument has the targets and numbers of the calls that stay calls."""
+"""Function that reads a block; its argument has the targets and numbers of the calls that stay calls."""
 
 
 @dataclass
 class Division:
-    """A block in which some matmuls stay calls, and the matmuls ``generated`` become parts of kernels.
+    """Block in which some matmuls stay calls, and the matmuls ``generated`` become parts of kernels.
 
     If ``decisions`` are given, ``units`` are already grouped.
     """
@@ -38,10 +38,10 @@ class Division:
 
 
 class Readings:
-    """A block read once, with whichever of its matmuls as calls. One reading is of use until the next.
+    """Readings of a block, in each of which other matmuls stay calls. A reading is valid until the next one.
 
-    What reads the result of a matmul reads the same tensor in either way, unless it is lowered to the part of
-    the matmul that it cuts out: then each reading is one of its own.
+    The block is read only once, because an op that reads a matmul's result reads the same tensor in either
+    case. The exception is a slice that is lowered to its part of the matmul: such a block is read each time.
     """
 
     def __init__(self, read: Read) -> None:
@@ -55,11 +55,11 @@ class Readings:
 
     @property
     def matmuls(self) -> frozenset[int]:
-        """The numbers of those that can be in kernels."""
+        """Numbers of the matmuls that can be in kernels."""
         return frozenset(self._made)
 
     def with_calls(self, calls: frozenset[int]) -> Block:
-        """The block where the matmuls ``calls`` stay calls."""
+        """Return the block in which the matmuls ``calls`` stay calls."""
         if not self._is_one:
             return self._read(calls)
         for number, (result, node) in self._made.items():
@@ -104,6 +104,6 @@ def divide_matmuls(
 
 
 def _matmul_flops(step: Step) -> int:
-    """The floating-point operations of a call in TARGETS; 0 where they are not known."""
+    """Return the floating-point operations of a call in TARGETS; 0 if they are not known."""
     sizes = matmul_sizes(*(value.type.shape for value in step.operands[-2:]))
     return 2 * prod(sizes) if all(isinstance(size, int) for size in sizes) else 0

@@ -13,12 +13,12 @@ from shardc.options.fusion_edges import Edge, read_edges
 from shardc.passes.fuse.reading.graph import Step
 
 Pair = frozenset[int]
-"""The numbers of two calls of a block."""
+"""Numbers of two calls of a block."""
 
 
 @dataclass
 class FusionConstraints:
-    """The edges that a user forbids and forces. ``unmatched``: edges that matched no two ops so far."""
+    """Edges that a user forbids and forces. ``unmatched``: edges that have matched no two ops so far."""
 
     forbid: Sequence[Edge] = ()
     force: Sequence[Edge] = ()

@@ -43,9 +43,9 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Op:
-    """A call of the program: its number (block and call, as in ``kern.calls``), target and source line.
+    """Call of the program: its number (block and call, as in ``kern.calls``), target and source line.
 
-    ``why`` says why it can be in no kernel; empty if it can.
+    ``why``: reason why it cannot be in a kernel; empty if it can.
     """
 
     number: str
@@ -57,7 +57,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and the calls that it stands for.
+    """Kernel and the calls that it replaces.
 
     ``apart`` is the traffic of these calls without fusion; a call in several kernels counts in the first.
     ``tuned`` describes the result of tuning, if there is one.
@@ -127,14 +127,14 @@ def calls_in_kernels(fused: ir.Module) -> frozenset[str]:
 
 
 def losses_in_kernels(fused: ir.Module) -> frozenset[str]:
-    """Return the numbers of the calls that kernels with a ``kern.linear_cross_entropy`` stand for."""
+    """Return the numbers of the calls that kernels with a ``kern.linear_cross_entropy`` replace."""
     name = LinearCrossEntropyOp.OPERATION_NAME
     found = [op for op in kernels_of(fused) if kernel_body(op)[1][0].name == name]
     return frozenset(number for op in found for number in _numbers(op))
 
 
 def _report(ops: Mapping[str, Op], fused: ir.Module) -> FusionReport:
-    """``ops`` are the calls of the program before; the kernels of ``fused`` name them by number."""
+    """Return the report. ``ops``: calls of the program before fusion, by the numbers in ``kern.calls``."""
     kernels, inside = [], set[str]()
     for op in kernels_of(fused):
         calls = tuple(ops[number] for number in _numbers(op))

@@ -32,27 +32,27 @@ _VIEWS = frozenset(f"torch.{target}" for target in VIEWS)
 
 @dataclass
 class Region:
-    """A region of a program on which one choice is made.
+    """Region of a program on which one choice is made.
 
     It is a set of matmuls with all calls that share a kernel with them, directly or indirectly, under either
-    choice; an attention; or a linear layer with its cross entropy, named by its product. ``calls`` are the
-    numbers of these calls, as in ``kern.calls``. ``module`` is a program of only the region, whose results
-    are the values that others read. Equal regions have equal texts without locations.
+    choice; an attention; or a linear layer with its cross entropy. ``calls``: numbers of its matmuls, its
+    attention, or its linear layer's product, as in ``kern.calls``. ``module``: program of the region alone;
+    its results are the values that other ops read. Equal regions have equal texts without locations.
     """
 
     calls: tuple[str, ...]
     module: ir.Module = field(repr=False)
     spared_bytes: int = 0
-    """Bytes that only calls hold: the logits of a linear layer with a cross entropy."""
+    """Bytes of memory that only the form with calls needs: logits of a linear layer with a cross entropy."""
     beside: Sequence[Region] = field(default=(), repr=False, compare=False)
-    """All regions of its block, including itself, in the order in which they are decided."""
+    """All regions of its block, including itself, in the order of decisions."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict on a region: whether its matmuls or attention are parts of kernels, and why, in words.
+    """Verdict on a region: whether its matmuls or attention are parts of kernels, and the reason in words.
 
-    ``library`` is the one of ``shardc.runtime.operators.attention`` that computes an attention outside
+    ``library``: library of ``shardc.runtime.operators.attention`` that computes an attention outside
     kernels; empty for the operator's own choice.
     """
 
@@ -66,9 +66,7 @@ Choose = Callable[[Region], Verdict]
 
 @dataclass(frozen=True)
 class EveryRegion:
-    """Wrapper of a ``choose`` that decides without running regions, so it is asked about regions of any
-    size.
-    """
+    """Wrapper of a ``choose`` that decides without running regions, so that their size does not matter."""
 
     choose: Choose
 
@@ -77,7 +75,7 @@ class EveryRegion:
 
 
 def is_asked(flops: int, choose: Choose) -> bool:
-    """Return whether ``choose`` is asked about a region of so many floating-point operations."""
+    """Return whether ``choose`` decides on regions of ``flops`` floating-point operations."""
     return isinstance(choose, EveryRegion) or SMALL_FLOPS <= flops <= LARGE_FLOPS
 
 
@@ -89,9 +87,15 @@ def find_regions(
     strides: Mapping[ir.Value, Strides],
     choose: Choose,
 ) -> Iterator[Region]:
-    """The regions of block ``number``, in order. ``together``: its groups with matmuls in kernels; ``apart``:
-    with none. ``strides``: of the program's arguments that are not contiguous. What reads numbers known only
-    at run time is no region, nor is what is too small or too large for ``choose``.
+    """Yield the regions of block ``number``, in order.
+
+    Calls that read numbers known only at run time are in no region. Regions that are too small or too large
+    for ``choose`` are left out.
+
+    Args:
+        together: Groups of the block with matmuls in kernels.
+        apart: Groups of the block with all matmuls as calls.
+        strides: Strides of the program's arguments that are not contiguous.
     """
     flops = {n.call: matmul_flops(n) for unit in together.groups for n in unit.nodes if n.contracts}
     groups = [unit.calls for units in (together, apart) for unit in units.groups]
@@ -135,8 +139,9 @@ def matmul_flops(contraction: Node) -> int:
 def _program(
     block: ir.Block, calls: Sequence[ir.Operation], strides: Mapping[ir.Value, Strides]
 ) -> ir.Module | None:
-    """A module whose step computes ``calls``, in the order of ``block``, from what they read; None if that is
-    not tensors alone.
+    """Return a module whose step computes ``calls``, in the order of ``block``, from the values they read.
+
+    None if these are not only tensors of known sizes.
     """
     with block.owner.context, ir.Location.unknown():
         program = _Program(calls)
@@ -151,9 +156,9 @@ def _program(
 
 
 class _Program:
-    """The ops of a region in one order, each behind the constants, lists and views that it reads.
+    """Ops of a region in order, each after the constants, lists and views that it reads.
 
-    Random draws are numbered anew, for their numbers are different ones in each layer of a model.
+    Random draws are renumbered, because each layer of a model has other numbers.
     """
 
     def __init__(self, calls: Sequence[ir.Operation]) -> None:
@@ -177,7 +182,7 @@ class _Program:
         self._ops[op] = None
 
     def write(self, block: ir.Block) -> None:
-        """Copies of the ops at the end of ``block``, whose arguments are the region's."""
+        """Write copies of the ops at the end of ``block``, whose arguments are the region's."""
         values = dict(zip(self.arguments, block.arguments, strict=True))
         ip, builder, draws = ir.InsertionPoint(block), CallBuilder(block), itertools.count()
         for op in self._ops:
@@ -191,12 +196,12 @@ class _Program:
 
 
 def _draw(op: ir.Operation) -> int | None:
-    """Which operand of a random draw is its number in the program; None for what is none."""
+    """Return which operand of a random draw is its number in the program; None for other ops."""
     return position(DRAW, "op") if op.name == "torch.operator" and target_name(op) == DRAW else None
 
 
 def _is_read(value: ir.Value, taken: Collection[ir.Operation]) -> bool:
-    """Whether an op that is not ``taken`` reads the value, or a view of it."""
+    """Return whether an op that is not in ``taken`` reads the value or a view of it."""
     for use in value.uses:
         op = use.owner.operation
         seen_otherwise = op.name in _VIEWS or op.name == LIST

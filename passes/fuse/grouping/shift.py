@@ -1,4 +1,4 @@
-"""Moves slices of a packed argument to its beginning, so that regions that read different parts become equal.
+"""Shift of slices to the beginning of a packed argument, so that regions that read other parts become equal.
 
 ``dist-combine`` gathers weights of several layers into one buffer, from which each layer slices its own part.
 Computations on a part do not depend on its position.
@@ -16,14 +16,14 @@ from shardc.passes.fuse.reading.values import owner_of
 
 SLICE = "torch.aten.slice.Tensor"
 ALIGNED = 64
-"""Slices move by multiples of so many elements: their data is as well aligned as before."""
+"""Slices move by multiples of this number of elements, so that their data stays as well aligned."""
 
 
 def shift_slices(block: ir.Block, views: frozenset[str]) -> None:
-    """Move the slices of each argument of ``block``, seen through ``views``, as far towards its beginning as
-    all of them can go: two that were apart, or had a part in common, stay so.
+    """Move the slices of each argument of ``block`` by the same distance, as far towards its beginning.
 
-    An argument is left as it is if anything else reads it, or slices of more than one dim or shape do.
+    Slices of views of an argument count, too. An argument is left unchanged if any other op reads it, or if
+    its slices have several dims or shapes.
     """
     builder = CallBuilder(block)
     for argument in block.arguments:
@@ -37,7 +37,7 @@ def shift_slices(block: ir.Block, views: frozenset[str]) -> None:
 
 
 def _readers(value: ir.Value, views: frozenset[str]) -> Iterator[ir.Operation]:
-    """The ops that read ``value``, or a view of it, and are no such view."""
+    """Yield the ops that read ``value`` or a view of it, without the views themselves."""
     for use in value.uses:
         op = use.owner.operation
         if op.name in views:
@@ -47,7 +47,7 @@ def _readers(value: ir.Value, views: frozenset[str]) -> Iterator[ir.Operation]:
 
 
 def _bounds(op: ir.Operation) -> tuple[int, int, int] | None:
-    """The dim, the first index and the end of a slice by numbers within its tensor; None of anything else."""
+    """Return the dim, the start and the end of a slice with constant bounds in range; None for other ops."""
     if op.name != SLICE:
         return None
     dim, start, end = (_number(value) for value in list(op.operands)[1:4])
@@ -66,7 +66,7 @@ def _number(value: ir.Value) -> int | None:
 
 
 def _move(op: ir.Operation, bounds: Sequence[int], builder: CallBuilder) -> None:
-    """Give a slice other bounds. What made the old ones goes, unless something else reads it."""
+    """Replace the bounds of a slice. Ops that made the old bounds are erased if nothing else reads them."""
     for number, bound in enumerate(bounds, 2):
         before = op.operands[number].owner.operation
         op.operands[number] = builder.argument(bound, "int", ir.InsertionPoint(op))

@@ -177,7 +177,7 @@ def _parts(op: ir.Operation, matcher: Matcher) -> _Parts | None:
 
 
 def _played(roles: Iterable[forms.Role], matcher: Matcher, match: Match) -> Match:
-    """With the values that play ``roles``, each of which one alone may play."""
+    """Return the match with the values of ``roles`` bound; a role that several values match stays unbound."""
     for role in roles:
         if role.source in match.values:
             found = matcher.made_of(role.name, role.pattern, role.source, match)

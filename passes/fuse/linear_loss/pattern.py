@@ -20,7 +20,10 @@ ANY = "_"
 
 @dataclass(frozen=True)
 class Apply:
-    """A call of ``targets`` that passes ``test``; its tensors match ``operands``; ``swaps``: or reversed."""
+    """Pattern of a call of ``targets`` that passes ``test``, whose tensors match ``operands``.
+
+    ``swaps``: True if the tensors may also match in reverse order.
+    """
 
     targets: tuple[str, ...]
     operands: tuple[Pattern, ...]
@@ -30,7 +33,7 @@ class Apply:
 
 @dataclass(frozen=True)
 class As:
-    """A value that matches ``inner``, called ``name``."""
+    """Pattern of a value that matches ``inner``; the value is bound to ``name``."""
 
     name: str
     inner: Pattern
@@ -38,14 +41,14 @@ class As:
 
 @dataclass(frozen=True)
 class Either:
-    """A value that matches one of ``forms``."""
+    """Pattern of a value that matches one of ``forms``."""
 
     forms: tuple[Pattern, ...]
 
 
 @dataclass(frozen=True)
 class Behind:
-    """A value that is ``inner`` behind any number of calls of ``targets``."""
+    """Pattern of a value that any number of calls of ``targets`` make from a value that matches ``inner``."""
 
     targets: frozenset[str]
     inner: Pattern
@@ -53,7 +56,7 @@ class Behind:
 
 @dataclass(frozen=True)
 class Seen:
-    """A value that ``through`` maps to a value that matches ``inner``."""
+    """Pattern of a value that ``through`` maps to a value that matches ``inner``."""
 
     through: Callable[[ir.Value], ir.Value]
     inner: Pattern
@@ -61,7 +64,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Typed:
-    """A value whose type ``test`` accepts; ``test`` also gets the type of the value named ``of``."""
+    """Pattern of a value whose type ``test`` accepts; ``test`` also gets the type of the value ``of``."""
 
     of: str
     test: Callable[[TensorType, TensorType], bool]

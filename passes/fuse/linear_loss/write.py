@@ -115,7 +115,7 @@ class _Writer:
                 at.take(role, value)
 
     def _grad(self) -> tuple[ir.Value, float]:
-        """The gradient at the class of each row, without its scale; replaces its sums over all classes."""
+        """Return the gradient at each row's class, and its scale; replace sums of it over all classes."""
         values, at = self._values, self._before("scaled")
         grad, scale = self._at_class(values["share"], values["hit"], at), 1.0
         if "kept" in values:

@@ -1,1 +1,1 @@
-"""Lowerings of ATen calls to a kernel's body, one file an op family."""
+"""Lowerings of ATen calls to kernel bodies, one file per op family."""

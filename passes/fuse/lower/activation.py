@@ -1,4 +1,4 @@
-"""Activations and their gradients, by ATen's formulas."""
+"""Lowerings of activations and their gradients, by ATen's formulas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardc.passes.fuse.reading.graph import Value
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBE = 0.044715
 _SIXTH = float.fromhex("0x1.555556p-3")
-"""As ATen has it, in f64 too: the f32 next to it."""
+"""1/6 rounded to f32. ATen uses this constant in f64, too."""
 
 
 def _gelu(s: Scalars, x: Scalar, approximate: str = "none") -> Scalar:
@@ -68,7 +68,7 @@ def _leaky(s: Scalars, x: Scalar, y: Scalar, slope: Operand) -> Scalar:
 
 @lowers("aten._prelu_kernel_backward")
 def prelu_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Gradients of x, and of a weight for each element."""
+    """Lower the gradients of ``x`` and of the weight, which has one value per element of ``x``."""
     grad, x, weight = values
     of_x, of_weight = results(call)
 
@@ -132,7 +132,7 @@ def _mish_backward(s: Scalars, grad: Scalar, x: Scalar) -> Scalar:
 
 
 def _six(s: Scalars, x: Scalar) -> Scalar:
-    """``x + 3``, not below 0 nor above 6."""
+    """Return ``x + 3``, clamped to [0, 6]."""
     return s.minimum(s.maximum(s.add(x, 3.0), 0.0), 6.0)
 
 
@@ -147,7 +147,7 @@ def _between(s: Scalars, x: Scalar, low: float, high: float, inside: Operand, ou
 
 
 def _shrunk(s: Scalars, x: Scalar, bound: float, beyond: Scalar) -> Scalar:
-    """Zero where x is within the bounds, ``beyond`` elsewhere."""
+    """Return 0 where ``-bound <= x <= bound``, and ``beyond`` elsewhere."""
     within = s.bit("and", s.compare("ge", x, -bound), s.compare("le", x, bound))
     return s.select(within, 0, beyond)
 
@@ -177,7 +177,7 @@ pointwise("hardshrink_backward", lambda s, grad, x, bound: _shrunk(s, x, bound, 
 
 @lowers("aten.log_sigmoid_forward")
 def log_sigmoid(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """The logarithm, and ``exp(-|x|)`` for the gradient, as ATen's kernel for the CPU."""
+    """Lower the logarithm, and ``exp(-|x|)`` for the gradient, as in ATen's CPU kernel."""
     result, buffer = results(call)
 
     def power(s: Scalars, x: Scalar) -> Scalar:

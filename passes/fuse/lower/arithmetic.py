@@ -1,4 +1,7 @@
-"""Sums, products, quotients, extrema, bits; integers wrap. Quotients by integer tensors must fail on 0."""
+"""Lowerings of pointwise sums, products, quotients, extrema and bit operations.
+
+Integers wrap. Integer division by a tensor is not lowered, because ATen raises an error for a divisor of 0.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def _mul(s: Scalars, x: Operand, y: Operand) -> Scalar:
 
 
 def _sign(s: Scalars, x: Scalar) -> Scalar:
-    """0 of NaN, as ATen gives it."""
+    """Return the sign of ``x``. The sign of NaN is 0, as in ATen."""
     if x.dtype == torch.bool:
         return x
     return s.select(s.compare("gt", x, 0), 1, s.select(s.compare("lt", x, 0), -1, s.constant(0, x.dtype)))
@@ -52,7 +55,10 @@ pointwise("addcdiv", lambda s, x, a, b, value=1: s.add(x, s.div(_scaled(s, a, va
 
 
 def _lerp(s: Scalars, x: Scalar, end: Scalar, weight: Operand) -> Scalar:
-    """Both of ATen's formulas: the one that is exact at the near end (aten/src/ATen/native/Lerp.h)."""
+    """Return ``x + weight * (end - x)`` by the one of ATen's two formulas that is exact at the nearer end.
+
+    Source: aten/src/ATen/native/Lerp.h.
+    """
     gap = s.sub(end, x)
     if not isinstance(weight, Scalar):
         near = abs(weight) < 0.5
@@ -71,16 +77,16 @@ def divide_rounded(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
     if not results(call)[0].dtype.is_floating_point:
         divisor = call["other"]
         if mode != "floor" or not isinstance(divisor, int) or divisor <= 0:
-            raise NotLowered("divides integers by what may be 0")
+            raise NotLowered("divides integers by a value that may be 0")
         return [point(b, call, values, lambda s, x, y, *_: s.floor_divide(x, y), heavy=True)]
     if mode != "trunc" or results(call)[0].dtype.itemsize == 2:
-        raise NotLowered("rounds a quotient that ATen rounds, or corrects, before")
+        raise NotLowered("rounds a quotient that ATen first rounds or corrects")
     return [point(b, call, values, lambda s, x, y, *_: s.math("trunc", s.div(x, y)), heavy=True)]
 
 
 @lowers(*(f"aten.clamp{bound}{kind}" for bound in ("", "_min", "_max") for kind in ("", ".Tensor")))
 def clamp(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """NaN stays NaN; where the bounds cross, the upper one counts."""
+    """Lower clamps. NaN stays NaN. If the lower bound exceeds the upper one, the result is the upper one."""
     low = "clamp_max" not in call.target and call["min"] is not None
     high = "clamp_min" not in call.target and call["max"] is not None
 
@@ -98,10 +104,14 @@ def clamp(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     *(f"aten.bitwise_{to}_shift.{kind}" for to in ("left", "right") for kind in ("Tensor_Scalar", "Tensor")),
 )
 def shift(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """By any number of bits: with too many, and a negative number counts as that, none of x is left."""
+    """Lower shifts by any number of bits.
+
+    If the number is negative, or at least the dtype's width, no bits of ``x`` remain: the result is 0, or
+    the sign for right shifts.
+    """
     dtype = results(call)[0].dtype
     if dtype.is_floating_point or dtype == torch.bool:
-        raise NotLowered(f"shifts bits of {dtype}")
+        raise NotLowered(f"shifts the bits of a {dtype} tensor")
     left, bits = "lshift" in call.target or "left" in call.target, 8 * dtype.itemsize
 
     def compute(s: Scalars, x: Operand, by: Operand) -> Scalar:

@@ -1,4 +1,4 @@
-"""Batch norm with its gradients: a channel is a row, spread over the batch."""
+"""Lowerings of batch norm and its gradients. A row is one channel's values over the whole batch."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def _rstd(b: Builder, var: Value, eps: float, type_: TensorType) -> Value:
 
 @lowers("aten._native_batch_norm_legit_functional", "aten._native_batch_norm_legit.no_stats")
 def batch_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    """Normalize by the batch's statistics in training, and move the running ones by ``momentum``."""
+    """Lower training's batch norm, which uses the batch's statistics and updates the running statistics."""
     if not call["training"]:
-        raise NotLowered("normalizes by running statistics, and returns none")
+        raise NotLowered("normalizes by running statistics in a form that does not return them")
     x, weight, bias, *running = given(call, values)
     assert x is not None
     dims, (out, mean_type, rstd_type, *new_types) = _others(x), call.results
     count = prod(x.type.shape[d] for d in dims)
     if count == 1 or out is None or mean_type is None or rstd_type is None:
-        raise NotLowered("has one value for each channel")
+        raise NotLowered("has only one value per channel")
     dtype, momentum = wide(out.dtype), call["momentum"]
     mean, square = moments(b, x, dims, dtype)
     var = divided(b, square, count)
@@ -65,7 +65,7 @@ def batch_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value 
 
 @lowers("aten._native_batch_norm_legit_no_training")
 def batch_norm_inference(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    """Normalize by the running statistics. The returned statistics of the batch are empty."""
+    """Lower inference's batch norm, which uses the running statistics. The other two results are empty."""
     x, weight, bias, mean, var = given(call, values)
     (out, *_), rank = call.results, len(call.tensors[0].shape)
     assert x is not None and mean is not None and var is not None and out is not None
@@ -77,11 +77,14 @@ def batch_norm_inference(b: Builder, call: OpCall, values: Sequence[Value]) -> l
 
 @lowers("aten.native_batch_norm_backward")
 def batch_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    """With the normalized input h: dw = sum(grad h), db = sum(grad), dx = w rstd (grad - (db + h dw) / n)."""
+    """Lower the gradients of training's batch norm.
+
+    With the normalized input h: dw = sum(grad h), db = sum(grad), dx = w rstd (grad - (db + h dw) / n).
+    """
     grad, x, weight, _, _, mean, rstd = given(call, values)
     assert grad is not None and x is not None
     if not call["train"] or mean is None or rstd is None:
-        raise NotLowered("is the gradient of a norm by running statistics")
+        raise NotLowered("is the gradient of a batch norm that used its running statistics")
     dtype, dims, rank = wide(grad.type.dtype), _others(x), len(x.type.shape)
     count, whole = prod(x.type.shape[d] for d in dims), TensorType(x.type.shape, dtype)
     mean, rstd = _channels(b, mean, rank), _channels(b, rstd, rank)

@@ -1,4 +1,4 @@
-"""Comparisons, logic, and choices between two values."""
+"""Lowerings of comparisons, logical ops, and selections between two values."""
 
 from __future__ import annotations
 

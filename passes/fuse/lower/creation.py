@@ -1,4 +1,4 @@
-"""Copies and conversions; tensors made from numbers: filled with one, counting up; triangles of others."""
+"""Lowerings of copies, dtype conversions, ``full``, ``arange``, and triangular parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FORMS = ("{}", "{}_like", "new_{}")
     "aten.fill.Scalar",
 )
 def filled(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Tensors of zeros, ones, or a number among the arguments."""
+    """Lower tensors that are filled with 0, 1, or a number among the call's arguments."""
     (type_,) = results(call)
     number = int("ones" in call.target)
     if "full" in call.target:
@@ -43,7 +43,7 @@ def arange(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     start = 0 if call.target == "aten.arange" else call["start"]
     step = call["step"] if call.target == "aten.arange.start_step" else 1
     if type_.dtype.is_floating_point or not isinstance(start, int) or not isinstance(step, int):
-        raise NotLowered("counts in floats")
+        raise NotLowered("is a range of floats")
 
     def compute(s: Scalars, index: Scalar) -> Scalar:
         return s.add(s.mul(s.cast(index, type_.dtype), step), start)
@@ -53,10 +53,10 @@ def arange(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 @lowers("aten.tril", "aten.triu")
 def triangle(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Zeros above, or below, a diagonal."""
+    """Lower triangular parts: zeros above (``tril``) or below (``triu``) a diagonal."""
     (type_,), diagonal = results(call), call["diagonal"]
     if not isinstance(diagonal, int):
-        raise NotLowered("has a diagonal that differs from call to call")
+        raise NotLowered("has a symbolic diagonal")
     rank, predicate = len(type_.shape), "le" if call.target == "aten.tril" else "ge"
 
     def compute(s: Scalars, x: Scalar, row: Scalar, column: Scalar) -> Scalar:

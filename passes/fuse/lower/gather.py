@@ -1,4 +1,4 @@
-"""Rows and elements at indices in a tensor: embeddings, ``index_select``, ``gather``, tensor indexing."""
+"""Lowerings of reads at indices: embeddings, ``index_select``, ``gather``, and indexing by tensors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
 
 Read = Callable[..., Scalar]
-"""Gives the element of a table at an i64 index for each of its dims that are indexed."""
+"""Function that reads an element of a table; it takes an i64 index for each indexed dim."""
 
 
 def outside(s: Scalars, index: Scalar, first: int, size: AnySize) -> Scalar:
-    """Whether an i64 is not in ``range(first, size)``."""
+    """Return whether an i64 index is outside ``range(first, size)``."""
     return s.bit("or", s.compare("lt", index, first), s.compare("ge", index, s.size(size, torch.int64)))
 
 
@@ -38,16 +38,17 @@ def _gathered(
     message: str,
     negative: bool = False,
 ) -> list[Value]:
-    """``table`` at ``index`` along ``dim``, in whose place the result may have any number of dims.
+    """Return ``table`` at ``index`` along ``dim``; the dims of ``index`` replace ``dim`` in the result.
 
-    ``negative``: indices may count from the end. ``message``: what is wrong with the index ``{}``.
+    ``negative``: True if indices may count from the end. ``message``: error message for an index out of
+    range, which replaces ``{}``.
     """
     (type_,) = results(call)
     size, rank = table.type.shape[dim], len(table.type.shape)
     more = len(type_.shape) - rank
     dims = [None if d == dim else d if d < dim else d + more for d in range(rank)]
     if negative and not isinstance(size, int):
-        raise NotLowered("counts from the end of a dim of symbolic size")
+        raise NotLowered("may count indices from the end of a dim of symbolic size")
 
     def checked(s: Scalars, at: Scalar) -> Scalar:
         return outside(s, s.cast(at, torch.int64), -size if negative else 0, size)
@@ -65,7 +66,7 @@ def _gathered(
 def _rows(
     b: Builder, call: OpCall, values: Sequence[Value], dim: int, message: str, negative: bool = False
 ) -> list[Value]:
-    """Gather, for each index, the slice of the table with all other dims."""
+    """Return the slice of the table at each index, with all other dims of the table."""
     table, index = values
     seen = b.seen(index, (*index.type.shape, *[1] * (len(table.type.shape) - dim - 1)))
     return _gathered(b, call, seen, table, dim, message, negative)
@@ -73,7 +74,7 @@ def _rows(
 
 @lowers("aten.embedding")
 def embedding(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """A row for each index."""
+    """Lower embeddings: a row of the table for each index."""
     return _rows(b, call, values, 0, "index out of range in self")
 
 
@@ -81,27 +82,27 @@ def embedding(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 def index_select(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     rank = len(values[0].type.shape)
     if not rank:
-        raise NotLowered("is of a number")
+        raise NotLowered("reads a number, not a tensor")
     return _rows(b, call, values, call["dim"] % rank, "index out of range in self")
 
 
 @lowers("aten.gather")
 def gather(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """An element for each index, at its own place in the other dims."""
+    """Lower ``gather``: an element for each index, at the index's own position in the other dims."""
     table, index = values
     (type_,), shape = results(call), table.type.shape
     dim = call["dim"] % max(1, len(shape))
     if not shape or any(n != m for d, (n, m) in enumerate(zip(shape, type_.shape, strict=True)) if d != dim):
-        raise NotLowered("is of a part of the other dims")
+        raise NotLowered("covers only a part of the other dims")
     return _gathered(b, call, index, table, dim, out_of_bounds(table, dim))
 
 
 @lowers("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Indexing by tensors of integers, of which those of several have their dims in common."""
+    """Lower indexing by one or several tensors of integers; several are broadcast together."""
     given = [dim for dim, i in enumerate(call["indices"]) if isinstance(i, TensorType)]
     if not given or any(v.type.dtype not in (torch.int64, torch.int32) for v in values[1:]):
-        raise NotLowered("is indexing by truth values")
+        raise NotLowered("indexes by booleans")
     if len(given) > 1 or call.target == "aten._unsafe_index.Tensor":
         return [_at_several(b, call, values, given)]
     (dim,) = given
@@ -109,11 +110,15 @@ def index(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 def _at_several(b: Builder, call: OpCall, values: Sequence[Value], given: list[int]) -> Value:
-    """The dims of the indices stand where the first of them does, or first, unless these are neighbours."""
+    """Return ``table`` at several indices, which are broadcast to common dims.
+
+    If the indexed dims are neighbours, the common dims take the place of the first. Otherwise, they come
+    first in the result.
+    """
     table, *indices = values
     (type_,), shape = results(call), table.type.shape
     if any(isinstance(n, Size) for v in values for n in v.type.shape):
-        raise NotLowered("counts from the end of a dim of symbolic size")
+        raise NotLowered("may count indices from the end of a dim of symbolic size")
     common = torch.broadcast_shapes(*(v.type.shape for v in indices))
     neighbours = given == list(range(given[0], given[-1] + 1))
     start = given[0] if neighbours else 0

@@ -1,4 +1,4 @@
-"""Group norm and its gradients: channels are split into groups, each a row."""
+"""Lowerings of group norm and its gradients. A row is one sample's values of one group of channels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardc.passes.fuse.reading.graph import Value
 
 
 class _Groups:
-    """How a tensor of ``[batch, channels, ...]`` is seen: as ``[batch, groups, channels of one, ...]``."""
+    """View of a tensor ``[batch, channels, ...]`` as ``[batch, groups, channels per group, ...]``."""
 
     def __init__(self, b: Builder, call: OpCall, x: Value) -> None:
         self._b, groups, (batch, channels, *others) = b, call["group"], x.type.shape

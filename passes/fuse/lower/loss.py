@@ -1,4 +1,4 @@
-"""Losses: the negative log likelihood of classes, and those that compare two numbers; with gradients."""
+"""Lowerings of losses and their gradients: the negative log likelihood, and pointwise losses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ NONE, MEAN = 0, 1  # at::Reduction
 
 @lowers("aten.nll_loss_forward", "aten.nll_loss2d_forward")
 def nll_loss(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    """``-x[target] * weight[target]``, summed or over the total weight; and that weight, 0 without a sum."""
+    """Lower the negative log likelihood and its second result, the total weight of the targets.
+
+    The loss is ``-x[target] * weight[target]``: per element, summed, or summed and divided by the total
+    weight. The total weight is 0 if the loss is per element.
+    """
     x, target, *weights = values
     rank, (out, total_type) = len(x.type.shape), call.results
     classes, ignored, dtype = min(1, rank - 1), call["ignore_index"], wide(x.type.dtype)
@@ -50,7 +54,7 @@ def nll_loss(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | 
         return s.select(counted(s, t), one, 0)
 
     each, apart = TensorType(shape, dtype), call["reduction"] == NONE and rank > 1
-    b.loose = True  # the total weight comes before the gradient, which may be in one kernel with the loss
+    b.loose = True  # the gradient needs the total weight first, and may share a kernel with the loss
     b.check(target, wrong, "Target {} is out of bounds.", sizes=[count])
     if apart:
         total = b.point(lambda s: s.constant(0, dtype), [], TensorType((), dtype))
@@ -72,7 +76,10 @@ def _summed(b: Builder, x: Value) -> Value:
 
 @lowers("aten.nll_loss_backward", "aten.nll_loss2d_backward")
 def nll_loss_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """``-grad * weight[target]`` at each target, over the total weight if the loss is a mean."""
+    """Lower the gradient: ``-grad * weight[target]`` at each target, 0 elsewhere.
+
+    For a mean loss it is divided by the total weight.
+    """
     (type_,) = results(call)
     rank = len(type_.shape)
     classes = min(1, rank - 1)
@@ -105,9 +112,10 @@ def nll_loss_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list
 
 
 def _compared(target: str, each: Callable[..., Scalar], heavy: bool = False) -> None:
-    """Register a loss of single elements, ``each(scalars, *tensors, *numbers)``, with its reduction.
+    """Register a pointwise loss and its reduction.
 
-    Absent tensors are None.
+    ``each``: function (scalars, *arguments of the call but ``reduction``) -> loss of one element. It gets
+    None for an absent tensor.
     """
 
     @lowers(f"aten.{target}")
@@ -130,12 +138,12 @@ def _common_shape(values: Sequence[Value]) -> tuple[int, ...]:
         return shapes.pop()
     known = [tuple(n for n in shape if not isinstance(n, Size)) for shape in shapes]
     if set(known) != shapes:
-        raise NotLowered("broadcasts sizes of which is not known that they are equal")
+        raise NotLowered("broadcasts sizes that may differ")
     return tuple(torch.broadcast_shapes(*known))
 
 
 def _gradient(target: str, each: Callable[..., Scalar], heavy: bool = False) -> None:
-    """Registers the gradient of such a loss: ``each`` takes that of the result first."""
+    """Register the gradient of a pointwise loss. ``each`` takes the result's gradient as first argument."""
 
     @lowers(f"aten.{target}")
     def gradient(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
@@ -151,7 +159,10 @@ def _gradient(target: str, each: Callable[..., Scalar], heavy: bool = False) -> 
 
 
 def _with_absent(call: OpCall, each: Callable[..., Scalar], dtype: torch.dtype) -> Callable[..., Scalar]:
-    """``each`` of the call's arguments but the reduction, tensors as ``dtype``."""
+    """Return ``each`` as a function of the present tensors, which it converts to ``dtype``.
+
+    All other arguments of the call but ``reduction`` are bound.
+    """
     names = [name for name, _, _ in parameters(call.target) if name != "reduction"]
 
     def compute(s: Scalars, *tensors: Scalar) -> Scalar:
@@ -191,13 +202,13 @@ def _huber_backward(s: Scalars, grad: Scalar, x: Scalar, y: Scalar, delta: float
 
 
 def _clipped(s: Scalars, gap: Scalar, bound: float, outside: Scalar, inside: Scalar) -> Scalar:
-    """``inside`` where the gap is within the bound, ``outside`` with the gap's sign elsewhere."""
+    """Return ``inside`` where ``|gap| < bound``, and ``outside`` with the sign of ``gap`` elsewhere."""
     high = s.select(s.compare("ge", gap, bound), outside, inside)
     return s.select(s.compare("le", gap, -bound), s.negate(outside), high)
 
 
 def _cross_entropy(s: Scalars, x: Scalar, y: Scalar, weight: Scalar | None = None) -> Scalar:
-    """Return the cross entropy of a probability, with logarithms of at least -100."""
+    """Return the cross entropy of a probability; logarithms are at least -100, as in ATen."""
     log = s.maximum(s.math("log", x), -100.0)
     log_other = s.maximum(s.math("log1p", s.negate(x)), -100.0)
     made = s.sub(s.mul(s.sub(y, 1.0), log_other), s.mul(y, log))

@@ -1,4 +1,4 @@
-"""Functions of one number, and powers with a constant exponent."""
+"""Lowerings of mathematical functions and powers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from shardc.passes.fuse.lower.table import lowers, point, pointwise, results
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
 
-# ATen's names that math has too.
+# These have the same names in ATen and in MLIR's math dialect.
 for _name in ("cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt", "sin", "sqrt", "tanh"):
     pointwise(_name, lambda s, x, _name=_name: s.math(_name, x), heavy=True)
-for _name in ("ceil", "floor", "trunc"):  # of integers: nothing
+for _name in ("ceil", "floor", "trunc"):  # integers are returned unchanged
     pointwise(_name, lambda s, x, _name=_name: s.math(_name, x) if x.dtype.is_floating_point else x)
 pointwise("round", lambda s, x: s.math("roundeven", x) if x.dtype.is_floating_point else x)
 pointwise("frac", lambda s, x: s.sub(x, s.math("trunc", x)))
@@ -39,7 +39,7 @@ pointwise("sigmoid", sigmoid, heavy=True)
 
 
 def _log_times(s: Scalars, x: Operand, y: Operand) -> Scalar:
-    """``x * log(y)``, which is 0 where x is, unless y is NaN."""
+    """Return ``x * log(y)``. It is 0 where ``x`` is 0, unless ``y`` is NaN."""
     x, y = s.cast(x, s.compute), s.cast(y, s.compute)
     product = s.mul(x, s.math("log", y))
     zero = s.bit("and", s.compare("eq", x, 0.0), s.compare("eq", y, y))
@@ -47,7 +47,7 @@ def _log_times(s: Scalars, x: Operand, y: Operand) -> Scalar:
 
 
 def _log_of_sum(s: Scalars, x: Scalar, y: Scalar) -> Scalar:
-    """``log(exp(x) + exp(y))``."""
+    """Return ``log(exp(x) + exp(y))``."""
     most, gap = s.maximum(x, y), s.math("absf", s.sub(x, y))
     same = s.bit("and", s.compare("eq", x, y), s.compare("eq", s.math("absf", x), inf))
     return s.select(same, x, s.add(most, s.math("log1p", s.math("exp", s.negate(gap)))))
@@ -71,12 +71,15 @@ pointwise("logaddexp", _log_of_sum, heavy=True)
 @lowers("aten.nan_to_num")
 def nan_to_num(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     if results(call)[0].dtype.itemsize == 2 and None in (call["posinf"], call["neginf"]):
-        raise NotLowered("has the largest number of 16 bits for an infinity")
+        raise NotLowered("uses the largest 16-bit number as infinity")
     return [point(b, call, values, _numbers)]
 
 
 def _power(s: Scalars, x: Scalar, exponent: float) -> Scalar:
-    """``x ** exponent``, by products and roots where ATen does (aten/src/ATen/native/cpu/PowKernel.cpp)."""
+    """Return ``x ** exponent``, by products and roots for the exponents for which ATen does the same.
+
+    Source: aten/src/ATen/native/cpu/PowKernel.cpp.
+    """
     match exponent:
         case 0:
             return s.constant(1, x.dtype)

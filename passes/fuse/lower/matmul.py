@@ -1,4 +1,7 @@
-"""Matrix products: contractions, summed in f32 at least, that take pointwise ops on both sides."""
+"""Lowerings of matrix products to contractions, which sum in at least f32.
+
+Pointwise ops can be fused into a contraction's inputs and result.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ TARGETS = frozenset(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"))
 
 
 def matmul_calls(matmuls: str) -> frozenset[str]:
-    """The targets that stay calls: ``extern`` matmuls. Raises ValueError for what is none of MATMUL_FORMS."""
+    """Return the targets of matmuls that stay ATen calls: all for the form ``extern``, else none.
+
+    Raises ValueError if ``matmuls`` is not one of MATMUL_FORMS.
+    """
     if matmuls not in MATMUL_FORMS:
         raise ValueError(f"matmuls is {matmuls!r}; it must be one of {', '.join(MATMUL_FORMS)}")
     return TARGETS if matmuls == "extern" else frozenset()
@@ -30,7 +36,10 @@ def matmul(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 @lowers("aten.addmm", "aten.baddbmm")
 def matmul_plus(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """``beta * bias + alpha * (x @ y)``, rounded once; a ``beta`` of 0 hides the bias, NaNs and all."""
+    """Lower ``beta * bias + alpha * (x @ y)``, rounded once. If ``beta`` is 0, the bias is not read.
+
+    So NaNs in it do not reach the result, as in ATen.
+    """
     bias, x, y = values
     (type_,) = results(call)
     alpha, beta = call["alpha"], call["beta"]

@@ -1,7 +1,7 @@
-"""Moves of data: rolls, flips, padding, windows, repeats, pixel shuffles.
+"""Lowerings of ops that move elements: rolls, flips, padding, windows, repeats, pixel shuffles.
 
-A move that is a view is read as a view. All others read their tensor at indices that are computed from the
-index of the result's element.
+``repeat`` and pixel shuffles become views. The others read their tensor at indices that are computed from
+the index of the result's element.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value, View
 
 At = Callable[[Scalars, Scalar, int], Scalar]
-"""``(scalars, index along a dim of the result, size of the source's dim)``: the index in the source."""
+"""Function (scalars, index along a dim of the result, size of the source's dim) -> index in the source."""
 
 
 def static(*types: TensorType) -> None:
-    """Raise NotLowered where a size is a symbol."""
+    """Raise NotLowered if any size is symbolic."""
     if any(isinstance(n, Size) for type_ in types for n in type_.shape):
         raise NotLowered("moves elements of dims of symbolic size")
 
 
 def moved(b: Builder, x: Value, type_: TensorType, at: dict[int, At]) -> Value:
-    """``x``, of as many dims as the result, with the dims of ``at`` read at the indices that it gives."""
+    """Return ``x`` read at computed indices along the dims in ``at``; it has as many dims as the result."""
     static(x.type, type_)
     dims = sorted(at)
     kept = [None if d in at else d for d in range(len(type_.shape))]
@@ -47,7 +47,7 @@ def roll(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     rank, shape = len(type_.shape), type_.shape
     shifts, dims = call["shifts"], call["dims"]
     if not dims or any(not isinstance(n, int) for n in shifts):
-        raise NotLowered("rolls all dims as one")
+        raise NotLowered("rolls the flattened tensor")
     by: dict[int, int] = {}
     for shift, dim in zip(shifts, dims, strict=True):
         by[dim % rank] = (by.get(dim % rank, 0) + shift) % shape[dim]
@@ -67,7 +67,7 @@ def flip(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     (x,), (type_,) = values, results(call)
     dims = {d % len(type_.shape) for d in call["dims"]}
     if not dims:
-        raise NotLowered("flips no dim")
+        raise NotLowered("does not flip any dim")
     return [moved(b, x, type_, {d: lambda s, i, n: s.sub(n - 1, i) for d in dims})]
 
 
@@ -85,24 +85,24 @@ def _nearest(before: int) -> At:
 
 @lowers(*(f"aten.{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)))
 def pad_with_own(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Pad a tensor with its own elements: reflected at the edges, or the edges repeated."""
+    """Lower padding with a tensor's own elements: reflected at the edges, or the edges repeated."""
     (x,), (type_,) = values, results(call)
     rank, mirrors = len(type_.shape), "reflection" in call.target
     ends = zip(call["padding"][::2], call["padding"][1::2], strict=True)
     padded = {rank - 1 - d: before for d, (before, after) in enumerate(ends) if before or after}
     if not padded:
-        raise NotLowered("pads no dim")
+        raise NotLowered("does not pad any dim")
     return [moved(b, x, type_, {d: (_mirrored if mirrors else _nearest)(n) for d, n in padded.items()})]
 
 
 @lowers("aten.unfold", "aten.unfold_copy")
 def unfold(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Windows of a dim, whose elements are a dim at the end."""
+    """Lower windows along a dim. The elements of a window become a new last dim."""
     (x,), (type_,) = values, results(call)
     static(x.type, type_)
     rank, step = len(x.type.shape), call["step"]
     if not rank:
-        raise NotLowered("is of a number")
+        raise NotLowered("works on a number, not a tensor")
     dim = call["dimension"] % rank
     kept = [None if d == dim else d for d in range(rank)]
 
@@ -115,7 +115,10 @@ def unfold(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 def _as_view(
     b: Builder, x: Value, type_: TensorType, operand: str, result: str, sizes: dict[str, AnySize]
 ) -> list[Value]:
-    """``x`` seen by factors: words are dims, letters the factors of them."""
+    """Return ``x`` as a view, described as in einops: each word is a dim, each letter a factor of it.
+
+    ``operand``, ``result``: dims of ``x`` and of the result. ``sizes``: size of each factor.
+    """
     static(x.type, type_)
     of_operand, of_result = (tuple(map(tuple, dims.split())) for dims in (operand, result))
     view = View(x, of_operand, of_result, tuple(sizes.items()))
@@ -125,7 +128,7 @@ def _as_view(
 
 @lowers("aten.pixel_shuffle", "aten.pixel_unshuffle")
 def pixel_shuffle(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Channels become pixels, or back."""
+    """Lower pixel shuffles, which turn channels into pixels, and their inverse."""
     (x,), (type_,) = values, results(call)
     static(x.type, type_)
     up = call.target == "aten.pixel_shuffle"
@@ -133,7 +136,7 @@ def pixel_shuffle(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Val
     *before, channels, height, width = type_.shape if up else x.type.shape
     lead = "abde"[: len(before)]
     if len(lead) != len(before):
-        raise NotLowered("shuffles a tensor of many dims")
+        raise NotLowered("shuffles a tensor of more than 7 dims")
     sizes = dict(zip(lead, before, strict=True)) | {"c": channels, "y": factor, "x": factor}
     sizes |= {"h": height // factor, "w": width // factor}
     few, many = f"{' '.join(lead)} cyx h w", f"{' '.join(lead)} c hy wx"
@@ -142,13 +145,13 @@ def pixel_shuffle(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Val
 
 @lowers("aten.repeat")
 def repeat(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """The tensor again and again along its dims: a factor of each dim that it lacks."""
+    """Lower repeats along dims: each dim of the result has a factor that the tensor lacks."""
     (x,), (type_,) = values, results(call)
     static(x.type, type_)
     times, more = call["repeats"], len(type_.shape) - len(x.type.shape)
     shape = (*[1] * more, *x.type.shape)
     if len(shape) > 13:
-        raise NotLowered("repeats a tensor of many dims")
+        raise NotLowered("repeats a tensor of more than 13 dims")
     inner, outer = "abcdefghijklm"[: len(shape)], "nopqrstuvwxyz"[: len(shape)]
     sizes = dict(zip(inner, shape, strict=True)) | dict(zip(outer, times, strict=True))
     result = " ".join(f"{o}{i}" for o, i in zip(outer, inner, strict=True))

@@ -1,4 +1,4 @@
-"""Layer norm and RMS norm with their gradients, as sums over rows and over columns."""
+"""Lowerings of layer norm and its gradients, and parts that other norms share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardc.passes.fuse.reading.graph import Value
 
 
 def inverse_deviation(b: Builder, square: Value, count: AnySize, eps: float) -> Value:
-    """``rsqrt(square / count + eps)`` of sums of squared distances to a mean."""
+    """Return ``rsqrt(square / count + eps)``. ``square``: sums of squared distances to the mean."""
 
     def compute(s: Scalars, v: Scalar) -> Scalar:
         return s.math("rsqrt", s.add(s.div(v, s.size(count, v.dtype)), eps))
@@ -27,7 +27,7 @@ def inverse_deviation(b: Builder, square: Value, count: AnySize, eps: float) -> 
 def affine(
     b: Builder, x: Value, mean: Value, rstd: Value, type_: TensorType, weights: Sequence[Value | None] = ()
 ) -> Value:
-    """``(x - mean) * rstd``, with ``weights`` times the weight and plus the bias where there is one."""
+    """Return ``(x - mean) * rstd``, times the weight and plus the bias if ``weights`` has them."""
     dtype, (weight, bias) = wide(type_.dtype), weights or (None, None)
 
     def compute(s: Scalars, v: Scalar, m: Scalar, r: Scalar, *rest: Scalar) -> Scalar:
@@ -43,7 +43,10 @@ def affine(
 def input_gradient(
     b: Builder, g: Value, h: Value, scale: Value, sums: Sequence[Value], count: AnySize, type_: TensorType
 ) -> Value:
-    """``scale * (g - (sum(g) + h * sum(g * h)) / count)``, with the normalized input ``h``."""
+    """Return ``scale * (g - (sum(g) + h * sum(g * h)) / count)``.
+
+    ``h``: normalized input. ``sums``: ``sum(g)`` and ``sum(g * h)``.
+    """
     dtype = g.type.dtype
 
     def compute(s: Scalars, v: Scalar, n: Scalar, r: Scalar, first: Scalar, second: Scalar) -> Scalar:
@@ -56,7 +59,7 @@ def input_gradient(
 def normalized(
     b: Builder, call: OpCall, x: Value, weights: Sequence[Value | None], rows: Sequence[int]
 ) -> list[Value]:
-    """The normalized input, the mean and the inverse deviation; ``rows``: the dims of a row of ``x``."""
+    """Return the normalized input, the mean and the inverse deviation. ``rows``: dims of a row of ``x``."""
     out, mean_type, rstd_type = results(call)
     mean, square = moments(b, x, rows, wide(out.dtype))
     rstd = inverse_deviation(b, square, prod(x.type.shape[d] for d in rows), call["eps"])
@@ -67,10 +70,10 @@ def normalized(
 def gradients(
     b: Builder, call: OpCall, read: Sequence[Value | None], rows: Sequence[int], others: Sequence[int]
 ) -> list[Value | None]:
-    """The gradients of input, weight and bias, which are sums over ``others``.
+    """Return the gradients of input, weight and bias; the latter two are sums over the dims ``others``.
 
-    With the normalized input h and g = grad * weight, dx = rstd * (g - mean(g) - h * mean(g * h)). Both
-    kernels compute h, because that is cheaper than to write and read it.
+    With the normalized input h and g = grad * weight, dx = rstd * (g - mean(g) - h * mean(g * h)). The
+    kernels of dx and of the weight's gradient both compute h, because that is cheaper than to store it.
     """
     grad, x, mean, rstd, weight = read
     assert grad is not None and x is not None and mean is not None and rstd is not None
@@ -98,7 +101,7 @@ def gradients(
 
 
 def _rows(call: OpCall, x: Value | None) -> tuple[list[int], list[int]]:
-    """The dims that a row has, and those that count rows."""
+    """Return the dims of a row, and the other dims."""
     assert x is not None
     rank, inner = len(x.type.shape), len(call["normalized_shape"])
     return list(range(rank - inner, rank)), list(range(rank - inner))

@@ -1,4 +1,4 @@
-"""Tensors composed of parts of a dim: concatenations, and the gradients of slices and selections.
+"""Lowerings of concatenations, constant padding, and the gradients of slices and selections.
 
 Equal parts form a dim ``parts x size``, in which each element selects its part by the first index. Parts of
 different sizes are read at computed indices, all parts for each element. That pays if at least
@@ -33,7 +33,7 @@ MAX_PLACED = 3
 def _chosen(
     b: Builder, parts: Sequence[Value], type_: TensorType, dim: int, choose: Callable[..., Scalar]
 ) -> Value:
-    """``choose(scalars, index, *parts)`` for each index along ``dim``, where parts have size 1."""
+    """Return ``choose(scalars, index, *parts)`` for each index along ``dim``, where parts have size 1."""
 
     def compute(s: Scalars, *terms: Scalar) -> Scalar:
         *given, index = terms
@@ -77,10 +77,10 @@ def _placed(
 ) -> Value:
     """Return ``parts`` placed at ``starts`` along ``dim``, with ``rest`` elsewhere."""
     if len(parts) > MAX_PLACED:
-        raise NotLowered(f"puts more than {MAX_PLACED} parts of different sizes together")
+        raise NotLowered(f"concatenates more than {MAX_PLACED} parts of different sizes")
     if not all(isinstance(n, int) for n in type_.shape) or prod(type_.shape[dim + 1 :]) < MIN_RUN:
         raise NotLowered(
-            f"puts parts of different sizes together, with less than {MIN_RUN} elements for each index"
+            f"concatenates parts of different sizes, with less than {MIN_RUN} elements for each index"
         )
     dims = [None if d == dim else d for d in range(len(type_.shape))]
 
@@ -115,7 +115,7 @@ def slice_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
     elif step == 1:
         return [_placed(b, [grad], [first], type_, dim)]
     else:
-        raise NotLowered("is the gradient of a part that does not divide the dim")
+        raise NotLowered("is the gradient of a slice whose step does not divide the dim")
     split = _chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), index_dim, _select_one(at))
     return [b.reshape(split, type_.shape)]
 
@@ -127,7 +127,7 @@ def pad(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     rank, ends = len(type_.shape), list(zip(call["pad"][::2], call["pad"][1::2], strict=True))
     padded = [(rank - 1 - d, before) for d, (before, after) in enumerate(ends) if before or after]
     if not padded or not isinstance(call["value"], int | float | bool):
-        raise NotLowered("pads no dim")
+        raise NotLowered("does not pad any dim, or not with a real number")
     if len(padded) > 1 or padded[0][0] == rank - 1:
         return [_surrounded(b, x, type_, dict(padded), call["value"])]
     ((dim, before),) = padded
@@ -135,7 +135,7 @@ def pad(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 def _surrounded(b: Builder, x: Value, type_: TensorType, before: dict[int, int], rest: float) -> Value:
-    """``x`` with ``rest`` around it, from the places ``before`` on in the dims that these name."""
+    """Return ``x`` surrounded by the value ``rest``. ``before``: start of ``x`` in each padded dim."""
     static(x.type, type_)
     dims = sorted(before)
     kept = [None if d in before else d for d in range(len(type_.shape))]

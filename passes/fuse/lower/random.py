@@ -1,4 +1,7 @@
-"""Random numbers, each made where it is needed: Philox-4x32-10 of :mod:`shardc.runtime.operators.random`."""
+"""Lowering of random numbers, so that kernels compute them in place instead of reading them from memory.
+
+They are those of Philox-4x32-10 in :mod:`shardc.runtime.operators.random`.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,18 @@ def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     (type_,) = results(call)
     draw, size = argument(call["op"]), tuple(call["size"])
     if any(call["offsets"]) or tuple(call["global_size"]) != size:
-        raise NotLowered("makes a part of a tensor")
+        raise NotLowered("fills only a part of a tensor")
     last = size[-1] if size else 1
     small = not any(isinstance(n, Size) for n in size) and prod(size[:-1]) * ceil(last / WORDS) <= MASK
     dtype, dims = wide(type_.dtype), range(len(type_.shape))
 
     def compute(s: Scalars, seed: Scalar, row: Scalar, column: Scalar) -> Scalar:
         keys = [s.bit("and", seed, MASK), _shifted(s, seed, 32)]
-        blocks = _shifted(s, s.add(s.size(last, torch.int64), WORDS - 1), 2)  # in a row
+        blocks = _shifted(s, s.add(s.size(last, torch.int64), WORDS - 1), 2)  # blocks of a row
         block = s.add(s.mul(row, blocks), _shifted(s, column, 2))
         op, bits = s.size(draw, torch.int64), BITS[type_.dtype]
         high = _word(s, _philox(s, block, op, 0, keys, small), column)
-        if bits <= 32:  # by way of i32: a vector of i64 is slow to become one of f32
+        if bits <= 32:  # converted from i32, because conversions of vectors from i64 to f32 are slow
             number = s.cast(_shifted(s, high, 32 - bits), torch.int32)
         else:
             low = _word(s, _philox(s, block, op, 1, keys, small), column)
@@ -47,7 +50,10 @@ def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 def _philox(s: Scalars, block: Scalar, op: Scalar, stream: int, keys: Words, small: bool) -> Words:
-    """The four words of ``block``, i64 below 2**32; ``small``: there are no more blocks than that."""
+    """Return the four words of a block of random numbers, as i64 below 2**32.
+
+    ``small``: True if there are at most 2**32 blocks, so that their numbers have one word.
+    """
     one = s.constant(0, torch.int64) if small else _shifted(s, block, 32)
     zero = block if small else s.bit("and", block, MASK)
     two, three = op, s.constant(stream, torch.int64)
@@ -63,12 +69,12 @@ def _philox(s: Scalars, block: Scalar, op: Scalar, stream: int, keys: Words, sma
 
 
 def _word(s: Scalars, words: Words, column: Scalar) -> Scalar:
-    """The word of the block that belongs to a column."""
+    """Return the word of a block that belongs to a column."""
     odd = s.compare("ne", s.bit("and", column, 1), 0)
     low, high = s.select(odd, words[1], words[0]), s.select(odd, words[3], words[2])
     return s.select(s.compare("ne", s.bit("and", column, 2), 0), high, low)
 
 
 def _shifted(s: Scalars, x: Scalar, bits: int) -> Scalar:
-    """``x`` without its lowest ``bits``, zeros above."""
+    """Return ``x`` shifted right by ``bits``, with zeros in the highest bits."""
     return s.op("arith.shrui", [x, s.constant(bits, torch.int64)], torch.int64)

@@ -1,4 +1,4 @@
-"""Sums, products, means, extrema with indices, norms and variances over dims.
+"""Lowerings of sums, products, means, extrema with indices, norms and variances over dims.
 
 Sums of floats are computed in at least f32.
 """
@@ -34,14 +34,14 @@ def _reduced_dims(call: OpCall) -> list[int]:
 
 
 def converted(b: Builder, x: Value, dtype: torch.dtype) -> Value:
-    """``x`` in ``dtype``."""
+    """Return ``x`` converted to ``dtype``."""
     if x.type.dtype == dtype:
         return x
     return b.point(lambda s, v: s.cast(v, dtype), [x], TensorType(x.type.shape, dtype), dtype=dtype)
 
 
 def finished(b: Builder, x: Value, type_: TensorType) -> Value:
-    """The result of a reduction in the shape and dtype that the call's result has."""
+    """Return the result of a reduction in the shape and dtype of the call's result."""
     made = converted(b, x, type_.dtype)
     return b.reshape(made, type_.shape) if x.type.shape != type_.shape else made
 
@@ -68,8 +68,10 @@ def summed(b: Builder, x: Value, dims: Sequence[int], dtype: torch.dtype | None 
 
 
 def _rows(shape: Sequence[AnySize]) -> tuple[int, int] | None:
-    """Rows of at most :data:`LONGEST_ROW` elements, the longest that do not cut a dim up, unless those are
-    shorter than :data:`SHORTEST_ROW`; None for a tensor that needs none, or has no such rows.
+    """Return (number of rows, elements of a row) for a sum of all elements.
+
+    Rows are the most trailing dims that have at most :data:`LONGEST_ROW` elements together. If these have
+    fewer than :data:`SHORTEST_ROW`, the next dim is split. None if the tensor is small, or has no such rows.
     """
     sizes = [n for n in shape if isinstance(n, int)]
     count = prod(sizes)
@@ -101,7 +103,7 @@ def divided(b: Builder, x: Value, count: AnySize) -> Value:
 
 @lowers("aten.amax", "aten.amin", "aten.max", "aten.min")
 def extremum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """NaN if there is any."""
+    """Lower the extrema of elements; NaN if any element is NaN."""
     if values[0].type.dtype == torch.bool:
         raise NotLowered("is an extremum of booleans")
     kind, x = "max" if "max" in call.target else "min", _wide_integers(b, values[0])
@@ -109,14 +111,14 @@ def extremum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 def _wide_integers(b: Builder, x: Value) -> Value:
-    """Integers of fewer bits than 32 as such of 32."""
+    """Return ``x`` as int32 if it has integers of fewer bits."""
     narrow = not x.type.dtype.is_floating_point and x.type.dtype.itemsize < 4
     return converted(b, x, torch.int32) if narrow else x
 
 
 @lowers("aten.max.dim", "aten.min.dim", "aten.argmax", "aten.argmin")
 def placed_extremum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """An extremum, and the first place that has it; the first NaN's if there is any."""
+    """Lower an extremum and the first index that has it. If any element is NaN, that is the first NaN's."""
     (x,), dims, types = values, _reduced_dims(call), results(call)
     size = prod(x.type.shape[d] for d in dims)
     if (
@@ -125,7 +127,7 @@ def placed_extremum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[V
         or size > torch.iinfo(torch.int32).max
         or not x.type.shape
     ):
-        raise NotLowered("is an extremum of booleans, or of a size that is not known")
+        raise NotLowered("is an extremum of booleans, of a 0-d tensor, or over a symbolic or too large size")
     x = _wide_integers(b, x)
     found = b.reduce("max" if "max" in call.target else "min", x, dims)
     type_ = TensorType(x.type.shape, torch.int32)
@@ -163,10 +165,10 @@ def product(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 @lowers("aten.logsumexp")
 def log_of_sum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Less the largest element, unless that is infinite."""
+    """Lower ``log(sum(exp(x)))``. The largest element is subtracted first, unless it is infinite."""
     (x,), (type_,) = values, results(call)
     if not x.type.dtype.is_floating_point:
-        raise NotLowered("is of integers")
+        raise NotLowered("works on integers")
     dims, dtype = _reduced_dims(call), wide(type_.dtype)
     most = b.reduce("max", x, dims)
 
@@ -187,12 +189,12 @@ def log_of_sum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]
 
 @lowers("aten.linalg_vector_norm", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim")
 def norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Of powers 1, 2 and infinity."""
+    """Lower vector norms of order 1, 2 and infinity (minus infinity, too)."""
     (x,), (type_,) = values, results(call)
     power = call["ord" if "linalg" in call.target else "p"]
     power = 2 if power is None else power
     if power not in (1, 2, inf, -inf) or not type_.dtype.is_floating_point or x.type.dtype != type_.dtype:
-        raise NotLowered("is a norm of a power that is not 1, 2 or infinity, or in another dtype")
+        raise NotLowered("is a norm of an order that is not 1, 2 or infinity, or in another dtype")
     dims, dtype = _reduced_dims(call), wide(type_.dtype)
 
     def term(s: Scalars, v: Scalar) -> Scalar:
@@ -211,13 +213,13 @@ def norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 @lowers("aten.var.correction", "aten.var_mean.correction", "aten.var.dim")
 def variance(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Two sums: of x, and of the squared distance to its mean."""
+    """Lower variances by two sums: of ``x``, and of the squared distances to its mean."""
     dims, types = _reduced_dims(call), results(call)
     given = int(call["unbiased"]) if call.target == "aten.var.dim" else call["correction"]
     correction = 1 if given is None else given
     freedom = prod(values[0].type.shape[d] for d in dims) - correction
     if isinstance(freedom, int) and freedom <= 0:
-        raise NotLowered("has no degree of freedom")
+        raise NotLowered("is the variance of too few elements")
     mean, square = moments(b, values[0], dims, wide(types[0].dtype))
 
     def compute(s, v):
@@ -228,7 +230,7 @@ def variance(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 def moments(b: Builder, x: Value, dims: Sequence[int], dtype: torch.dtype) -> tuple[Value, Value]:
-    """The mean over ``dims`` (which stay with size 1), and the sum of squared distances to it."""
+    """Return the mean over ``dims``, which are kept with size 1, and the sum of squared distances to it."""
     mean = mean_over(b, x, dims, dtype)
 
     def squared(s, v, m):

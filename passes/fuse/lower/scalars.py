@@ -1,7 +1,7 @@
 """Builder of scalar expressions: ``arith`` and ``math`` ops in the region of a ``linalg.generic``.
 
-A :class:`Scalar` has a torch dtype (booleans are ``i1`` here, bytes in memory). A Python number as an operand
-becomes a constant of the other operand's dtype.
+A :class:`Scalar` has a torch dtype. A boolean is ``i1`` in a region, and a byte in memory. A Python number as
+an operand becomes a constant of the other operand's dtype.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardc.dialects.kern.types import ELEMENTS
 
 
 class Scalar(NamedTuple):
-    """One value in a region."""
+    """Value in a region."""
 
     value: ir.Value
     dtype: torch.dtype
@@ -29,7 +29,7 @@ class Scalar(NamedTuple):
 Operand = Scalar | float | int | bool
 
 _FLOAT_PREDICATES = {"eq": 1, "gt": 2, "ge": 3, "lt": 4, "le": 5, "ne": 13}
-"""arith's CmpFPredicate (ArithBase.td): ordered, except ``ne``, as a NaN is unequal to everything."""
+"""arith's CmpFPredicate (ArithBase.td): ordered, except for ``ne``, since NaN is unequal to everything."""
 _INT_PREDICATES = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5}
 
 
@@ -40,12 +40,12 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 @cache
 def _holds(dtype: torch.dtype, number: float) -> bool:
-    """Whether a float of ``dtype`` is exactly ``number``. Cached: asking torch takes 15 ms during tracing."""
+    """Return whether ``dtype`` holds ``number`` exactly. Cached: torch's answer takes 15 ms while tracing."""
     return torch.tensor(number, dtype=dtype).double().item() == number
 
 
 def _wrapped(number: int, dtype: torch.dtype) -> int:
-    """Return the signed number with the same bits."""
+    """Return the signed integer of ``dtype``'s width that has the same bits."""
     bits = 8 * dtype.itemsize
     return (number + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
@@ -53,9 +53,9 @@ def _wrapped(number: int, dtype: torch.dtype) -> int:
 def _binary(
     floats: str, ints: str = "", *, orders: bool = False
 ) -> Callable[[Scalars, Operand, Operand], Scalar]:
-    """A method that makes ``arith.<floats>`` of two operands; of integers ``arith.<ints>``, if given.
+    """Return a method that builds ``arith.<floats>``, or ``arith.<ints>`` for integers if that is given.
 
-    ``orders``: whether the sign counts. Bytes without one are taken wider then.
+    ``orders``: True if the result depends on the sign. Then uint8 operands are converted to int32 first.
     """
 
     def build(self: Scalars, x: Operand, y: Operand) -> Scalar:
@@ -69,9 +69,9 @@ def _binary(
 
 
 class Scalars:
-    """Builds into one region. ``compute`` is the dtype that the op being built computes in.
+    """Builder of scalars in one region. ``compute``: dtype that the present op computes in.
 
-    ``index`` gives symbolic sizes as values of type ``index`` from outside of the region.
+    ``index``: function that returns a symbolic size as a value of type ``index`` from outside the region.
     """
 
     def __init__(self, block: ir.Block, loc: ir.Location, index: Callable[[AnySize], ir.Value]) -> None:
@@ -103,7 +103,11 @@ class Scalars:
         return ir.Operation.create(name, [type_], values, attributes, loc=self._loc, ip=self._ip).result
 
     def constant(self, number: float | int | bool, dtype: torch.dtype) -> Scalar:
-        """A number as ``dtype``, rounded from f64 if f32 cannot hold it: so the oracle has it exactly."""
+        """Return a number as ``dtype``.
+
+        A float that ``dtype`` does not hold exactly is an f64 constant with a cast, so that the oracle,
+        which computes in f64, reads the exact number.
+        """
         key = (type(number), repr(number), dtype)
         found = self._constants.get(key)
         if found is None:
@@ -122,7 +126,7 @@ class Scalars:
         return self.cast(self.op("arith.constant", [], made, value=attribute), dtype)
 
     def cast(self, x: Operand, dtype: torch.dtype) -> Scalar:
-        """``x`` as ``dtype``, rounded or cut off as ``Tensor.to`` does it."""
+        """Return ``x`` as ``dtype``, rounded or truncated as by ``Tensor.to``."""
         if not isinstance(x, Scalar):
             return self.constant(x, dtype)
         if x.dtype == dtype:
@@ -151,11 +155,14 @@ class Scalars:
         if dtype.itemsize > x.dtype.itemsize:
             return self.op("arith.extf", [x], dtype)
         if (x.dtype == torch.float64 and dtype.itemsize == 2) or dtype.itemsize == x.dtype.itemsize:
-            return self.cast(self.cast(x, torch.float32), dtype)  # as ATen does: by way of f32
+            return self.cast(self.cast(x, torch.float32), dtype)  # through f32, like ATen
         return self.op("arith.truncf", [x], dtype)
 
     def pair(self, x: Operand, y: Operand) -> tuple[Scalar, Scalar]:
-        """Both as scalars of one dtype; raises TypeError if they have two, or are both numbers."""
+        """Return both operands as scalars of one dtype.
+
+        Raises TypeError if their dtypes differ, or if both are Python numbers.
+        """
         if isinstance(x, Scalar) and isinstance(y, Scalar):
             if x.dtype != y.dtype:
                 raise TypeError(f"an operation on {x.dtype} and {y.dtype}")
@@ -181,7 +188,7 @@ class Scalars:
         return self.op("arith.negf", [x], x.dtype) if x.dtype.is_floating_point else self.sub(0, x)
 
     def bit(self, name: str, x: Operand, y: Operand) -> Scalar:
-        """``and``, ``or``, ``xor`` of integers or booleans."""
+        """Return the ``and``, ``or`` or ``xor`` of integers or booleans."""
         a, b = self.pair(x, y)
         return self.op(f"arith.{name}i", [a, b], a.dtype)
 
@@ -189,11 +196,11 @@ class Scalars:
         return self.bit("xor", self.cast(x, torch.bool), True)
 
     def math(self, name: str, *operands: Scalar) -> Scalar:
-        """``math.<name>`` of floats of one dtype."""
+        """Return ``math.<name>`` of operands of one dtype."""
         return self.op(f"math.{name}", operands, operands[0].dtype)
 
     def compare(self, predicate: str, x: Operand, y: Operand) -> Scalar:
-        """``eq``, ``ne``, ``lt``, ``le``, ``gt`` or ``ge``; of booleans only the first two."""
+        """Return a comparison: ``eq``, ``ne``, ``lt``, ``le``, ``gt``, ``ge``; booleans: the first two."""
         a, b = self.pair(x, y)
         if a.dtype == torch.uint8:
             a, b = self.cast(a, torch.int32), self.cast(b, torch.int32)
@@ -218,12 +225,12 @@ class Scalars:
         return self._made("linalg.index", index, [], {"dim": i64(of, self._context)})
 
     def extract(self, tensor: ir.Value, positions: Sequence[ir.Value], dtype: torch.dtype) -> Scalar:
-        """The element of a tensor of ``dtype`` at ``positions``."""
+        """Return the element of a tensor of ``dtype`` at ``positions``."""
         element = ir.RankedTensorType(tensor.type).element_type
         return self.load(self._made("tensor.extract", element, [tensor, *positions]), dtype)
 
     def size(self, size: AnySize, dtype: torch.dtype) -> Scalar:
-        """A size as ``dtype``. Where it is symbolic, the node's ``sizes`` must have it."""
+        """Return a size as ``dtype``. A symbolic size must be among the node's ``sizes``."""
         if not isinstance(size, Size):
             return self.constant(size, dtype)
         return self.cast(self._from_index(self._index_of(size)), dtype)
@@ -232,11 +239,11 @@ class Scalars:
         return Scalar(self._made("arith.index_cast", self.type(torch.int64), [x]), torch.int64)
 
     def load(self, x: ir.Value, dtype: torch.dtype) -> Scalar:
-        """A block argument as a scalar: a byte in memory becomes a truth value."""
+        """Return a block argument as a scalar; a boolean's byte becomes ``i1``."""
         return Scalar(x if dtype != torch.bool else self._made("arith.trunci", self.type(dtype), [x]), dtype)
 
     def store(self, x: Scalar, dtype: torch.dtype) -> ir.Value:
-        """A scalar as ``dtype``, as it stands in memory."""
+        """Return a scalar as ``dtype`` in the form that memory has; a boolean becomes a byte."""
         x = self.cast(x, dtype)
         i8 = ir.IntegerType.get_signless(8, self._context)
         return x.value if dtype != torch.bool else self._made("arith.extui", i8, [x.value])

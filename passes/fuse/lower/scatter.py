@@ -1,4 +1,4 @@
-"""Scatters of one element to each row: the gradients of ``max``, ``min`` and ``median`` along a dim."""
+"""Lowering of scatters of one element per row: the gradients of ``max``, ``min``, ``median`` along a dim."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from shardc.passes.fuse.reading.graph import Value
 
 @lowers("aten.scatter.src")
 def scatter(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """``src`` where the place along ``dim`` is the index, ``self`` elsewhere: one index for each row, so that
-    no two elements go to one place.
+    """Lower a scatter with one index per row along ``dim``, in which no two elements have the same place.
+
+    The result is ``src`` where the position along ``dim`` is the row's index, and ``self`` elsewhere.
     """
     x, index, source = values
     (type_,) = results(call)
     static(x.type, *(v.type for v in values))
     rank = len(x.type.shape)
     if not rank:
-        raise NotLowered("is of a number")
+        raise NotLowered("works on a number, not a tensor")
     dim = call["dim"] % rank
     rows = tuple(1 if d == dim else n for d, n in enumerate(x.type.shape))
     if index.type.shape != rows or source.type.shape != rows:
-        raise NotLowered("writes several elements of a row, or not in all rows")
+        raise NotLowered("writes several elements of a row, or skips rows")
     size = x.type.shape[dim]
     assert isinstance(size, int)
 

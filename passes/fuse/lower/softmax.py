@@ -1,4 +1,4 @@
-"""Softmax, its logarithm, and their gradients, over one dim."""
+"""Lowerings of softmax, log-softmax, and their gradients."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from shardc.passes.fuse.reading.graph import Value
 def _shifted(b: Builder, call: OpCall, x: Value) -> tuple[Value, Value, Value, Value]:
     """Return ``x - max(x)``, its exponentials, their sum, and the maximum."""
     if not x.type.shape:
-        raise NotLowered("is of a number")
+        raise NotLowered("works on a number, not a tensor")
     if not results(call)[0].dtype.is_floating_point:
-        raise NotLowered("is of integers")
+        raise NotLowered("works on integers")
     dim, dtype = call["dim"] % len(x.type.shape), wide(results(call)[0].dtype)
     x = converted(b, x, dtype) if x.type.dtype != dtype else x
     largest = b.reduce("max", x, [dim])
@@ -37,13 +37,16 @@ def softmax(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 def _share(b: Builder, total: Value) -> Value:
-    """1 over a sum of exponentials, which is at least 1: one division a row instead of one an element."""
+    """Return ``1 / total``, so that a row needs one division instead of one per element.
+
+    ``total`` is a sum of exponentials that is at least 1.
+    """
     return b.point(lambda s, t: s.div(1.0, t), [total], total.type, heavy=True)
 
 
 @lowers("aten._safe_softmax")
 def safe_softmax(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Zeros where a whole row is minus infinity."""
+    """Lower a softmax that is 0 in rows whose elements are all minus infinity."""
     _, powers, total, largest = _shifted(b, call, values[0])
 
     def compute(s: Scalars, v: Scalar, t: Scalar, m: Scalar) -> Scalar:
@@ -80,8 +83,8 @@ def log_softmax_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> l
 
 def _both(b: Builder, call: OpCall, values: Sequence[Value]) -> tuple[Value, Value]:
     if not values[0].type.shape:
-        raise NotLowered("is of a number")
+        raise NotLowered("works on a number, not a tensor")
     if not values[0].type.dtype.is_floating_point:
-        raise NotLowered("is of integers")
+        raise NotLowered("works on integers")
     dtype = wide(values[0].type.dtype)
     return converted(b, values[0], dtype), converted(b, values[1], dtype)

@@ -1,8 +1,8 @@
 """Table of lowerings of ATen calls to kernels, by target. Lowerings are in the file of their op family.
 
-A lowering takes a :class:`Builder`, the call, and a :class:`Value` for each of its tensors, and returns a
-value for each result. It raises NotLowered for a form of the call that it does not cover. Only ops in this
-table are ever fused.
+A lowering takes a :class:`Builder`, the call, and a :class:`Value` for each of the call's tensors. It returns
+a value for each result. It raises NotLowered for a form of the call that it does not cover. Only ops in
+this table are ever fused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from shardc.passes.fuse.reading.graph import Value
 
 Lowering = Callable[[Builder, OpCall, Sequence[Value]], Sequence[Value | None]]
 Expression = Callable[..., Scalar]
-"""``(scalars, *arguments of the call)``, tensors as scalars of the dtype that the op computes in."""
+"""Function (scalars, *arguments of the call) -> result of one element.
+
+Tensors are given as scalars of the dtype in which the op computes.
+"""
 
 _LOWERINGS: dict[str, Lowering] = {}
 
@@ -70,9 +73,10 @@ def point(
     compares: bool = False,
     type_: TensorType | None = None,
 ) -> Value:
-    """One pointwise node for the call, on tensors as they are, in the result's dtype, or their common one.
+    """Add one pointwise node for the call and return its value.
 
-    ``type_`` is the result's type where the call has several.
+    Tensors are converted to the result's dtype, or to their common dtype if ``compares``. They keep their
+    dtypes if ``as_is``. ``type_``: type of the result, if the call has several.
     """
     type_ = type_ or results(call)[0]
     dtype = wide(type_.dtype)
@@ -90,7 +94,7 @@ def point(
 
 
 def common_dtype(call: OpCall) -> torch.dtype:
-    """The dtype that ATen compares a call's operands in (``torch.result_type``, which treats 0-d tensors)."""
+    """Return the dtype in which ATen compares a call's operands: that of ``torch.result_type``."""
     operands = [
         torch.empty([1] * len(a.shape), dtype=a.dtype, device="meta") if isinstance(a, TensorType) else a
         for a in (1 if isinstance(a, Size) else a for a in call.args)
@@ -102,20 +106,20 @@ def common_dtype(call: OpCall) -> torch.dtype:
 
 
 def _bound(call: OpCall, operands: Sequence[Scalar]) -> tuple[Operand, ...]:
-    """The call's arguments with ``operands`` for its tensors."""
+    """Return the call's arguments with its tensors replaced by ``operands``."""
     rest = iter(operands)
     return replace_leaves(call.args, lambda leaf: next(rest) if isinstance(leaf, TensorType) else leaf)
 
 
 def given(call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    """The values of the tensor arguments in the schema's order, None for one that is absent."""
+    """Return the values of the tensor arguments in the schema's order; None for an absent one."""
     rest = iter(values)
     tensors = [name for name, type_, _ in parameters(call.target) if "Tensor" in str(type_)]
     return [next(rest) if isinstance(call[name], TensorType) else None for name in tensors]
 
 
 def results(call: OpCall) -> list[TensorType]:
-    """The types of the results that the call makes."""
+    """Return the types of the call's results, without absent ones."""
     return [r for r in call.results if r is not None]
 
 
@@ -154,13 +158,15 @@ ALONE = frozenset(
     )
     for name in names.split()
 )
-"""Calls that become kernels even where they share none: ATen took longer, on one thread with 512 x 1024 f32
-(exp 3.0 times as long, where 7.7, softmax 1.5, layer norm 1.6, its gradient 2.0, a sum over rows 2.2; not so
-sums of two, amax, copies). ``test/bench/kernel_alone.py`` measured the last 16 lines, but for the gradient of
-maxima in three dims (0.81 of ATen's time in a script of its own).
+"""Calls that become a kernel even if no other call is fused with them, because ATen is slower.
+
+Measured on one thread with 512 x 1024 f32: ATen takes 3.0 times as long for exp, 7.7 for where, 1.5 for
+softmax, 1.6 for layer norm, 2.0 for its gradient, 2.2 for a sum over rows. Additions, amax and copies are
+not faster. ``test/bench/kernel_alone.py`` measured the last 16 lines, except for the gradient of
+three-dimensional max pooling, which takes 0.81 of ATen's time by another script.
 """
 ALONE_ELEMENTS = 1 << 12
-"""Least number of elements that such a call reads; for fewer, the overhead of the call dominates."""
+"""Least number of elements of the largest tensor of such a call; below, the overhead of a call dominates."""
 
 
 _ALONE_IF: dict[str, Callable[[OpCall], bool]] = {

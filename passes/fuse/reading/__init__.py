@@ -1,1 +1,1 @@
-"""The form of a block that fusion works on."""
+"""Form of a block that fusion works on."""

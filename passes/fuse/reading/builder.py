@@ -1,6 +1,6 @@
-"""Builder of the nodes of an ATen call, of which a call may have several (a softmax has five).
+"""Builder of the nodes of an ATen call. A call may have several nodes; a softmax has five.
 
-The lowerings in :mod:`shardc.passes.fuse.lower.table` make all of them.
+The lowerings in :mod:`shardc.passes.fuse.lower.table` make all nodes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NotLowered(Exception):
 
 
 Table = tuple[Value, Sequence[int | None]]
-"""A tensor that is read at computed indices, and for each of its dims the result's dim; None if indexed."""
+"""Tensor that is read at computed indices, and for each of its dims the result's dim; None if indexed."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Builder:
         for value in inputs:
             start = len(dims) - len(value.type.shape)
             if any(n not in (1, type_.shape[start + d]) for d, n in enumerate(value.type.shape)):
-                raise NotLowered("broadcasts sizes of which is not known that they are equal")
+                raise NotLowered("broadcasts sizes that may differ")
             read = [() if n == 1 else dims[start + d] for d, n in enumerate(value.type.shape)]
             accesses.append(access(space, value, read))
         for value, dims_of in tables:
@@ -83,7 +83,7 @@ class Builder:
         """
         dtype = dtype or wide(x.type.dtype)
         if all(x.type.shape[d] == 1 for d in dims):
-            zero = kind == "sum"  # -0 sums up to 0
+            zero = kind == "sum"  # a sum of -0 is 0
             type_ = TensorType(x.type.shape, dtype)
             return self.point(lambda s, e: s.add(e, 0) if zero else e, [x], type_, dtype=dtype)
         space = Space()
@@ -97,9 +97,10 @@ class Builder:
     def check(
         self, x: Value, wrong: Callable[[Scalars, Scalar], Scalar], message: str, sizes: Sequence[AnySize]
     ) -> None:
-        """The call raises an IndexError with ``message`` if ``wrong(scalars, element)`` holds for an integer
-        of ``x``; the largest such one stands for ``{}``. The nodes are loose: they may reduce other dims than
-        the kernel that reads at these indices.
+        """Make the call raise an IndexError if ``wrong(scalars, element)`` holds for an integer in ``x``.
+
+        The largest such integer replaces ``{}`` in ``message``. The nodes are loose: they may reduce other
+        dims than the kernel that reads at these indices.
         """
         loose, self.loose = self.loose, True
         type_ = TensorType(x.type.shape, torch.int64)
@@ -113,7 +114,10 @@ class Builder:
         found.node.check, self.loose = message, loose
 
     def sliced(self, x: Value, cut: Cut, type_: TensorType) -> Value | None:
-        """``x``'s op on the part that ``cut`` leaves, of ``type_``; None unless it is pointwise there."""
+        """Return the part ``cut`` of ``x``, of ``type_``, computed by the op that makes ``x``.
+
+        None if the op is not a cheap pointwise one without computed indices.
+        """
         node = x.node
         if node is None or node.out is not x or node.compute is None or node.heavy or node.indices:
             return None
@@ -148,18 +152,18 @@ class Builder:
         return self._add(made)
 
     def seen(self, x: Value, shape: tuple[AnySize, ...]) -> Value:
-        """``x`` in another shape, to be read by a node of the same call."""
+        """Return ``x`` in another shape, for a node of the same call to read."""
         return x if shape == x.type.shape else _viewed(x, shape)
 
     def reshape(self, x: Value, shape: tuple[AnySize, ...]) -> Value:
-        """``x`` in another shape, as a result of the call in its place."""
+        """Return ``x`` in another shape, as a result of the call instead of ``x``."""
         assert x.node is not None
         made = _viewed(x, shape)
         x.node.others.append(made)
         return made
 
     def contract(self, x: Value, y: Value, dtype: torch.dtype) -> Value:
-        """The product of ``x`` [*batch, m, k] and ``y`` [*batch, k, n]: [*batch, m, n], in ``dtype``."""
+        """Return the product [*batch, m, n] of ``x`` [*batch, m, k] and ``y`` [*batch, k, n] in ``dtype``."""
         if symbols_of((*x.type.shape, *y.type.shape)):
             raise NotLowered("multiplies matrices of symbolic sizes")
         space = Space()
@@ -185,9 +189,10 @@ def _viewed(x: Value, shape: tuple[AnySize, ...]) -> Value:
 
 
 def access(space: Space, value: Value, read: Sequence[Atoms], gathered: Sequence[int] = ()) -> Access:
-    """The access behind views: of the tensor, or the part, that ``value`` is seen of by an index map.
+    """Return the access to the tensor of which ``value`` is a view, as far as an index map can express it.
 
-    Dims ``gathered`` are read at computed indices. Raises NotLowered for a dtype that kernels do not take.
+    ``read``: atoms by which each dim of ``value`` is read. ``gathered``: dims that are read at computed
+    indices. Raises NotLowered for a dtype that kernels do not support.
     """
     if value.type.dtype not in ELEMENTS:
         raise NotLowered(f"reads {value.type.dtype}")

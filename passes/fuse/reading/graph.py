@@ -1,6 +1,6 @@
 """Graph that fusion works on: ops are pointwise and reduction nodes, views are relations between dims.
 
-Calls without a lowering are opaque: they only read and make values.
+Calls without a lowering are opaque: only the values that they read and make are known.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ Shape = tuple[AnySize, ...]
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """A tensor. ``ir``: its SSA value, if any. ``view``: its relation to another tensor. ``node``: its
-    producer.
-    """
+    """Tensor. ``ir``: its SSA value, if any. ``view``: relation to another tensor. ``node``: its producer."""
 
     type: TensorType
     ir: ir.Value | None = None
@@ -41,8 +39,9 @@ class Value:
 
 @dataclass(frozen=True)
 class Cut:
-    """A slice of a dim: ``size`` elements from ``offset``, with ``step``. ``drop``: a selection, without the
-    dim.
+    """Slice of a dim: ``size`` elements from ``offset``, with ``step``.
+
+    ``drop``: True for a selection of one element, which removes the dim.
     """
 
     dim: int
@@ -54,7 +53,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class View:
-    """A view of ``source``: dims by factors, as in a sharding rule, or a ``cut`` of one dim."""
+    """View of ``source``: a relation of dims by factors, as in a sharding rule, or a ``cut`` of one dim."""
 
     source: Value
     operand: tuple[Factors, ...] = ()
@@ -71,10 +70,10 @@ class View:
 
     @property
     def is_apart(self) -> bool:
-        """Whether kernels read the view as a separate tensor, not as a part of its source.
+        """True if kernels read the view as a separate tensor, not as a part of its source.
 
-        That is so for a contiguous view, and for a small part (``LAUNCH_BYTES``) of a bucket: then the same
-        op on other parts is the same kernel, compiled once.
+        It is True for a contiguous view, and for a small part (``LAUNCH_BYTES``) of a bucket. The same op on
+        other parts is then the same kernel, which is compiled once.
         """
         if self.cut is None:
             return self._keeps_order and self.source.view is not None and self.source.view.is_apart
@@ -105,7 +104,7 @@ class View:
         sizes = dict(self.sizes)
         factors = {name: Dim(space.new(size), size) for name, size in self.sizes}
         for dim, names in zip(dims, self.result, strict=True):
-            if dim.plain and dim.atoms:  # a broadcast dim is read whole or not at all
+            if dim.plain and dim.atoms:  # a broadcast dim has no atoms
                 space.unify(tuple(a for name in names for a in factors[name].atoms), dim.atoms)
             elif not dim.plain:
                 names = [name for name in names if sizes[name] != 1]
@@ -132,30 +131,33 @@ class View:
 
 @dataclass(frozen=True)
 class Access:
-    """An access of a tensor by a node: the ``dims`` of that tensor, or of a finer shape of it."""
+    """Access of a tensor by a node. ``dims``: accesses to the tensor's dims, or to dims of a finer shape."""
 
     base: Value
     dims: tuple[Dim, ...]
 
     @cached_property
     def gathers(self) -> bool:
-        """Whether it reads at computed indices."""
+        """True if the access reads at computed indices."""
         return any(dim.gathered for dim in self.dims)
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A pointwise op (``compute(scalars, *operands)``), or a reduction (``reduce``).
+    """Pointwise op (``compute(scalars, *operands)``), or reduction (``reduce``).
 
-    A reduction reduces its only operand, or the product of its two operands (a contraction). ``out_dims`` are
-    the atoms of its result, and ``reduced`` those that a reduction removes. ``dtype`` is the dtype of the
-    computation. ``indices`` are groups of dims of the result; ``compute`` takes the row-major index over
-    each, i64, after the operands. ``heavy``: too expensive to compute twice. ``call`` is the number of its
-    ATen call, and ``order`` its position: the call, and the position in the call. ``sizes`` are the sizes
-    that ``compute`` reads (:meth:`Scalars.size`). ``is_symbolic``: a size of its loops or tensors is
-    symbolic. ``gathers``: it reads at computed indices. ``check``: its result is an integer; unless it is
-    FINE, the kernel's call raises an error with this text, in which the integer replaces ``{}``. ``loose``:
-    it may be in another kernel than the other nodes of its call.
+    A reduction reduces its only operand, or the product of its two operands (a contraction).
+
+    ``call``: number of its ATen call. ``order``: its position: the call, and the position in the call.
+    ``out_dims``: atoms of its result. ``reduced``: atoms that a reduction removes. ``dtype``: dtype of the
+    computation. ``indices``: groups of dims of the result; ``compute`` takes the row-major index (i64) over
+    each group after the operands. ``sizes``: sizes that ``compute`` reads (:meth:`Scalars.size`).
+
+    ``heavy``: True if the op is too expensive to compute twice. ``is_symbolic``: True if a size of its loops
+    or tensors is symbolic. ``gathers``: True if it reads at computed indices. ``loose``: True if it may be in
+    another kernel than the other nodes of its call. ``check``: text of an error, or empty. With a text, the
+    result is an integer, and the kernel's call raises the error unless the integer is FINE. The integer
+    replaces ``{}`` in the text.
     """
 
     call: int
@@ -184,17 +186,16 @@ class Node:
 
     @property
     def contracts(self) -> bool:
-        """Whether it is a contraction: a matmul."""
+        """True if the node is a contraction, that is, a matmul."""
         return bool(self.reduce) and len(self.accesses) == 2
 
 
 @dataclass(eq=False, slots=True)
 class Step:
-    """An op of a block. ``operands`` are the tensors that it reads, ``nodes`` its lowering (empty: it stays a
-    call).
+    """Op of a block. ``operands``: tensors that it reads. ``nodes``: its lowering; empty if it stays a call.
 
-    ``is_view``: its result is a view, so that its position does not matter. ``always``: it becomes a kernel
-    even if it shares none with another op. ``why`` says why it has no lowering.
+    ``is_view``: True if its result is a view, so that its position does not matter. ``always``: True if it
+    becomes a kernel even without another op. ``why``: reason why it has no lowering.
     """
 
     number: int
@@ -210,7 +211,7 @@ class Step:
 
 @dataclass
 class Block:
-    """The steps of a block, its values by SSA value, and those that leave it."""
+    """Block as fusion sees it: its steps, its values by SSA value, and the returned values."""
 
     block: ir.Block
     steps: list[Step]

@@ -40,7 +40,10 @@ def place(unit: Unit) -> int:
 
 
 def move(op: ir.Operation, terminator: ir.Operation, moved: set[ir.Operation]) -> None:
-    """To the end of the block, behind the lists of values that it reads; a list in ``moved`` stays."""
+    """Move an op to the end of the block, after the lists of values that it reads.
+
+    Lists in ``moved`` are not moved again.
+    """
     for owner in map(owner_of, op.operands):
         if owner is None or owner.name != LIST or owner in moved or all(map(_is_static, owner.operands)):
             continue

@@ -1,4 +1,4 @@
-"""Reads a block as fusion sees it: steps in order, each an opaque op, a view, or the nodes of a call."""
+"""Reader of a block: its steps in order, each of them an opaque op, a view, or the nodes of a call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardc.passes.fuse.reading.symbols import Symbols
 from shardc.passes.fuse.reading.view import CUTS, VIEWS, view_of
 
 _NO_TENSOR = TensorType((), torch.uint8)
-"""Stands for the type of an integer or a tuple; kernels read neither."""
+"""Placeholder for the type of an integer or a tuple; kernels read neither."""
 
 LEFT = "is left to ATen or a library"
 """Reason why a call that could be lowered stays a call."""
@@ -44,8 +44,10 @@ def read_block(
     without: frozenset[int] = frozenset(),
     calls: frozenset[str | int] = frozenset(),
 ) -> Block:
-    """Return the steps of ``block``. Some calls stay opaque: producers of ``exclude``, the numbers of
-    ``without``, and the targets or numbers of ``calls``.
+    """Return the steps of ``block``.
+
+    Some calls stay opaque: producers of values in ``exclude``, calls whose number is in ``without``, and
+    calls whose target or number is in ``calls``.
     """
     values = _Values(Symbols(block))
     steps = [_step(n, op, values, reader, exclude, without, calls) for n, op in enumerate(steps_of(block))]
@@ -54,7 +56,7 @@ def read_block(
 
 
 def steps_of(block: ir.Block) -> list[ir.Operation]:
-    """The ops that are the steps of ``block``, by number."""
+    """Return the ops that are the steps of ``block``, by number."""
     ops = [o.operation for o in block.operations]
     return [op for op in ops[:-1] if not (op.name.startswith("torch.") and is_constant(op))]
 
@@ -92,7 +94,7 @@ def _step(
 
 
 def _read_view(step: Step, operand: ir.Value, spec: OpCall, values: _Values, free: bool) -> None:
-    """Fills in a step that is a view, or the part that it cuts out if that is computed alone."""
+    """Complete a step that is a view. If only parts of its source are read, it computes its part instead."""
     view, (result,) = view_of(spec, step.operands[0]), step.op.results
     part = _part(step, operand, spec, view) if view is not None and free else None
     if part is not None:
@@ -107,7 +109,7 @@ def _is_unknown(leaf: object) -> bool:
 
 
 def _with_sizes(call: Call, operands: list[Value], values: _Values) -> OpCall:
-    """The call with known symbolic sizes in place of ``?`` and of the program's integers."""
+    """Return the call with known symbolic sizes instead of ``?`` and of the program's integers."""
     spec = call.spec
     if not values.symbols.any:
         return spec
@@ -129,7 +131,10 @@ def _with_sizes(call: Call, operands: list[Value], values: _Values) -> OpCall:
 
 
 def _part(step: Step, operand: ir.Value, spec: OpCall, view: View) -> Value | None:
-    """The part of a pointwise result that ``view`` cuts out, computed alone if only parts are read."""
+    """Return a pointwise op's result on the slice ``view``, if all readers of its full result are slices.
+
+    None otherwise.
+    """
     if view.cut is None or view.source.node is None or any(u.owner.name not in _CUTS for u in operand.uses):
         return None
     builder, type_ = Builder(step.number), spec.results[0]
@@ -171,7 +176,7 @@ def _lowered(step: Step, call: OpCall, free: bool) -> list[Value | None] | None:
 
 
 def _named(values: _Values, result: ir.Value, made: Value | None) -> Value:
-    """The value of a result: what a lowering made, or a new one."""
+    """Return the value of a result: the one that a lowering made, or a new one."""
     if made is None:
         return values[result]
     values[result] = made

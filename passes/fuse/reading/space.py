@@ -25,8 +25,8 @@ class Mismatch(Exception):
 class Dim:
     """Access to a dim of a tensor: element ``offset + step * (the atoms' index)`` of ``size``.
 
-    ``sliced``: Whether some elements are not read. ``parts``: Row-major factors of the dim, each with its own
-    access. ``gathered``: Whether one element is read, at the computed index ``number`` of the access.
+    ``sliced``: True if some elements are not read. ``parts``: row-major factors of the dim, each with its own
+    access. ``gathered``: True if one element is read, at the computed index ``number`` of the access.
     """
 
     atoms: Atoms

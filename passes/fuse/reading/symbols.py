@@ -1,4 +1,4 @@
-"""Symbolic sizes of a block: the frontend's attributes, and the source of their integers for kernels."""
+"""``Symbols``: symbolic sizes of a block, read from the frontend's attributes, and their values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardc.dialects.kern.size import (
 
 
 class Symbols:
-    """Shapes in symbols for the values of a function's block; a block without symbolic sizes has none."""
+    """Symbolic shapes of the values of a function's block; empty for a block without symbolic sizes."""
 
     def __init__(self, block: ir.Block) -> None:
         self._block = block
@@ -33,7 +33,7 @@ class Symbols:
         maps = [ir.DictAttr(a) for a in attributes["arg_attrs"]] if hints else []
         self._arguments = [a[SHAPE] if SHAPE in a else None for a in maps]
         given = [(a, d, n) for a, map_ in enumerate(self._arguments) for d, n in _plain(map_)]
-        # integers are best: they exist already
+        # Integer arguments come first: their values need no new op.
         given.sort(key=lambda place: read_type(block.arguments[place[0]].type) is None)
         found = {n: (a, d) for a, d, n in given}
         self._symbols = [Symbol(n, hint, n in found) for n, hint in enumerate(hints)]
@@ -41,11 +41,11 @@ class Symbols:
 
     @property
     def any(self) -> bool:
-        """Whether the block has symbolic sizes."""
+        """True if the block has symbolic sizes."""
         return bool(self._symbols)
 
     def shape(self, value: ir.Value) -> tuple[AnySize, ...] | None:
-        """The shape of a tensor, or an integer as a shape of one dim; None if it is unknown."""
+        """Return the shape of a tensor, or an integer as a shape of one dim; None if it is unknown."""
         if not self._symbols:
             return None
         if isinstance(value, ir.BlockArgument):
@@ -56,7 +56,7 @@ class Symbols:
         return None if found is None else read_shape(found, self._symbols)
 
     def type(self, value: ir.Value) -> TensorType | None:
-        """The type of a tensor, with its symbolic sizes."""
+        """Return the type of a tensor with its symbolic sizes; None for other values."""
         written = value.type
         if written not in self._types:
             self._types[written] = read_type(written)
@@ -65,19 +65,19 @@ class Symbols:
         return type_ if type_ is None or shape is None else sized(shape, type_.dtype)
 
     def known_type(self, value: ir.Value) -> TensorType:
-        """The type of what is known to be a tensor."""
+        """Return the type of a value that is known to be a tensor."""
         type_ = self.type(value)
         assert type_ is not None
         return type_
 
     def note(self, op: ir.Operation, types: Sequence[TensorType]) -> None:
-        """Write the symbolic shapes of its results on an op that a pass creates."""
+        """Write symbolic shapes to a new op. ``types``: types of its results."""
         if symbols_of(n for type_ in types for n in type_.shape):
             maps = [shape_map(type_.shape, self._symbols, op.context) for type_ in types]
             op.attributes[SHAPES] = ir.ArrayAttr.get(maps, op.context)
 
     def has(self, symbol: Symbol, read: Iterable[TensorType]) -> bool:
-        """Whether :meth:`number` finds ``symbol``, with tensors of the types ``read``."""
+        """Return whether :meth:`number` finds ``symbol``, with tensors of the types ``read``."""
         return symbol.given or any(Size.of(symbol) in type_.shape for type_ in read)
 
     def integer(self, value: ir.Value) -> AnySize | None:
@@ -88,7 +88,7 @@ class Symbols:
     def number(
         self, symbol: Symbol, read: Sequence[tuple[ir.Value, TensorType]], ip: ir.InsertionPoint
     ) -> ir.Value:
-        """``symbol`` as an integer of the program: a constant, from an argument, or a dim of ``read``."""
+        """Return ``symbol`` as an integer of the program: a constant, or a dim of an argument or ``read``."""
         if symbol.value is not None:
             return _constant(symbol.value, ip)
         if symbol not in self._given:
@@ -103,7 +103,7 @@ class Symbols:
 
 
 def sized(shape: tuple[AnySize, ...], dtype: torch.dtype) -> TensorType:
-    """A tensor type with symbolic sizes; outside of fusion and kernels all sizes are numbers."""
+    """Return a tensor type with symbolic sizes. Outside of fusion and kernels all sizes are numbers."""
     return TensorType(shape, dtype)  # pyright: ignore[reportArgumentType]
 
 

@@ -1,4 +1,4 @@
-"""Units of scheduling: an op that stays, or the nodes of a growing kernel; and the earliest time of each.
+"""Units of scheduling, each an op that stays or the nodes of a growing kernel, and their earliest times.
 
 Ops that stay keep their order: number ``n`` runs at time ``(n, 0)``. A kernel can run right after its last
 operand, at ``(n, k)``. So the schedule allows a group if all its readers can run later. Readers of a
@@ -34,11 +34,11 @@ class Unit:
     before: set[Unit] = field(default_factory=set)
     after: set[Unit] = field(default_factory=set)
     accesses: dict[Value, list[Access]] = field(default_factory=dict)
-    """How the group reads each tensor."""
+    """Accesses of the group to each tensor."""
     domains: dict[Node, Atoms] = field(default_factory=dict)
-    """The atoms that each node runs over."""
+    """Atoms that each node loops over."""
     calls: set[int] = field(default_factory=set)
-    """The numbers of the calls that the group's nodes belong to."""
+    """Numbers of the calls that the group's nodes belong to."""
 
     @property
     def is_fixed(self) -> bool:

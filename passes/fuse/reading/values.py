@@ -21,13 +21,13 @@ def is_read(value: ir.Value) -> bool:
 
 
 def is_packed_for(value: ir.Value, reader: str) -> bool:
-    """Whether a ``reader``, the name of an op, reads it in a tuple."""
+    """Return whether an op called ``reader`` reads the value in a tuple."""
     tuples = (use.owner.results[0] for use in value.uses if use.owner.name == "torch.prim.TupleConstruct")
     return any(use.owner.name == reader for tuple_ in tuples for use in tuple_.uses)
 
 
 def type_of(value: ir.Value) -> TensorType:
-    """The type of a tensor."""
+    """Return the type of a tensor."""
     type_ = read_type(value.type)
     assert type_ is not None
     return type_
@@ -61,12 +61,12 @@ def target_of(op: ir.Operation) -> str:
 
 
 def maker(value: ir.Value) -> ir.Operation | None:
-    """The ATen call that makes a value."""
+    """Return the ATen call that makes a value; None if there is none."""
     op = owner_of(value)
     name = "" if op is None else op.name
     return op if name.startswith("torch.") and not name.startswith(("torch.prim", "torch.constant")) else None
 
 
 def readers(value: ir.Value) -> list[ir.Operation]:
-    """The ops that read a value, each once, as a rule the first one first."""
+    """Return the ops that read a value, each once, usually in program order."""
     return list(dict.fromkeys(use.owner.operation for use in value.uses))[::-1]

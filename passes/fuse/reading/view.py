@@ -1,4 +1,4 @@
-"""Reads ATen's views as relations between the dims of a tensor and of what it is a view of."""
+"""Reader of ATen's views as relations between the dims of the view and of its source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESHAPES = frozenset(
     for name in ("_reshape_alias", "_unsafe_view", "flatten.using_ints", "reshape", "unflatten.int", "view")
 )
 CUTS = frozenset(("aten.slice.Tensor", "aten.select.int"))
-# Views whose sharding rule says which dims are the same: no element is left out, none moves inside a dim.
+# Views whose sharding rule relates their dims: all elements are kept, and none moves within a dim.
 WHOLE = RESHAPES | {
     f"aten.{name}"
     for names in ("alias detach expand permute t transpose.int", "squeeze squeeze.dim squeeze.dims unsqueeze")
@@ -22,7 +22,7 @@ VIEWS = WHOLE | CUTS
 
 
 def view_of(call: OpCall, source: Value) -> View | None:
-    """The relation that a call of VIEWS makes, None if it is none that an index map can say."""
+    """Return the view that a call of VIEWS makes; None if an index map cannot express it."""
     (type_,) = call.results
     assert type_ is not None
     shape, made = source.type.shape, type_.shape
@@ -32,7 +32,7 @@ def view_of(call: OpCall, source: Value) -> View | None:
             is_static = call.target == "aten.slice.Tensor" and not symbolic
             cut = _slice(call, shape) if is_static else _cut(call, shape, made)
             return None if cut is None else View(source, cut=cut)
-        if symbolic and call.target in RESHAPES:  # their rules ask for numbers
+        if symbolic and call.target in RESHAPES:  # their rules need integer sizes
             return _reshaped(source, made)
         rule = find_rule(call)
     except SizeNotKnown:
@@ -43,7 +43,7 @@ def view_of(call: OpCall, source: Value) -> View | None:
 
 
 def _cut(call: OpCall, shape: tuple[AnySize, ...], made: tuple[AnySize, ...]) -> Cut:
-    """The part that a selection, or a slice of symbolic sizes, leaves."""
+    """Return the slice that a selection, or a slice of symbolic sizes, takes."""
     dim, drop = call["dim"] % len(shape), call.target == "aten.select.int"
     first, step = (call["index"], 1) if drop else (call["start"] or 0, call["step"])
     first = first % shape[dim] if first < 0 else first

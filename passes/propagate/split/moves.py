@@ -33,7 +33,7 @@ class Layouts:
 
     @property
     def goes_back(self) -> bool:
-        """Whether the two shardings differ but use the same axes, so that an all-to-all leads back."""
+        """True if the two shardings differ but use the same axes, so that an all-to-all leads back."""
         axes = set(self.inside.used)
         return self.outside != self.inside and axes == set(self.outside.used)
 

@@ -22,12 +22,12 @@ CLEAR = 1e-3
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """The cheapest plan in which a product, or the equal products of several layers, has another sharding.
+    """Cheapest plan in which a product, or the equal products of several layers, has another sharding.
 
-    ``module`` is the product's module, with ``*`` for parts of the name that differ between layers. ``calls``
-    is the number of products. ``now`` and ``other`` say what each mesh axis splits. ``more_s`` is the
-    additional time of the step; ``least_s`` is a lower bound of it for any other sharding. ``fits``: whether
-    it fits into memory.
+    ``module``: the product's module, with ``*`` for parts of the name that differ between layers. ``calls``:
+    number of products. ``now``, ``other``: the dims that each mesh axis splits, in this plan and the other.
+    ``more_s``: additional time of the step. ``least_s``: lower bound of it for any other sharding. ``fits``:
+    True if the other plan fits into memory.
     """
 
     module: str
@@ -41,13 +41,20 @@ class RunnerUp:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a search found. ``seconds``: of the step, and ``bound_s``: the least that any choice takes.
+    """Result of a search.
 
-    ``why``: why the search stopped. ``nodes``: choices that there were, ``left`` those that reductions left.
-    ``held_bytes``: the most that a device holds at the points looked at, of ``capacity_bytes``. ``causes``:
-    what the seconds are of: products, passes over memory, and what is waited for along each mesh axis.
-    ``percent_s``: what the step would save at most by 1% more memory; 0 where memory is enough. ``others``:
-    how many products have no runner-up among ``runners_up``, as they take less time.
+    Args:
+        seconds: Seconds of the step.
+        bound_s: Lower bound of the seconds of any choice.
+        why: Reason why the search stopped.
+        nodes: Number of nodes, each with a choice between states.
+        left: Number of nodes that no reduction eliminated.
+        held_bytes: Largest number of bytes that a device holds at any counted point.
+        capacity_bytes: Bytes of a device's memory.
+        causes: Parts of ``seconds``: products, passes over memory, and waiting along each mesh axis.
+        percent_s: Upper bound of the seconds that 1% more memory saves; 0 if memory suffices.
+        runners_up: Best other shardings of the products that take the most time.
+        others: Number of products without a runner-up, because they take less time.
     """
 
     seconds: float
@@ -64,7 +71,7 @@ class Answer:
 
     @property
     def gap(self) -> float:
-        """The relative gap: how much cheaper another choice could at most be."""
+        """Relative gap: upper bound of the fraction that another choice could save."""
         return max(0.0, 1 - self.bound_s / self.seconds) if self.seconds else 0.0
 
     def write(self, module: ir.Module) -> None:

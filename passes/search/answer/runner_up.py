@@ -1,4 +1,4 @@
-"""Least cost of a step in which one product has another sharding than in the plan found.
+"""Search for the cheapest step in which one product has another sharding than in the plan found.
 
 The integer program of the search is solved again, from its last solution, without the chosen state.
 """
@@ -45,8 +45,10 @@ def largest(products: Products, step: StepGraph) -> set[int]:
 
 
 def improved(graph: Graph, solution: Solution, capacity: float) -> tuple[Solution, Mapping[int, Other]]:
-    """The cheapest choice in which each of the graph's ``undecided`` nodes has another state. The solution is
-    replaced by one of these as long as one is cheaper and fits.
+    """Return the solution and, for each ``undecided`` node, the cheapest choice with another state.
+
+    If one of these choices is cheaper than the solution and fits, it replaces the solution, and the others
+    are searched again.
     """
     others: dict[int, Other] = {}
     for _ in range(_SWEEPS):
@@ -78,8 +80,9 @@ def runners_up(
 
 @dataclass(frozen=True)
 class Other:
-    """A choice in which a node has another state, the least seconds that such choices take, and whether a
-    device holds it.
+    """Choice in which a node has another state.
+
+    ``bound_s``: lower bound of the seconds of such choices. ``fits``: True if it fits into a device's memory.
     """
 
     chosen: list[int]
@@ -89,9 +92,10 @@ class Other:
 
 
 def cheapest_other(graph: Graph, solution: Solution, node: int, capacity: float = inf) -> Other | None:
-    """The cheapest choice that is found in which an ``undecided`` node has another state than in a solution;
-    None where there is none. Where it is not clear that there is no cheaper one, nodes are changed one by one
-    as long as that helps.
+    """Return the cheapest choice found in which an ``undecided`` node has another state than in ``solution``.
+
+    None if there is none. If the bound leaves room for a cheaper choice, or if the choice does not fit,
+    single nodes are changed as long as that improves it.
     """
     if solution.program is None:
         return None
@@ -108,7 +112,7 @@ def cheapest_other(graph: Graph, solution: Solution, node: int, capacity: float 
 
 
 def _settled(walk: Walk, fixed: int) -> Walk:
-    """Let each other node take the state that is cheapest and fits beside the others, some times over."""
+    """Set each node but ``fixed`` to its cheapest state that fits with the others; repeat _SWEEPS times."""
     for _ in range(_SWEEPS):
         before = list(walk.chosen)
         for node, old in enumerate(before):
@@ -122,7 +126,7 @@ def _settled(walk: Walk, fixed: int) -> Walk:
 
 
 def _cuts_text(call: Node, way: Way, step: StepGraph) -> str:
-    """``data rows, tensor columns``; of what is no product of matrices, its result's dims by number."""
+    """Return text such as ``data rows, tensor columns``; calls other than matmuls have numbered dims."""
     names = [step.axes.axes[number].name for number in step.axes.space]
     choices = [way.choices[number] for number in step.axes.space]
     return ", ".join(f"{name} {_cut_text(call, c)}" for name, c in zip(names, choices, strict=True))
@@ -150,7 +154,7 @@ class _Names:
         self._keys = dict(zip(program.arguments, program.argument_keys(), strict=True))
 
     def of(self, calls: Sequence[int]) -> str:
-        """``layers.*.mlp.up_proj`` of products of several layers."""
+        """Return the name of a product, such as ``layers.*.mlp.up_proj`` for products of several layers."""
         names = [self._name(self._program.nodes[number]) for number in calls]
         parts = [name.split(".") for name in names]
         if len({len(part) for part in parts}) > 1:
@@ -158,7 +162,7 @@ class _Names:
         return ".".join(column[0] if len({*column}) == 1 else "*" for column in zip(*parts, strict=True))
 
     def _name(self, call: Node) -> str:
-        """The module whose weight it reads; of what reads none, the operator and its source line."""
+        """Return the module whose weight a call reads; without a weight, the operator and its source line."""
         for operand in reversed(call.operands):
             role, name = self._source(operand)
             if role == "param":
@@ -167,7 +171,7 @@ class _Names:
         return f"{call.spec.target.partition('.')[2]}{f' at {where}' if where else ''}"
 
     def _source(self, value: int) -> tuple[str, str]:
-        """The key of the argument that a value is a view or a copy of."""
+        """Return the role and name of the argument of which a value is a view or a copy; empty if of none."""
         while value not in self._keys:
             maker = self._program.nodes[self._program.producer[value]]
             if len(maker.operands) != 1:

@@ -1,8 +1,8 @@
 """Search for the cheapest choice if gradients' collectives overlap with the backward.
 
 A choice costs ``seconds + max(0, uncovered)`` (:class:`~shardc.passes.search.graph.Graph`). For each weight
-from 0 to 1 the least ``seconds + weight * uncovered`` bounds that from below; the choices that reach these
-bounds are the candidates.
+from 0 to 1, the least ``seconds + weight * uncovered`` is a lower bound. The choices that reach these bounds
+are the candidates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shardc.passes.search.graph import Graph
 from shardc.passes.search.solver.solve import Solution, solve
 
 _WEIGHTS = (0.01, 1.0, 0.5, 0.25, 0.75)
-"""Weights in the order of trial. 0 is missing, because hidden collectives should be small, too."""
+"""Weights in the order of trial. 0 is missing, so that hidden collectives are kept small, too."""
 ENOUGH = 1e-2
 """Relative gap to the bound below which no other weight is tried."""
 

@@ -2,7 +2,7 @@
 
 A state is removed if another state is never worse, whatever the neighbours' states are. A node with at most
 two neighbours is eliminated: its least cost is added to theirs. Both are exact (Pearl 1988; Scholz and
-Eckstein 2002, for register allocation). So no list of calls that sensible plans always split alike is needed.
+Eckstein 2002, for register allocation). So the search needs no list of calls that have to be split alike.
 """
 
 from __future__ import annotations
@@ -15,44 +15,50 @@ from shardc.passes.search.distances import Matrix
 from shardc.passes.search.graph import Graph
 
 _TIE = 1e-15
-"""Seconds that are none."""
+"""Difference in seconds below which costs count as equal."""
 _AT_ONCE = 1 << 19
-"""Numbers of all pairs of states that are compared at once, at most."""
+"""Limit of the size of arrays that compare all pairs of a node's states at once."""
 _FEW = 4
-"""States of a neighbour by which most pairs of states are told apart."""
+"""Number of a neighbour's states that the first, coarse comparison of states uses."""
 
 
 def _gaps(costs: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """By how much costs are above others; where neither can be nothing is said."""
+    """Return ``costs - others``; minus infinity, which decides nothing, where both are infinite."""
     with np.errstate(invalid="ignore"):
         found = costs - others
     return np.where(np.isnan(found), -np.inf, found)
 
 
 def _plus(gaps: np.ndarray, more: np.ndarray) -> np.ndarray:
-    """Their sum; NaN, which is below nothing, where one state can never be and the other one might."""
+    """Return the sum. It is NaN, which compares as False, for plus infinity and minus infinity."""
     with np.errstate(invalid="ignore"):
         return gaps + more
 
 
 @dataclass(frozen=True)
 class _Settled:
-    """A node that was taken out: its state, for each choice of states of the neighbours that it had then."""
+    """Eliminated node, and its best state for each choice of its neighbours' states."""
 
     node: int
     neighbours: tuple[int, ...]
     states: tuple[np.ndarray, ...]
-    """The neighbours' states, by the place that the table has them at."""
+    """For each neighbour, the states to which the table's dim refers."""
     table: np.ndarray
 
 
 @dataclass
 class Reduced:
-    """A graph and what is left of it: ``costs`` and ``near`` of the nodes ``alive``, and ``base`` seconds
-    that are paid in any case. ``kept``: the numbers of the states that are left of each node.
+    """Graph after reductions.
 
-    Where memory is bounded, ``memory`` is that of the states left, and ``held`` bytes are in any case. Nodes
-    that are ``undecided`` keep all states.
+    Args:
+        costs: Seconds of each node's remaining states.
+        near: For each node, its neighbours and the seconds of pairs of states.
+        kept: For each node, the original numbers of its remaining states.
+        alive: Nodes that are not eliminated.
+        memory: Bytes of each node's remaining states, [point, state], if memory is bounded.
+        held: Bytes, at each point, of eliminated nodes.
+        base: Seconds of eliminated nodes.
+        undecided: Nodes that keep all states.
     """
 
     costs: list[np.ndarray]
@@ -67,7 +73,7 @@ class Reduced:
 
     @staticmethod
     def of(graph: Graph, bounded: bool = False) -> Reduced:
-        """The graph without what can be settled. ``bounded``: memory counts."""
+        """Return the reduced graph. ``bounded``: True if memory is limited."""
         near: list[dict[int, Matrix]] = [{} for _ in graph.costs]
         for (first, second), seconds in graph.edges.items():
             near[first][second], near[second][first] = seconds, seconds.T
@@ -81,7 +87,7 @@ class Reduced:
         return found
 
     def complete(self, chosen: dict[int, int]) -> list[int]:
-        """The states of all nodes from those of the nodes that are alive, by the graph's numbers."""
+        """Return the states of all nodes, given those of the nodes that are alive."""
         found = dict(chosen)
         for settled in reversed(self._settled):
             at = tuple(
@@ -103,7 +109,7 @@ class Reduced:
                 waiting |= near - self.undecided
 
     def _leave_out_states(self, node: int) -> bool:
-        """Leave out states that another is never worse than."""
+        """Remove impossible states, and states that another one always equals or beats."""
         costs = self.costs[node]
         if len(costs) == 1:
             return False
@@ -126,7 +132,7 @@ class Reduced:
         return True
 
     def _beats(self, node: int) -> np.ndarray:
-        """[s, t]: whether state ``s`` never costs more than another state ``t``, whatever neighbours do."""
+        """Return [s, t]: True if state ``s`` never costs more than ``t``, for any states of neighbours."""
         costs, edges = self.costs[node], self.near[node].values()
         are_few = sum(seconds.size for seconds in edges) * len(costs) <= _AT_ONCE
         gaps = self._gaps(node) if are_few else self._few_gaps(node)
@@ -145,14 +151,14 @@ class Reduced:
         return beats
 
     def _gaps(self, node: int) -> Matrix:
-        """[s, t]: what state ``s`` can cost above ``t`` on edges at most."""
+        """Return [s, t]: upper bound of the cost of ``s`` minus that of ``t`` on edges."""
         found = np.zeros((len(self.costs[node]),) * 2)
         for seconds in self.near[node].values():
             found = _plus(found, _gaps(seconds[:, None, :], seconds[None, :, :]).max(axis=2))
         return found
 
     def _few_gaps(self, node: int) -> Matrix:
-        """[s, t]: at most what state ``s`` can cost above ``t`` on edges, by few states of the neighbours."""
+        """Return a lower bound of :meth:`_gaps` from a few of the neighbours' states."""
         found = np.zeros((len(self.costs[node]),) * 2)
         for seconds in self.near[node].values():
             few = seconds[:, :: max(1, seconds.shape[1] // _FEW)]
@@ -168,7 +174,7 @@ class Reduced:
             self.near[other][node] = self.near[node][other].T
 
     def _settle(self, node: int) -> bool:
-        """Take out a node with one state, or at most two neighbours."""
+        """Eliminate a node with one state or at most two neighbours; return whether it was eliminated."""
         others = tuple(self.near[node])
         is_fixed = len(self.costs[node]) == 1
         if not is_fixed and (len(others) > 2 or self.memory[node].any()):
@@ -194,7 +200,10 @@ class Reduced:
         return True
 
     def _pay(self, node: int) -> None:
-        """Add what a node with one state costs to its neighbours' own costs."""
+        """Eliminate a node with one state. Its edges become costs of its neighbours.
+
+        Its cost becomes part of ``base``, and its memory part of ``held``.
+        """
         for other, seconds in self.near[node].items():
             self.costs[other] = self.costs[other] + seconds[0]
         self.base += float(self.costs[node][0])

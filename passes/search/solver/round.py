@@ -14,11 +14,11 @@ _SWEEPS = 5
 def rounded(
     costs: Mapping[int, np.ndarray], shares: Mapping[int, np.ndarray], near: Sequence[Mapping[int, Matrix]]
 ) -> dict[int, int] | None:
-    """A state for each node, by its place; None where none of a node's states goes with its neighbours'.
+    """Return a state for each node; None if no state of a node is possible with its neighbours' states.
 
-    ``shares``: what part of each state the relaxation takes. Nodes that it divides least come first, each in
-    the state that it has most of among those that are possible. Then each node in turn takes the state that
-    is cheapest beside its neighbours' (Besag's iterated conditional modes, 1986).
+    ``shares``: the relaxation's value of each state. Nodes with the least fractional values are rounded
+    first, each to the possible state with the largest value. Then each node in turn takes the cheapest state
+    given its neighbours' (Besag's iterated conditional modes, 1986).
     """
     found: dict[int, int] = {}
     for node in sorted(costs, key=lambda node: (-float(shares[node].max()), node)):
@@ -40,7 +40,7 @@ def rounded(
 def _beside(
     node: int, costs: Mapping[int, np.ndarray], near: Sequence[Mapping[int, Matrix]], found: Mapping[int, int]
 ) -> np.ndarray:
-    """What each state of a node costs beside the states of neighbours that have one."""
+    """Return the cost of each state of a node, given the states of the neighbours that have one."""
     total = costs[node]
     for other, seconds in near[node].items():
         if other in found:

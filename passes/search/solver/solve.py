@@ -30,17 +30,16 @@ LIMIT_S = 5.0
 _TRIES = 7
 """Number of multiples of memory's prices to try."""
 _LARGEST = 1e3
-"""Costs are scaled for the largest to be this, and memory for the capacity to be 100: HiGHS's tolerances are
-absolute."""
+"""Largest cost after scaling, because HiGHS's tolerances are absolute. Memory's capacity is scaled to 100."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A state for each node of a graph, their cost, and a lower bound for all choices, in seconds.
+    """State for each node of a graph, their cost, and a lower bound for all choices, in seconds.
 
-    ``why`` says why the search stopped. ``left`` is the number of nodes that no reduction eliminated.
-    ``is_tight``: a cheaper choice does not fit into memory. ``prices`` are prices of memory at each point, in
-    the units of ``program``, which found the choice; None if memory suffices.
+    ``why``: reason why the search stopped. ``left``: number of nodes that no reduction eliminated.
+    ``is_tight``: True if a cheaper choice does not fit into memory. ``prices``: prices of memory at each
+    point, in the units of ``program``, which found the choice; None if memory suffices.
     """
 
     chosen: list[int]
@@ -59,18 +58,18 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """How much cheaper, of its own cost, another choice could be at most."""
+        """Upper bound of the fraction of the cost that another choice could save."""
         return max(0.0, 1 - self.bound_s / self.seconds) if self.seconds else 0.0
 
 
 def solve(
     graph: Graph, capacity: float = inf, cutoff_s: float = inf, clock: Clock | None = None
 ) -> Solution | None:
-    """The cheapest states with which a device holds at most ``capacity`` bytes at each point; None where none
-    are found.
+    """Return the cheapest states found with which a device holds at most ``capacity`` bytes at each point.
 
-    A solution without the bound is taken if it keeps it, since it is found sooner, or if no choice takes less
-    than ``cutoff_s``. When ``clock`` is over, the best that was found by then is the answer.
+    None if no such states are found. The graph is first solved without the limit, which is faster. That
+    solution is returned if it fits, or if no choice takes less than ``cutoff_s``. When ``clock`` is over, the
+    best states so far are returned.
     """
     clock = clock or Clock()
     found = _unbounded(graph, clock)
@@ -92,11 +91,11 @@ def _unbounded(graph: Graph, clock: Clock) -> Solution | None:
 
 
 class _Beaten:
-    """No choice that fits takes less than what was asked for."""
+    """Result if no choice that fits takes less than the cutoff."""
 
 
 def _bounded(graph: Graph, capacity: float, cutoff_s: float, clock: Clock) -> Solution | _Beaten | None:
-    """Choices at multiples of what the relaxation says that memory is worth."""
+    """Return the best choice found at multiples of the relaxation's prices of memory."""
     reduced = Reduced.of(graph, bounded=True)
     program = ChoiceProgram(reduced, capacity, clock)
     prices = program.prices(cutoff_s)
@@ -124,7 +123,7 @@ def _bounded(graph: Graph, capacity: float, cutoff_s: float, clock: Clock) -> So
 
 
 class ChoiceProgram:
-    """The integer program of what is left of a graph, relaxed unless that leaves states divided."""
+    """Integer program of a reduced graph. Its relaxation is solved first, and often has integral states."""
 
     def __init__(self, reduced: Reduced, capacity: float, clock: Clock) -> None:
         self._reduced, self._capacity, self._clock = reduced, capacity, clock
@@ -144,20 +143,20 @@ class ChoiceProgram:
         for node in self._nodes:
             self._memory[:, self._variables(node)] = reduced.memory[node] * self._part
         self._bounds = len(self._rows)
-        """Where the rows of memory begin."""
+        """Number of the first row of memory."""
         for held, factors in zip(reduced.held, self._memory, strict=True):
             self._rows.at_most(range(self._states), list(factors), (capacity - held) * self._part)
         largest = max((float(c[np.isfinite(c)].max(initial=0.0)) for c in self._costs), default=0.0)
         self._scale = _LARGEST / largest if largest else 1.0
         self._forbidden: int | None = None
-        """The variable of a state that must not be chosen."""
+        """Variable of a state that must not be chosen."""
         self._highs = self._loaded()
         self.bound_s = -inf
-        """The least that any choice costs, once something was solved."""
+        """Lower bound of the seconds of any choice, after the first solution."""
         self.why = "Optimal"
 
     def prices(self, cutoff_s: float) -> np.ndarray | _Beaten | None:
-        """What memory is worth at each point, scaled as costs and memory are; None if nothing fits."""
+        """Return the price of memory at each point, in scaled units; None if no choice fits."""
         if (self._reduced.held > self._capacity).any():
             return None
         bound = (cutoff_s - self._reduced.base) * self._scale
@@ -175,7 +174,7 @@ class ChoiceProgram:
         return prices
 
     def choose(self, prices: np.ndarray | None = None) -> list[int] | None:
-        """The graph's states that cost least, memory at ``prices`` included; None where none are possible."""
+        """Return the graph's states with the least cost, plus memory at ``prices``; None if impossible."""
         if not self._nodes:
             self.bound_s = self._reduced.base
             return self._reduced.complete({})
@@ -200,7 +199,7 @@ class ChoiceProgram:
         return self._rounded(values, prices)
 
     def _rounded(self, values: np.ndarray, prices: np.ndarray | None) -> list[int] | None:
-        """The graph's states near a solution that divides some, memory at ``prices`` included."""
+        """Return states of the graph near a fractional solution, with memory at ``prices``."""
         by_state = self._own_costs() / self._scale
         if prices is not None:
             by_state = by_state + prices @ self._memory / self._scale
@@ -217,8 +216,9 @@ class ChoiceProgram:
     def choose_without(
         self, node: int, state: int, prices: np.ndarray | None
     ) -> tuple[list[int] | None, float]:
-        """The same where one of the graph's ``undecided`` nodes has another state, after something was
-        solved; and the least seconds that such a choice costs.
+        """Return :meth:`choose` without ``state`` of an ``undecided`` node, and a lower bound of its seconds.
+
+        Call it after :meth:`choose`.
         """
         column = self._forbidden = self._first[node] + state
         prices = np.zeros(len(self._memory)) if prices is None else prices
@@ -235,7 +235,7 @@ class ChoiceProgram:
         return found, least / self._scale + self._reduced.base
 
     def byte_s(self, prices: np.ndarray) -> float:
-        """Seconds that one byte more at all points is worth."""
+        """Return the seconds that one more byte at all points is worth."""
         return float(prices.sum()) * self._part / self._scale
 
     def _least(self) -> float:
@@ -244,7 +244,7 @@ class ChoiceProgram:
 
     @property
     def _is_solved(self) -> bool:
-        """Whether HiGHS was not stopped before it had the optimum."""
+        """True if HiGHS found the optimum."""
         return self._highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
 
     def _own_costs(self) -> np.ndarray:
@@ -252,17 +252,17 @@ class ChoiceProgram:
         return np.where(np.isfinite(costs), costs, 0.0)
 
     def _values(self) -> np.ndarray | None:
-        """What HiGHS found for each variable; None where it found nothing."""
+        """Return HiGHS's value of each variable; None if it found no solution."""
         solution = self._highs.getSolution()
         return np.array(solution.col_value) if solution.value_valid else None
 
     def _is_whole(self, values: np.ndarray) -> bool:
-        """Whether each node has one state."""
+        """Return whether all states are integral, so that each node has one state."""
         states = values[: self._states]
         return bool(((states < 1e-6) | (states > 1 - 1e-6)).all())
 
     def _solve_whole(self) -> None:
-        """Solve again with states that are whole."""
+        """Solve again with integral states."""
         kinds = np.full(self._states, highspy.HighsVarType.kInteger)
         numbers = np.arange(self._states, dtype=np.int32)
         self._highs.changeColsIntegrality(self._states, numbers, kinds)
@@ -281,7 +281,10 @@ class ChoiceProgram:
         return range(self._first[node], self._first[node] + len(self._reduced.costs[node]))
 
     def _add_edge(self, first: int, second: int, seconds: Matrix) -> None:
-        """Variables for the pairs of an edge that can be; equal rows and columns of its matrix are one."""
+        """Add variables for the possible pairs of states of an edge.
+
+        States with equal rows, or columns, of the edge's matrix share their variables.
+        """
         rows, row_of = np.unique(seconds, axis=0, return_inverse=True)
         cells, column_of = np.unique(rows, axis=1, return_inverse=True)
         number = np.full(cells.shape, -1)

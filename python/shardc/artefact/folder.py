@@ -181,7 +181,7 @@ def check_folder(folder: Path) -> None:
     with writing(folder):
         is_taken = folder.is_symlink() or (folder.exists() and not folder.is_dir())
         above = next((parent for parent in folder.parents if parent.exists()), folder)
-    if folder.resolve() == Path.cwd():  # it is replaced, and the user's shell would stand in none
+    if folder.resolve() == Path.cwd():  # replacing it would leave the user's shell in a deleted folder
         raise NotOurFolder(folder=folder, problem="is the current folder", where=str(folder))
     if is_taken:
         raise NotOurFolder(folder=folder, problem="is no folder", where=str(folder))

@@ -1,4 +1,4 @@
-"""What a collective moves: the arguments of the step, or gradients, that lie in its operand."""
+"""Names of the tensors that a collective moves: arguments of the step, or gradients of parameters."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ _PACKS = {
     *(f"torch.aten.{name}" for name in ("reshape", "view", "cat", "t", "transpose.int", "permute", "clone")),
     *(f"torch.aten.{name}" for name in ("_to_copy", "slice.Tensor", "constant_pad_nd")),
 }
-"""Ops that lay tensors out, or pack them, and compute nothing."""
+"""Ops that only pack tensors, or change their layout or dtype."""
 _GRADIENT = "grad:"
 
 
 def moved_text(value: ir.Value, function: ir.Operation) -> str:
-    """``0.weight and 3 more``, ``gradient of 0.weight``; empty for activations, and what a loop is given."""
+    """Return text such as ``0.weight and 3 more``, or ``gradient of 0.weight``.
+
+    It is empty for activations, and for arguments of a loop's body.
+    """
     found: dict[str, None] = {}
     waiting = [value]
     while waiting:
@@ -33,7 +36,7 @@ def moved_text(value: ir.Value, function: ir.Operation) -> str:
 
 
 def _gradient_of(op: ir.Operation) -> str:
-    """The parameter whose gradient an op makes."""
+    """Return the name of the parameter whose gradient an op makes; empty if none."""
     named = ir.StringAttr(op.attributes["dist.name"]).value if "dist.name" in op.attributes else ""
     found = (name for name in named.split(",") if name.startswith(_GRADIENT))
     return next(found, "").removeprefix(_GRADIENT).partition("#")[0]

@@ -1,4 +1,4 @@
-"""Where a sharding came from, in the words of reports."""
+"""Text on where a sharding came from, for reports."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ import re
 from shardc.report.source_lines import shown, shown_in
 
 WHOLE = "nothing shards it"
-"""What :func:`shardc.backends.torch.description.edges` says of an argument without ``dist.why``."""
+"""Origin in :func:`shardc.backends.torch.description.edges` of an argument without ``dist.why``."""
 _FOLLOWS = re.compile(r"follows (.+?)(?: \(([^()]*)\))?(, through .*)?$", re.DOTALL)
 _OPTIMIZER = re.compile(r" at optimizer:(\w+)(?::0)?$")
 _SAID = {"annotated": "annotated in the program", "searched": "plan: found by the search"}
 
 
 def origin_text(why: str, name: str, shape: str, *, through: bool = True) -> str:
-    """``dist.why`` of the argument ``name`` of ``shape`` for people; without ``through`` not by which ops.
+    """Return the origin of an argument's sharding as text for users.
 
-    A preset, pattern or file is named as ``plan: tensor``. An optimizer's state that follows the parameter
-    that it is of ``follows its parameter``. Each axis that a plan does not set stands behind a semicolon.
+    A preset, pattern or file is named as ``plan: tensor``. For optimizer state that follows its parameter,
+    the text is ``follows its parameter``. Each axis that the plan does not set has its own part, after a
+    semicolon.
+
+    Args:
+        why: The argument's ``dist.why``.
+        name: The argument's name.
+        shape: Its shape as text; ``[]`` for a scalar.
+        through: Whether to name the ops through which the sharding came.
     """
     if why == WHOLE:
         reason = "a scalar" if shape == "[]" else "neither the plan nor an op shards it"
@@ -37,12 +44,12 @@ def _part(why: str, name: str, through: bool) -> str:
 
 
 def _reason(said: str) -> str:
-    """What is said of an argument that others follow; of a constraint its line."""
+    """Return the origin of the argument that others follow; for a constraint, its source line."""
     if re.search(r":\d+$", said):
         return shown(said)
     return _SAID.get(said) or (f"plan: {' and '.join(said.split(', '))}" if said else "plan")
 
 
 def _place(ops: str) -> str:
-    """``, through mm and lerp in the optimizer (AdamW)``; lines of source as reports show them."""
+    """Return the ops as text such as ``, through mm and lerp in the optimizer (AdamW)``."""
     return shown_in(_OPTIMIZER.sub(r" in the optimizer (\1)", ops))

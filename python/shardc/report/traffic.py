@@ -19,7 +19,7 @@ from shardc.passes.manager.program import find_function
 from shardc.report.moved_text import moved_text
 
 UPDATE = "update"
-"""What reports call the phase behind the optimizer."""
+"""Name in reports of the phase after the optimizer."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,10 @@ def _read(
 
 
 def collective_phase(op: ir.Operation) -> str:
-    """The collective's own, else forward or backward as that of the call that reads what it moves."""
+    """Return a collective's phase; if it has none, that of the first call that reads its result.
+
+    In the second case the optimizer's phase does not count, and the text is empty.
+    """
     own = phase_of(op)
     while not (phase := phase_of(op)) and op.results and (use := next(iter(op.results[0].uses), None)):
         op = use.owner.operation

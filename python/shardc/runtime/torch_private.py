@@ -278,12 +278,12 @@ def mark_stepped(optimizer: torch.optim.Optimizer) -> None:
     optimizer._opt_called = True  # pyright: ignore[reportAttributeAccessIssue]
 
 
-# What has to hold for the length of a trace, and has no mode of PyTorch's own. All of it is put back.
+# Settings for the duration of a trace, for which PyTorch has no mode. All of them are restored.
 
 
 @contextmanager
 def recomputation_unchecked() -> Iterator[None]:
-    """Lets checkpointing take what it has run again for the same: symbolic sizes of two runs have two names.
+    """Stop checkpointing from comparing the recomputed tensors, whose symbolic sizes have other names.
 
     ``torch.utils.checkpoint._allowed_determinism_checks_to_fns``. Instead: ``determinism_check="none"``,
     which only the model itself can pass to ``checkpoint``.
@@ -299,9 +299,9 @@ def recomputation_unchecked() -> Iterator[None]:
 
 @contextmanager
 def distributions_unchecked() -> Iterator[None]:
-    """Stops distributions from reading their parameters.
+    """Stop distributions from reading their parameters to validate them.
 
-    ``Distribution._validate_args``, to put it back. Instead: none that says what the default is.
+    ``Distribution._validate_args``, to restore it. Instead: none that returns the default.
     """
     kind = torch.distributions.Distribution
     saved = kind._validate_args

@@ -1,4 +1,4 @@
-"""Pooling and depthwise convolutions in one to three dims.
+"""Lowerings of pooling and depthwise convolutions over one to three dims.
 
 An element of the result reads its window of pixels; an element of the gradient reads the windows that contain
 its pixel.

@@ -1,4 +1,4 @@
-"""Adaptive average pooling, whose windows have one or two sizes, and its gradient."""
+"""Lowerings of adaptive average pooling, whose windows have one or two sizes, and of its gradient."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from shardc.passes.fuse.reading.graph import Value
 
 @lowers("aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d")
 def adaptive_mean(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Window ``i`` of ``n`` over ``size`` pixels is ``[floor(i * size / n), ceil((i + 1) * size / n))``."""
+    """Lower adaptive average pooling.
+
+    Window ``i`` of ``n`` over ``size`` pixels is ``[floor(i * size / n), ceil((i + 1) * size / n))``.
+    """
     (x,), (type_,), rank = values, results(call), pooled_dims(call)
     static(x.type, type_)
     pixels, parts = (tuple(t.shape[-rank:]) for t in (x.type, type_))
@@ -42,7 +45,7 @@ def adaptive_mean(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Val
 
 @lowers("aten._adaptive_avg_pool2d_backward", "aten._adaptive_avg_pool3d_backward")
 def adaptive_mean_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """A pixel's share of the gradients of the windows that have it."""
+    """Lower the gradient: each pixel sums its shares of the gradients of the windows that contain it."""
     (grad, _), (type_,), rank = values, results(call), pooled_dims(call)
     static(grad.type, type_)
     pixels, parts = (tuple(t.shape[-rank:]) for t in (type_, grad.type))
@@ -68,14 +71,14 @@ def adaptive_mean_backward(b: Builder, call: OpCall, values: Sequence[Value]) ->
 
 
 def _largest(size: int, parts: int) -> int:
-    """Pixels of the largest of ``parts`` windows."""
+    """Return the number of pixels of the largest of ``parts`` windows over ``size`` pixels."""
     return max(-(-(i + 1) * size // parts) - i * size // parts for i in range(parts))
 
 
 def _bounds(
     s: Scalars, places: Sequence[Scalar], pixels: Offsets, parts: Offsets
 ) -> list[tuple[Scalar, Scalar]]:
-    """The first pixel of a window, and the one behind its last, in each dim."""
+    """Return, for each dim, a window's first pixel and the pixel after its last one."""
     bounds = []
     for place, size, n in zip(places, pixels, parts, strict=True):
         scaled = s.mul(place, size)

@@ -1,4 +1,4 @@
-"""Depthwise convolutions, as weighted sums of each channel's windows. Libraries compute all others."""
+"""Lowering of depthwise convolutions to weighted sums of windows. Libraries compute other convolutions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from shardc.passes.fuse.reading.graph import Value
 
 @lowers("aten.convolution")
 def depthwise(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """The sum over a window of element times weight, on top of the bias; [batch, channel, *pixels]."""
+    """Lower a depthwise convolution of [batch, channel, *pixels].
+
+    The result is the bias plus the sum, over a window, of element times weight.
+    """
     x, weight, bias = given(call, values)
     (type_,) = results(call)
     assert x is not None and weight is not None
@@ -51,7 +54,7 @@ def _windows(call: OpCall, pixels: TensorType, weight: TensorType, result: Tenso
     channels, rank = pixels.shape[1], len(pixels.shape) - 2
     is_depthwise = channels > 1 and weight.shape[1] == 1 and weight.shape[0] == channels == call["groups"]
     if call["transposed"] or not is_depthwise or pixels.dtype not in (torch.float32, torch.float64):
-        raise NotLowered("is a product of matrices, which a library computes")
+        raise NotLowered("is not a depthwise convolution of f32 or f64; a library computes it")
     numbers = (tuple(call[name]) for name in ("stride", "padding", "dilation"))
     stride, padding, dilation = (n * rank if len(n) == 1 else n for n in numbers)
     sizes = (tuple(pixels.shape[2:]), tuple(result.shape[2:]), tuple(weight.shape[2:]))

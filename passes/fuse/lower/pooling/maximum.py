@@ -1,4 +1,4 @@
-"""Maximum pooling with indices, and its gradient."""
+"""Lowerings of maximum pooling with indices, and of its gradient."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from shardc.passes.fuse.reading.graph import Value
 
 @lowers("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices")
 def max_pool(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """The largest element, NaN if there is any, and where it is among the pixels: the first, or last NaN."""
+    """Lower maximum pooling to the largest element and its index among the pixels.
+
+    The index is that of the first largest element. If there are NaNs, the results are NaN and the last
+    NaN's index.
+    """
     (x,), (type_, places), rank = values, results(call), pooled_dims(call)
     windows = Windows.of(call, x.type, type_)
     order = windows.reads()
@@ -50,12 +54,12 @@ def max_pool(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 def _first_inside(s: Scalars, windows: Windows, d: int, place: Scalar) -> Scalar:
-    """The first element of a window that is no padding, in one dim."""
+    """Return the index of a window's first element that is not padding, in one dim."""
     holes = windows.dilation[d]
     start = s.sub(s.mul(place, windows.stride[d]), windows.padding[d])
     if holes == 1:
         return s.maximum(start, 0)
-    before = -(-windows.padding[d] // holes) * holes  # so much is never negative to divide
+    before = -(-windows.padding[d] // holes) * holes  # added so that the dividend is not negative
     shifted = s.add(start, before)
     rest = s.sub(shifted, s.mul(s.op("arith.divsi", s.pair(shifted, holes), torch.int64), holes))
     return s.select(s.compare("lt", start, 0), rest, start)
@@ -63,7 +67,7 @@ def _first_inside(s: Scalars, windows: Windows, d: int, place: Scalar) -> Scalar
 
 @lowers("aten.max_pool2d_with_indices_backward", "aten.max_pool3d_with_indices_backward")
 def max_pool_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """The gradients of the windows whose largest element a pixel is."""
+    """Lower the gradient: each pixel sums the gradients of the windows whose largest element it is."""
     (grad, x, places), (type_,) = values, results(call)
     windows = Windows.of(call, x.type, grad.type)
     order = windows.sources()

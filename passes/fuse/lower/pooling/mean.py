@@ -1,4 +1,4 @@
-"""Average pooling and its gradient."""
+"""Lowerings of average pooling and its gradient."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardc.passes.fuse.reading.graph import Value
 
 @lowers("aten.avg_pool2d", "aten.avg_pool3d")
 def mean_pool(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """The sum over a window by how many elements it has."""
+    """Lower average pooling: the sum over a window divided by the number of its elements."""
     (x,), (type_,) = values, results(call)
     windows = Windows.of(call, x.type, type_)
     order = windows.reads()
@@ -33,7 +33,7 @@ def mean_pool(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 @lowers("aten.avg_pool2d_backward", "aten.avg_pool3d_backward")
 def mean_pool_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """A pixel's share of the gradients of the windows that have it."""
+    """Lower the gradient: each pixel sums its shares of the gradients of the windows that contain it."""
     (grad, x), (type_,) = values, results(call)
     windows = Windows.of(call, x.type, grad.type)
     order = windows.sources()
@@ -50,7 +50,7 @@ def mean_pool_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> lis
 
 
 def _count(s: Scalars, call: OpCall, windows: Windows, places: Sequence[Scalar]) -> Scalar:
-    """What the sum of a window is divided by: its elements, with the padding's or without them."""
+    """Return the divisor of a window's sum: the number of its elements, with or without padding."""
     padded = bool(call["count_include_pad"])
     if call["divisor_override"] or (not windows.ceil and (padded or not any(windows.padding))):
         return s.constant(call["divisor_override"] or prod(windows.kernel), s.compute)

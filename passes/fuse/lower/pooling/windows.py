@@ -1,4 +1,4 @@
-"""Windows of pixels in one to three dims."""
+"""``Windows``: positions of pooling windows over one to three dims, and expressions to index them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
 
 MAX_READS = 32
-"""Elements that one element reads at most: their reads are written out."""
+"""Largest number of reads per element. Reads are unrolled."""
 
 Offsets = tuple[int, ...]
 Each = tuple[list[Scalar], Scalar]
@@ -27,8 +27,10 @@ Each = tuple[list[Scalar], Scalar]
 
 @dataclass(frozen=True)
 class Windows:
-    """Sizes along each pooled dim: of the pixels, of the results, of a window, steps, padding, and distances
-    of a window's elements. With ``ceil`` the last windows may reach beyond the padding.
+    """Sizes of windows along each pooled dim.
+
+    ``pixels``, ``results``: sizes of the input and of the result. ``kernel``: elements of a window.
+    ``dilation``: distance between them. ``ceil``: True if the last window may extend beyond the padding.
     """
 
     pixels: Offsets
@@ -41,7 +43,7 @@ class Windows:
 
     @staticmethod
     def of(call: OpCall, pixels: TensorType, result: TensorType) -> Windows:
-        """Raises NotLowered."""
+        """Return the windows of a call. Raises NotLowered for symbolic sizes."""
         static(pixels, result)
         rank = pooled_dims(call)
         kernel, padding = (_of_each(call[name], rank) for name in ("kernel_size", "padding"))
@@ -51,7 +53,7 @@ class Windows:
         return Windows(*sizes, kernel, stride, padding, dilation, bool(call["ceil_mode"]))
 
     def reads(self) -> list[Offsets]:
-        """The elements of a window, in order. Raises NotLowered where they are too many."""
+        """Return the offsets of a window's elements, in order. Raises NotLowered for too many."""
         return grid(self.kernel)
 
     def sources(self) -> list[Offsets]:
@@ -60,7 +62,7 @@ class Windows:
         return grid([-(-e // step) for e, step in zip(extents, self.stride, strict=True)])[::-1]
 
     def pixel(self, s: Scalars, offsets: Offsets, places: Sequence[Scalar]) -> Each:
-        """Where an element of the window of the result at ``places`` is."""
+        """Return the position of the element ``offsets`` in the window of the result at ``places``."""
         ats, inside = [], s.constant(True, torch.bool)
         for d, place in enumerate(places):
             at = s.add(s.mul(place, self.stride[d]), offsets[d] * self.dilation[d] - self.padding[d])
@@ -70,7 +72,10 @@ class Windows:
         return ats, inside
 
     def window(self, s: Scalars, back: Offsets, places: Sequence[Scalar]) -> Each:
-        """Which window, ``back`` from the last one, has the pixel at ``places``."""
+        """Return the window that is ``back`` before the last one with the pixel at ``places``.
+
+        The flag is True if the window exists and contains the pixel.
+        """
         ats, inside = [], s.constant(True, torch.bool)
         for d, place in enumerate(places):
             shifted = s.add(place, self.padding[d])
@@ -87,12 +92,15 @@ class Windows:
 
 
 def pooled_dims(call: OpCall) -> int:
-    """How many dims the call pools, by its name."""
+    """Return the number of pooled dims, by the call's name."""
     return next(n for n in (1, 2, 3) if f"pool{n}d" in call.target)
 
 
 def within(s: Scalars, at: Scalar, size: int, inside: Scalar, sure: bool = False) -> tuple[Scalar, Scalar]:
-    """An index in bounds, and whether it was there; ``sure`` says that it is."""
+    """Return the index ``at``, or 0 if it is out of bounds, and ``inside and`` whether it was in bounds.
+
+    ``sure``: True if the index is known to be in bounds.
+    """
     if sure:
         return at, inside
     beyond = outside(s, at, 0, size)
@@ -100,12 +108,12 @@ def within(s: Scalars, at: Scalar, size: int, inside: Scalar, sure: bool = False
 
 
 def divided(s: Scalars, x: Scalar, by: int) -> Scalar:
-    """The whole part of an i64 that is not negative over a number."""
+    """Return ``x // by`` for an i64 ``x`` that is not negative."""
     return x if by == 1 else s.op("arith.divsi", s.pair(x, by), torch.int64)
 
 
 def flat(s: Scalars, places: Sequence[Scalar], sizes: Offsets) -> Scalar:
-    """The number of a pixel, row by row."""
+    """Return the row-major index of a pixel."""
     number = places[0]
     for place, size in zip(places[1:], sizes[1:], strict=True):
         number = s.add(s.mul(number, size), place)
@@ -113,16 +121,19 @@ def flat(s: Scalars, places: Sequence[Scalar], sizes: Offsets) -> Scalar:
 
 
 def grid(sizes: Sequence[int]) -> list[Offsets]:
-    """All offsets below ``sizes``, the last dim first. Raises NotLowered where they are too many."""
+    """Return all offsets below ``sizes`` in row-major order. Raises NotLowered for more than MAX_READS."""
     if prod(sizes) > MAX_READS:
-        raise NotLowered(f"pools windows of more than {MAX_READS} elements")
+        raise NotLowered(f"has windows of more than {MAX_READS} elements")
     return list(itertools.product(*map(range, sizes)))
 
 
 def pooled(
     b: Builder, tables: Sequence[Value], type_: TensorType, rank: int, compute: Callable[..., Scalar]
 ) -> Value:
-    """``compute(scalars, *reads, *places)`` for each element; the last ``rank`` dims are pooled."""
+    """Return ``compute(scalars, *reads, *places)`` of each element. The last ``rank`` dims are pooled.
+
+    ``reads``: functions that read each of ``tables`` at indices of the pooled dims.
+    """
     outer = len(type_.shape) - rank
     kept = [*range(outer), *[None] * rank]
     indices = [[outer + d] for d in range(rank)]

@@ -339,7 +339,7 @@ def _library_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor
     padded = torch.ops.aten.constant_pad_nd(lse, [0, -q.shape[2] % EFFICIENT_ROWS], math.inf)
     kernel = torch.ops.aten._scaled_dot_product_efficient_attention_backward
     wanted = (True, True, True, False)
-    out = out.transpose(1, 2).contiguous().transpose(1, 2)  # read as if heads were beside sizes
+    out = out.transpose(1, 2).contiguous().transpose(1, 2)  # the kernel assumes this order
     every = [_each_head(x, q.shape[1]) for x in (k, v)]
     bias = _bias(mask, q, k)
     made = kernel(grad_out, q, *every, bias, out, padded, unused, unused, 0.0, wanted, causal, scale=scale)
