@@ -129,15 +129,15 @@ def _compile(
 ) -> GraphProgram:
     """Compile a graph; if that fails, run the graph as the backend ``aot_eager`` does."""
     from shardc.dynamo import compile_graph as graph_compiler
-    from shardc.frontend.graph.graph_check import lift_asserts
+    from shardc.dynamo.checks import lift_checks
     from shardc.frontend.graph.graph_random import drop_unread_seed
 
     drop_unread_seed(graph)
-    asserted = lift_asserts(graph)
+    checks = lift_checks(graph)
     try:
         if is_inference:
             _fuse_losses(settings, graph)
-        return graph_compiler.compile_graph(settings, constraints, phase, graph, is_inference, asserted)
+        return graph_compiler.compile_graph(settings, constraints, phase, graph, is_inference, checks)
     except FusionConstraintError:
         raise
     except GraphNotCompiled as cause:
@@ -147,4 +147,4 @@ def _compile(
         warn_once(GraphFailed(error=cause_of(error)), f"graph: {cause_of(error)}")
     graph.recompile()
     run = torch_private.boxed_nop(graph, list(example_inputs))
-    return GraphProgram(run, is_complex=graph_compiler.is_complex(graph), asserted=asserted)
+    return GraphProgram(run, is_complex=graph_compiler.is_complex(graph), checks=checks)

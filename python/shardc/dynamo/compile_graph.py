@@ -13,6 +13,7 @@ from shardc.backends.base import Target
 from shardc.backends.torch.emit_graph import emit_graph
 from shardc.compiler.compilation import Compilation, CompileOptions, FusedProgram
 from shardc.dynamo import program_cache
+from shardc.dynamo.checks import Check
 from shardc.dynamo.cuda_graph_plan import graph_plan
 from shardc.dynamo.explanations import is_explained, note_fused, report_peak
 from shardc.dynamo.program import GraphProgram, runner
@@ -38,12 +39,12 @@ def compile_graph(
     phase: str,
     graph: GraphModule,
     is_inference: bool = False,
-    asserted: tuple[str, ...] = (),
+    checks: tuple[Check, ...] = (),
 ) -> GraphProgram:
     """Return the program of a functional graph on fake tensors.
 
-    ``is_inference``: whether a forward has no backward. ``asserted``: messages of assertions, whose truth
-    values are the last results.
+    ``is_inference``: whether a forward has no backward. ``checks``: calls that look at the last results,
+    and may raise errors.
 
     Raises GraphNotCompiled, FusionRefused.
     """
@@ -77,7 +78,7 @@ def compile_graph(
     plan = graph_plan(graph, phase, is_inference, device, len(constants)) if asked else None
     run_, scalars = runner(text, library, device, plan, strict), host_scalars(graph, device)
     kept = key if is_whole else None
-    return GraphProgram(run_, kept, device, constants, is_complex(graph), scalars, plan, asserted, strict)
+    return GraphProgram(run_, kept, device, constants, is_complex(graph), scalars, plan, checks, strict)
 
 
 def _imported(graph: GraphModule, phase: str) -> ImportedGraph:

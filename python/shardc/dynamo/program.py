@@ -14,6 +14,7 @@ import torch
 from shardc.backends.torch.load_graph import current
 from shardc.backends.torch.load_graph import load_graph as load
 from shardc.dynamo import program_cache
+from shardc.dynamo.checks import Check, checked
 from shardc.frontend.graph.host_scalars import HostScalars
 from shardc.runtime.kernels.loaders import Kernels
 from shardc.runtime.torch_private import (
@@ -46,8 +47,8 @@ class GraphProgram(OutputCode):
 
     ``key`` is that name; None for a program that is not stored, which AOTAutograd then does not store either.
     ``constants`` follow the inputs. ``scalars``: CPU scalars among the arguments of a GPU program.
-    ``graphs``: how to capture it as a CUDA graph, if at all. ``asserted``: messages of assertions, whose
-    truth values are the last results. ``strict``: whether an unexpected result is an error (see
+    ``graphs``: how to capture it as a CUDA graph, if at all. ``checks``: calls that look at the last
+    results, and may raise errors. ``strict``: whether an unexpected result is an error (see
     :func:`load`).
     """
 
@@ -58,7 +59,7 @@ class GraphProgram(OutputCode):
     is_complex: bool = False
     scalars: HostScalars = NO_SCALARS
     graphs: GraphPlan | None = None
-    asserted: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
     strict: bool = True
 
     def __post_init__(self) -> None:
@@ -88,7 +89,7 @@ class GraphProgram(OutputCode):
         if self.constants:
             placed = cache(lambda: [constant.to(self.device) for constant in self.constants])
             run = partial(_with_constants, run, placed)
-        run = partial(_asserting, run, self.asserted) if self.asserted else run
+        run = partial(checked, run, self.checks) if self.checks else run
         self.run = take_inputs_in_a_list(partial(_unwatched, run) if self.is_complex else run)
 
 
@@ -174,14 +175,6 @@ def _with_constants(
     """Run ``function`` with its constants after its inputs: the graph's own, or copies on the GPU."""
     inputs.extend(placed())  # into the list that the program empties
     return function(inputs)
-
-
-def _asserting(function: Runner, messages: tuple[str, ...], inputs: list[Any]) -> Sequence[Any]:
-    """Run ``function`` and check its last results: a false one raises a RuntimeError, as in eager mode."""
-    results = function(inputs)
-    for truth, message in zip(results[-len(messages) :], messages, strict=True):
-        torch.ops.aten._assert_async.msg(truth, message)
-    return results[: -len(messages)]
 
 
 def _unwatched(function: Runner, inputs: list[Any]) -> Sequence[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -57,3 +59,21 @@ def test_what_falls_back_asserts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(function(good, WEIGHT), embed(good, WEIGHT))
     with pytest.raises(RuntimeError, match="smaller than num_classes"):
         function(torch.tensor([1, 10]), WEIGHT)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("function", [torch.linalg.cholesky, torch.linalg.inv])
+def test_what_linear_algebra_checks_is_checked_after_the_program(function: Callable) -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return function(x) * 2
+
+    torch._dynamo.reset()
+    run = torch.compile(scaled, backend="shardc")
+    good = torch.eye(4) + 0.1
+    torch.testing.assert_close(run(good), scaled(good))
+    bad = torch.full((4, 4), -1.0)
+    with pytest.raises(RuntimeError) as told:
+        scaled(bad)
+    with pytest.raises(type(told.value), match="linalg"):
+        run(bad)
+    torch.testing.assert_close(run(good), scaled(good))

@@ -14,13 +14,12 @@ from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.dialects.aten.python_numbers import overload_of
 from shardc.dialects.aten.schema import number_of
 from shardc.frontend.importing.recorder import line_of
-from shardc.frontend.nodes import calls, final_writes, listed, outputs
+from shardc.frontend.nodes import final_writes, listed, outputs
 from shardc.runtime.torch_private import FakeTensor, HigherOrderOperator, OpOverload, pytree, schema_of
 
 _SYMBOLIC = (
     "is a symbolic truth value, which is not imported, torch.compile(dynamic=False) makes it a constant"
 )
-_ASSERTS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)
 
 
 def check_graph(module: GraphModule) -> torch.device:
@@ -44,7 +43,7 @@ def check_graph(module: GraphModule) -> torch.device:
             _check_constant(node, getattr(module, str(node.target), None))
         elif node.op != "placeholder":
             raise _cause(node, "it calls a Python object, not an operator")
-        for value in _checked_values(node):
+        for value in () if _is_passed_through(node) else _checked_values(node):
             if value.device.type == "cpu" and value.dim() == 0:
                 scalar = scalar or node
             else:
@@ -59,22 +58,6 @@ def check_graph(module: GraphModule) -> torch.device:
             "only 0-d tensors may be on the CPU",
         )
     return next(iter(devices), torch.device("cpu"))
-
-
-def lift_asserts(module: GraphModule) -> tuple[str, ...]:
-    """Turn assertions, such as that of ``F.one_hot``, into truth values at the end of a graph's results.
-
-    Returns the message for each false value. A program of calls and kernels has no effects; its runner checks
-    these results.
-    """
-    messages = []
-    output = module.graph.output_node()
-    for node in [call for call in calls(module.graph) if call.target in _ASSERTS]:
-        truth, *message = node.args
-        output.args = ((*outputs(module.graph), truth),)
-        messages.append(str(message[0]) if message else "")
-        module.graph.erase_node(node)
-    return tuple(messages)
 
 
 def _check_target(node: Node) -> None:
