@@ -9,9 +9,10 @@ import torch
 from torch_mlir import ir
 
 from shardc.backends.torch.block import Block, Program
+from shardc.backends.torch.functions import WRITES
 from shardc.backends.torch.kernels import KERNEL
 from shardc.backends.torch.loop import write_loop
-from shardc.backends.torch.memory.aliases import Aliases
+from shardc.backends.torch.memory.aliases import Aliases, shares
 from shardc.backends.torch.memory.overwrite import Overwrites
 from shardc.backends.torch.memory.schedule import Schedule
 from shardc.backends.torch.messages import WRITERS
@@ -78,7 +79,7 @@ class Body(Block):
         program = self.program
         operands = [self.name(v) for v in step.operands]
         if step.call is not None:
-            text = program.functions.call(step.call.spec, operands)
+            text = program.functions.call(step.call.spec, operands, self._writes_in_place(step, position))
             self.aliases.add(step)
         elif step.name == KERNEL:
             text = self._kernel_call(step, position)
@@ -128,6 +129,25 @@ class Body(Block):
         if step.members:
             return self.program.kernels.batch([member.op for member in step.members], texts)
         return self.program.kernels.call(step.op, texts[0])
+
+    def _writes_in_place(self, step: Step, position: int) -> bool:
+        """Return whether a call writes its result to the memory of its first operand, and record it.
+
+        That operand must have memory of its own: elements of a view may share theirs.
+        """
+        if step.call is None or step.call.spec.target not in WRITES:
+            return False
+        operand, result = step.operands[0], step.results[0]
+        if step.call.spec.tensors[0] != step.call.spec.results[0] or operand in step.operands[1:]:
+            return False
+        made = self.schedule.made.get(operand)
+        if made is not None and shares(self.schedule.steps[made]):
+            return False
+        if not self._overwrites.allows(step, result, operand, position):
+            return False
+        self.aliases.join(result, operand)
+        self.overwritten.add(result)
+        return True
 
     def _targets(self, step: Step) -> str:
         """Return the left side of a call. Kernels return tuples."""

@@ -23,6 +23,7 @@ PASSES: dict[str, str] = {
     "kern-space": "shardc.tuner.space.kern_space:KernSpace",
     "pipe-cut": "shardc.passes.pipeline.pipe_cut:PipeCut",
     "torch-accumulate": "shardc.passes.accumulate.torch_accumulate:TorchAccumulate",
+    "torch-group-queries": "shardc.passes.ingest.torch_group_queries:TorchGroupQueries",
     "torch-guard-experts": "shardc.passes.experts.torch_guard_experts:TorchGuardExperts",
     "torch-lift-bmm": "shardc.passes.ingest.torch_lift_bmm:TorchLiftBmm",
     "torch-even-windows": "shardc.passes.pad.torch_even_windows:TorchEvenWindows",

@@ -28,7 +28,7 @@ from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.runtime.report import logs, progress
 
-PIPELINE = "torch-share"
+PIPELINE = "torch-group-queries,torch-share"
 """Passes that an imported graph goes through before it is fused."""
 
 
