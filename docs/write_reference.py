@@ -45,10 +45,10 @@ which come before those of a dataclass. On the command line a field is a flag:
     shardc compile train.py --mesh data=2 --clip-grad-norm 1.0 -o out/
 """
 INTRODUCTION_OF_MESSAGES = """\
-The id of a remark or a warning stands in brackets before its text, that of an error before a colon. Ids stay
-as they are from version to version. `SHARDC_SILENCE=ID,ID` silences remarks and warnings; an error that is a
-warning where a program runs on without what failed is silenced as a warning alone. An id leads to its cause,
-an example that ends in it, and one that does not. In Python:
+The id of a remark or a warning stands in brackets before its text, the id of an error before a colon. Ids do
+not change between versions. `SHARDC_SILENCE=ID,ID` silences remarks and warnings. Some errors are issued as
+warnings if the program can continue without the part that failed; only the warning is silenced. An id links
+to its cause, an example that raises it, and one that does not. In Python:
 
     warnings.filterwarnings("ignore", message=r"\\[SchedulerNotSaved\\]")
     warnings.filterwarnings("ignore", category=shardc.ShardcWarning)
@@ -75,9 +75,9 @@ def messages_page() -> str:
     errors = {name: summary(class_) for name, class_ in classes.items()}
     lines = [INTRODUCTION_OF_MESSAGES]
     sections = (
-        ("Remarks", "What a plan's report says besides its tables.", REMARKS),
-        ("Warnings", "What a program says and runs on.", warnings),
-        ("Errors", "What ends a call.", errors),
+        ("Remarks", "Remarks, which a plan's report has at its end.", REMARKS),
+        ("Warnings", "Warnings, after which a program continues.", warnings),
+        ("Errors", "Errors, which end a call.", errors),
     )
     for title, says, texts in sections:
         told = {name: text.replace("``", "`").replace("|", "\\|") for name, text in sorted(texts.items())}

@@ -97,7 +97,7 @@ def _size(op: ir.Operation, sizes: dict[ir.Value, AnySize]) -> AnySize:
     if op.name == "arith.constant":
         return ir.IntegerAttr(op.attributes["value"]).value
     if op.name not in ("arith.muli", "arith.addi"):
-        raise KernelNotSupported(what=f"{op.name} of sizes")
+        raise KernelNotSupported(what=f"{op.name} of symbolic sizes")
     left, right = (sizes[v] for v in op.operands)
     return left * right if op.name == "arith.muli" else left + right
 
@@ -180,5 +180,5 @@ def _generic(op: ir.Operation, values: _Values, number: int) -> Generic:
     loops = zip(range(len(generic.sizes)), generic.sizes, generic.reduces, strict=True)
     parallel = {loop for loop, size, reduces in loops if not reduces and size != 1}
     if not all(parallel <= set(map_) for map_ in generic.maps[generic.input_count :]):
-        raise KernelNotSupported(what="a parallel loop that no result has")
+        raise KernelNotSupported(what="a parallel loop over a dim that no result has")
     return generic

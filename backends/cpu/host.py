@@ -42,12 +42,12 @@ def check_target() -> None:
     needed = NEEDED.get(architecture())
     if platform.system() != "Linux" or needed is None:
         named = f"{architecture()} ({platform.system()})"
-        raise UnsupportedTarget(target=named, problem="there are no loops for it")
+        raise UnsupportedTarget(target=named, problem="shardc generates no code for it")
     if missing := needed - features():
         raise UnsupportedTarget(target=target(), problem=f"it lacks {' '.join(sorted(missing))}")
     if architecture() != platform.machine() or not features() <= cpu_features():
         lacks = " ".join(sorted(features() - cpu_features())) or architecture()
-        problem = f"code is made for this machine alone, which lacks {lacks}"
+        problem = f"kernels are compiled only for this machine, which lacks {lacks}"
         raise UnsupportedTarget(target=target(), problem=problem)
 
 

@@ -59,7 +59,7 @@ def prepare(call: Call, widen: bool) -> AtenCall:
     target = call.spec.target
     function = overload(TOLERANT.get(target, target))
     if schema_of(function).is_mutable:
-        raise ValueError("it writes to its operands, and the values of a step never change")
+        raise ValueError("it writes to its operands, but the values of a step are immutable")
     schema = parameters(target)
     run: Callable[..., Results] = MEANINGS[target] if widen and target in MEANINGS else function
     given = zip(call.spec.args, schema, strict=True)
@@ -76,15 +76,15 @@ def executed_type(type_: TensorType, widen: bool) -> TensorType:
 def check_types(tensors: Sequence[Tensor | None], types: Sequence[TensorType | None]) -> None:
     """Raise ValueError if the tensors do not have these types. None allows any tensor."""
     if len(tensors) != len(types):
-        raise ValueError(f"{len(tensors)} results came where the program has {len(types)}")
+        raise ValueError(f"it returned {len(tensors)} results, but the program has {len(types)}")
     for tensor, type_ in zip(tensors, types, strict=True):
         if type_ is None:
             continue
         if tensor is None:
-            raise ValueError(f"nothing came where the program has a {type_}")
+            raise ValueError(f"it returned nothing, but the program has a {type_}")
         if tuple(tensor.shape) != type_.shape or tensor.dtype != type_.dtype:
             found = TensorType(tuple(tensor.shape), tensor.dtype)
-            raise ValueError(f"a {found} came where the program has a {type_}")
+            raise ValueError(f"it returned a {found}, but the program has a {type_}")
 
 
 def _argument(arg: object, kind: str, widen: bool) -> object:

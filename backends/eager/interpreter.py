@@ -259,7 +259,7 @@ def check_arguments(
     ports: Sequence[Port], arguments: Sequence[Sequence[Tensor]], count: int, world: int, widen: bool
 ) -> None:
     if len(ports) != len(arguments):
-        problem = f"{len(ports)} are needed, {len(arguments)} were given"
+        problem = f"{len(ports)} are needed, but {len(arguments)} were given"
         raise BadArguments(argument="the arguments", problem=problem)
     for port, values in zip(ports, arguments, strict=True):
         if len(values) != count or count not in (1, world):

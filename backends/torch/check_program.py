@@ -33,7 +33,7 @@ def check_program(text: str, module: ir.Module) -> None:
         reader = _Reader(lines, sums, [label for label in row.split() if _is_action(label)])
         ranks.append(list(reader.read(steps[function_name(rank)])))
         if any(True for _ in reader.labels):
-            problem = "ACTIONS names more actions than it runs"
+            problem = "ACTIONS lists more actions than the program runs"
             raise RankProgramBroken(rank=rank, schedule=schedule.name, problem=problem)
     check_events(schedule, ranks, sums)
 

@@ -70,5 +70,5 @@ def _first_problem(places: list[tuple[Axis, str]], mesh: Mesh) -> str | None:
 def _twice(axis: Axis, earlier: Axis, place: str, earlier_place: str) -> str:
     where = f": {earlier_place} and {place}" if place else ""
     if axis == earlier:
-        return f"axis {axis.name!r} stands twice{where}"
+        return f"axis {axis.name!r} appears twice{where}"
     return f"axes {earlier} and {axis} overlap{where}"

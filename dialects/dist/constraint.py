@@ -26,7 +26,7 @@ class ConstraintOp(Op, dialect=Dist, name="constraint", traits=[ext.Pure]):
         type_ = site.operand()
         site.expect_result(type_, "a constraint does not change its operand")
         if site.sharding("sharding", len(type_.shape), allow_open=True).partial:
-            raise Illegal("can't ask for partial terms: a constraint says how a whole value lies")
+            raise Illegal("can't have partial terms: a constraint is the layout of a whole value")
 
 
 def constraint(x: ir.Value, sharding: Sharding, codec: ShardingCodec, **at: Unpack[At]) -> ir.Value:

@@ -29,7 +29,7 @@ def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
                     if name in inner.attributes and not isinstance(
                         said := inner.attributes[name], ir.StringAttr
                     ):
-                        return f"{name} is {said}, not a text", inner.location
+                        return f"{name} is {said}, not a string", inner.location
             for attribute, value, location in _refined(op.operation):
                 if problem := _refinement_problem(attribute, value):
                     return problem, location
@@ -62,7 +62,7 @@ def _refinement_problem(attribute: ir.Attribute, value: ir.Value) -> str:
     for row in attribute if isinstance(attribute, ir.ArrayAttr) else [attribute]:
         kinds = [type(part) for part in row] if isinstance(row, ir.ArrayAttr) else []
         if kinds != [ir.IntegerAttr, ir.StringAttr, ir.IntegerAttr]:
-            return f"dist.refine has {row}, which is no round, mesh axis and dim"
+            return f"dist.refine has {row}, which is not a round, a mesh axis and a dim"
         if row[2].value >= max(rank, 1):
             return f"dist.refine names dim {row[2].value} of a tensor of {rank} dims"
     return ""
@@ -75,7 +75,7 @@ def _no_texts(function: ir.Operation) -> Iterator[str]:
             for row in map(ir.DictAttr, function.attributes[which]):
                 for key in ("dist.role", "dist.name"):
                     if key in row and not isinstance(row[key], ir.StringAttr):
-                        yield f"{key} is {row[key]}, not a text"
+                        yield f"{key} is {row[key]}, not a string"
 
 
 Annotated = tuple[ir.Operation, list[ir.Value], list[ir.Attribute | None], str]

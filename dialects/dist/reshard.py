@@ -24,7 +24,7 @@ class ReshardOp(Op, dialect=Dist, name="reshard", traits=[ext.Pure]):
 
     def check(self, site: Site) -> None:
         type_ = site.operand()
-        site.expect_result(type_, "a reshard moves a value's blocks and leaves its type alone")
+        site.expect_result(type_, "a reshard moves a value's blocks and does not change its type")
         site.sharding("sharding", len(type_.shape))
 
 

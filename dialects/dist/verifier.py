@@ -159,7 +159,7 @@ class Site:
         if problem := check_sharding(sharding, rank, self.mesh):
             raise Illegal(f"{name}: {problem}")
         if any(sharding.open) and not allow_open:
-            problem = f'open dims ("{OPEN}") are for dist.constraint; here every dim must be settled'
+            problem = f'open dims ("{OPEN}") are for dist.constraint; here every dim must be closed'
             raise Illegal(f"{name}: {problem}")
         for axis in () if allow_time else sharding.used:
             if self.mesh.is_time(axis):

@@ -99,7 +99,7 @@ class _Reader:
             if dim is None:
                 if size != 1:
                     found = f"size {size} at position {position}"
-                    raise Illegal(f"{role} has {found}, which its map never reads but at 0")
+                    raise Illegal(f"{role} has {found}, but its map reads it only at 0")
                 continue
             if dim in order or dim not in ROLES[role]:
                 held = ", ".join(ROLES[role])
@@ -113,7 +113,7 @@ class _Reader:
 
     def _size(self, role: str, dim: str, size: AnySize | None) -> None:
         if dim in "hde" and not isinstance(size, int):
-            raise Illegal(f"{role} must have a number along {dim}, not {'?' if size is None else size}")
+            raise Illegal(f"{role} must have a static size along {dim}, not {'?' if size is None else size}")
         if size is not None:
             agree(self.sizes, role, dim, size)
 

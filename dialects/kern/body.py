@@ -52,4 +52,4 @@ def _check_slice(op: ir.Operation) -> None:
     if ir.RankedTensorType(op.results[0].type).rank != len(op.attributes["static_sizes"]):
         raise Illegal("a tensor.extract_slice of its body must keep all dims")
     if ir.ShapedType.get_dynamic_size() in bounds:
-        raise Illegal("a tensor.extract_slice of its body must have numbers as offsets and strides")
+        raise Illegal("a tensor.extract_slice of its body must have constant offsets and strides")

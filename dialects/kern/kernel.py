@@ -111,7 +111,7 @@ class KernelOp(RegionOp, dialect=Kern, name="kernel", traits=[ir.IsIsolatedFromA
 def _check_shapes(site: Site, types: list[TensorType]) -> None:
     count = integer_count(site.op)
     if not site.has(SHAPES) or not site.has(HINTS):
-        raise Illegal(f"has sizes that its types do not say, and so must have {SHAPES} and {HINTS}")
+        raise Illegal(f"has sizes that its types do not give, so it must have {SHAPES} and {HINTS}")
     hints, maps = site.op.attributes[HINTS], site.op.attributes[SHAPES]
     if not isinstance(hints, ir.DenseI64ArrayAttr) or len(hints) != count:
         wanted = f"an array<i64> with a number for each of its {count} integers"
@@ -153,7 +153,7 @@ def _check_checks(site: Site) -> None:
     for number in found:
         made = makes[number] if 0 <= number < len(makes) else None
         if made is None or made.dtype != torch.int64 or made.numel != 1:
-            raise Illegal(f"{CHECKS}: result {number} is no single si64")
+            raise Illegal(f"{CHECKS}: result {number} is not a single si64")
 
 
 def _expect(what: str, types: Sequence[TensorType], values: Sequence[ir.Value]) -> None:

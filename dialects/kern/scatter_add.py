@@ -91,7 +91,7 @@ def scatter_add_of(op: ir.Operation, shapes: Sequence[tuple[AnySize, ...]] | Non
     for role, value in values.items():
         type_ = read_builtin(value.type)
         if type_ is None:
-            raise Illegal(f"{role} is {value.type}, no tensor that kernels take")
+            raise Illegal(f"{role} is {value.type}, not a tensor that kernels accept")
         types[role] = type_
     dim = ir.IntegerAttr(op.attributes["dim"]).value
     _check_types(types, dim)
@@ -112,7 +112,7 @@ def _check_types(types: dict[str, TensorType], dim: int) -> None:
     if not 0 <= dim < len(out.shape):
         raise Illegal(f"dim is {dim}; out has {len(out.shape)} dims")
     if out.dtype == torch.bool:
-        raise Illegal("adds up no truth values")
+        raise Illegal("cannot add booleans")
     for role in ("updates", "init"):
         if role in types and types[role].dtype != out.dtype:
             raise Illegal(f"{role} is of {types[role].dtype}, out of {out.dtype}")

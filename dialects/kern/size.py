@@ -201,4 +201,4 @@ def _read(expression: ir.AffineExpr, symbols: Sequence[Symbol]) -> AnySize:
         return _read(expression.lhs, symbols) + _read(expression.rhs, symbols)
     if isinstance(expression, ir.AffineMulExpr):
         return _read(expression.lhs, symbols) * _read(expression.rhs, symbols)
-    raise ValueError(f"{expression} is no polynomial in sizes")
+    raise ValueError(f"{expression} is not a polynomial in sizes")

@@ -39,7 +39,7 @@ class ActionOp(Op, dialect=Pipe, name="action"):
         action, name = action_of(site), site.attribute("stage", ir.FlatSymbolRefAttr).value
         stage = find_stage(site.op, name)
         if stage is None:
-            raise Illegal(f"runs @{name}, and the module has no such pipe.stage")
+            raise Illegal(f"runs @{name}, but the module has no such pipe.stage")
         kind = stage.attributes["kind"].value
         if kind != action.kind:
             raise Illegal(f"is {action}, but @{name} is of kind {kind}")

@@ -35,7 +35,7 @@ class ScheduleOp(Op, dialect=Pipe, name="schedule"):
         ranks, name = len(site.attribute("orders", ir.ArrayAttr)), site.attribute("axis", ir.StringAttr)
         axis = site.axis(name)
         if site.mesh.is_time(axis) or axis.size != ranks:
-            raise Illegal(f"has the orders of {ranks} ranks; {name} must be a space axis of so many ways")
+            raise Illegal(f"has the orders of {ranks} ranks; {name} must be a space axis of that size")
         given = enumerate(site.attribute("routes", ir.ArrayAttr))
         routes = [_row("routes", number, row) for number, row in given]
         stages = set[int]()
@@ -53,7 +53,7 @@ class ScheduleOp(Op, dialect=Pipe, name="schedule"):
                 action = _action(text)
                 runs = f"rank {rank} runs {action}, but"
                 if action.kind == OPTIMIZER:
-                    raise Illegal(f"{runs} updates, and no order, says where optimizers run")
+                    raise Illegal(f"{runs} updates, not the orders, determine where optimizers run")
                 if action.stage not in stages:
                     raise Illegal(f"{runs} no route goes through stage {action.stage}")
                 if action in seen:
@@ -70,12 +70,12 @@ def _check_updates(site: Site) -> None:
         name, value = entry.name, entry.attr
         if name not in least or not isinstance(value, ir.IntegerAttr) or value.value < least[name]:
             wanted = "every, at least 1, and may have delay, at least 0"
-            raise Illegal(f"updates has {wanted}; not {name} = {value}")
+            raise Illegal(f"updates must have {wanted}, not {name} = {value}")
     if "every" not in updates:
-        raise Illegal("updates must say behind how many micro-batches: every")
+        raise Illegal("updates must have every, the number of micro-batches per update")
     for use in forward_weights(read_schedule(site.op)):
         if use.version > use.made:
-            made = f"of which {use.made} are made by then"
+            made = f"but only {use.made} exist by then"
             raise Illegal(f"{use.action} needs version {use.version} of its weights, {made}")
 
 

@@ -60,13 +60,17 @@ def rule(op: str, *, samples: Sequence[Sequence[Any]]) -> Callable[[UserRule], U
         ...     return "([i,d])->([i,d]) replicate={d}"
     """
     if not isinstance(op, str):
-        problem = "an operator is named by text"
+        problem = "the operator's name is not a string"
         raise BadRule(op=f"{op!r:.80}", problem=problem, hint="name it as PyTorch does: 'mylib::norm'")
     target = op.replace("::", ".").removesuffix(".default")
 
     def register(function: UserRule) -> UserRule:
         if not isinstance(function, FunctionType):
-            raise BadRule(op=op, problem="it is no function", hint="decorate a function of the call")
+            raise BadRule(
+                op=op,
+                problem="the decorated object is not a function",
+                hint="decorate a function of the call",
+            )
         where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
         try:
             _check_operator(target)
@@ -86,7 +90,7 @@ class _Custom:
     target: str
     function: UserRule
     proved: frozenset[object]
-    declines: ClassVar[str] = "is called in a way that no sample of its rule has"
+    declines: ClassVar[str] = "is called with arguments of which its rule has no sample"
 
     def __call__(self, call: OpCall) -> Rule | None:
         found = _made(self.function, call)
@@ -101,7 +105,7 @@ def _check_operator(target: str) -> None:
         hint = "register it first, with torch.library.custom_op or torch.library.define"
         raise BadRule(op=target, problem=problem, hint=hint) from None
     if schema.is_mutable:
-        problem = "it writes to its arguments, and values of a step never change"
+        problem = "it writes to its arguments, but values of a step are immutable"
         raise BadRule(op=target, problem=problem, hint="register a form of it that returns its result")
     known = load_rules().get(target)
     if known is not None and not isinstance(known, _Custom):
@@ -113,7 +117,7 @@ def _check_samples(target: str, samples: Sequence[Sequence[Any]]) -> None:
     """Check that samples are lists of arguments with which the operator can be called. Raises BadRule."""
     hint = "give lists of arguments: samples=[(torch.randn(4, 6), 1e-5)]"
     if not isinstance(samples, list | tuple) or not all(isinstance(s, list | tuple) for s in samples):
-        raise BadRule(op=target, problem="its samples are no lists of arguments", hint=hint)
+        raise BadRule(op=target, problem="its samples are not lists of arguments", hint=hint)
     for number, sample in enumerate(samples):
         try:
             overload(target)(*sample)
@@ -138,11 +142,11 @@ def _proved(target: str, function: UserRule, samples: Sequence[Sequence[Any]]) -
             rules.append(found)
     if not rules:
         hint = "give sample arguments that it covers: samples=[(torch.randn(4, 6), 1e-5)]"
-        raise BadRule(op=target, problem="it has no samples to be proved on", hint=hint)
+        raise BadRule(op=target, problem="it has no samples on which to prove it", hint=hint)
     uncut = sorted({f for r in rules for f in r.factors} - reached)
     if uncut:
         hint = f"give a sample in which {', '.join(uncut)} has 2 elements or more, or list it under replicate"
-        raise BadRule(op=target, problem=f"no sample cuts its factor {', '.join(uncut)}", hint=hint)
+        raise BadRule(op=target, problem=f"no sample shards its factor {', '.join(uncut)}", hint=hint)
     return frozenset(proved)
 
 

@@ -74,7 +74,7 @@ class _Parser:
 
     def number(self, item: str) -> int:
         if not item.isdigit():
-            self.fail(f"linear lists operands by number, and {item!r} is none")
+            self.fail(f"linear lists operands by number, and {item!r} is not a number")
         return int(item)
 
     def _tokens(self) -> list[str]:
@@ -82,7 +82,7 @@ class _Parser:
         while at < len(text):
             match = _TOKEN.match(text, at)
             if match is None:
-                self.fail(f"{text[at : at + 10].strip()!r} is no part of a rule")
+                self.fail(f"{text[at : at + 10].strip()!r} is not part of a rule")
             found.append(match[1])
             at = match.end()
         return found
@@ -90,7 +90,7 @@ class _Parser:
     def _take(self, expected: str = "") -> str:
         token = self.rest.pop(0) if self.rest else "the end"
         if expected and token != expected:
-            self.fail(f"{expected!r} is expected where {token!r} stands")
+            self.fail(f"expected {expected!r}, but found {token!r}")
         return token
 
     def _list(self, start: str, item: Callable[[], _T], end: str) -> list[_T]:
@@ -122,13 +122,13 @@ class _Parser:
 
     def _factor(self, token: str) -> str:
         if not token.isidentifier():
-            self.fail(f"{token!r} is no name of a factor")
+            self.fail(f"{token!r} is not the name of a factor")
         return token
 
     def _kind(self) -> tuple[str, list[str]]:
         kind = self._take()
         if kind not in ("replicate", "linear", *_REDUCTIONS):
-            self.fail(f"{kind!r} is none of {', '.join(_REDUCTIONS)}, replicate, linear")
+            self.fail(f"{kind!r} is not one of {', '.join(_REDUCTIONS)}, replicate, linear")
         self._take("=")
         return kind, self._list("{", self._take, "}")
 
@@ -171,7 +171,7 @@ class _Sizing:
         more = len(shape) - (len(tensor) - count)
         if count > 1 or (more and not count) or more < 0:
             found = f"tensor {number} has {len(shape)} dims in the call"
-            self._parser.fail(f"{found}, which [...] of the rule does not fit")
+            self._parser.fail(f"{found}, which the rule's [...] does not match")
         if not count:
             return tensor
         # Factors are named from the last dim on, as broadcasting aligns tensors of lower rank.
@@ -185,12 +185,12 @@ class _Sizing:
             unknown = [f for f in dim if f not in self.sizes]
             if len(unknown) > 1:
                 why = "one of them must be a dim of a tensor"
-                self._parser.fail(f"the sizes of {' and '.join(unknown)} can't be told: {why}")
+                self._parser.fail(f"the sizes of {' and '.join(unknown)} cannot be inferred: {why}")
             known = prod(self.sizes[f] for f in dim if f in self.sizes)
             if unknown:
                 if known == 0 or size % known:
-                    made = f"{' '.join(dim)} is to make {size} elements"
-                    self._parser.fail(f"{made}, and the others make {known}")
+                    made = f"{' '.join(dim)} must have {size} elements"
+                    self._parser.fail(f"{made}, but the known factors have {known}")
                 self.sizes[unknown[0]] = size // known
 
     def _elements(self, dim: Dim) -> int:

@@ -169,7 +169,7 @@ class _Looper:
         rows = type_.shape[0]
         if rows % ways:
             axes = ", ".join(axis.name for axis in lies.dims[0])
-            into = f"over the {ways} ways of {axes}"
+            into = f"over the {ways} devices of {axes}"
             raise UnevenMicroBatches(what="a micro-batch", size=rows, into=into, multiple=count * ways)
         context = argument.context
         row["dist.global_type"] = ir.TypeAttr.get(self._builder.type(type_.scaled(0, count)))

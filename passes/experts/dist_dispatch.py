@@ -82,16 +82,16 @@ class DistDispatch(ReadingPass):
         (rows,), experts = program.types[nodes[0].operands[2]].shape, _experts(nodes[0])
         where = source_line(nodes[0].op.location)
         if copies and not any(a.overlaps(b) for a in axes for b in batch):
-            problem = "rows of all experts are sent: no axis cuts the batch and the experts alike"
+            problem = "expert_copies has no effect: no axis shards both the batch and the experts"
             remark("NotCopied", problem, where)
             copies = ()
         layout = Layout(rows, experts, axes, batch, self.capacity or None, self.chunks, self.group, copies)
         if experts % layout.ways == 0 and rows % layout.blocks == 0:
             _check_group(layout, where)
             return layout
-        problem = f"{rows} rows in {layout.blocks} blocks, or {experts} experts on {layout.ways} devices"
-        what = "so rows stay where they are, and each device computes its experts' part of all of them"
-        remark("NotDispatched", f"{problem}, do not divide, {what}", where)
+        problem = f"{rows} rows in {layout.blocks} blocks, or {experts} experts on {layout.ways} devices,"
+        what = "so rows are not sent to experts: each device computes all rows with its own experts"
+        remark("NotDispatched", f"{problem} do not divide evenly, {what}", where)
         return None
 
 
@@ -104,7 +104,7 @@ def _check_group(layout: Layout, where: str | None) -> None:
         axis = "*".join(axis.name for axis in layout.expert_axes)
         nearest = min((n for n in range(1, ways) if ways % n == 0), key=lambda n: abs(n - group))
         raise ExpertGroups(group=group, axis=axis, ways=ways, nearest=nearest, where=where)
-    problem = "rows travel in one exchange: groups need one axis that cuts the batch and the experts alike"
+    problem = "expert_group has no effect: no single axis shards both the batch and the experts"
     remark("NotGrouped", problem, where)
 
 

@@ -80,7 +80,10 @@ def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layo
             if fused is not None and fused.divides(ways):
                 found[value] = {dim: Parts(ways, fused.sizes)}
                 parts = f"{len(fused.sizes)} parts ({', '.join(map(str, fused.sizes))})"
-                remark("Interleaved", f"dim {dim} of {name} is {parts}, each cut in {ways}")
+                remark(
+                    "Interleaved",
+                    f"dim {dim} of {name} holds {parts}; each part is sharded over {ways} devices",
+                )
                 break
     return found | _constrained(program, codec, mesh) | _refined(program, mesh)
 

@@ -27,17 +27,21 @@ def folded_rows(program: Program, spread: LayoutSpread, mesh: Mesh) -> dict[int,
         if parts.ways > prod(map(mesh.size, attention_axes(node.op, "ulysses")))
     }
     if rows and _draws(program, spread):
-        remark("NotFolded", "random numbers are drawn along the sequence: the last device has most of a mask")
+        remark(
+            "NotFolded",
+            "the last device has the most work, because random numbers are drawn along the sequence",
+        )
         return {}
     if rows and _passes_state(program, spread):
         remark(
-            "NotFolded", "short convolutions need the sequence in order: the last device has most of a mask"
+            "NotFolded",
+            "the last device has the most work, because short convolutions need the sequence in order",
         )
         return {}
     even = {value: parts for value, parts in rows.items() if parts.size % (2 * parts.ways) == 0}
     for size, ways in sorted({(p.size, p.ways) for v, p in rows.items() if v not in even}):
         problem = f"a sequence of {size} does not divide into {2 * ways} equal blocks"
-        remark("NotFolded", f"{problem}: the last device has most of a mask")
+        remark("NotFolded", f"the last device has the most work, because {problem}")
     return {value: {2: Parts(parts.ways, parts.sizes, folded=True)} for value, parts in even.items()}
 
 

@@ -28,11 +28,15 @@ def sees_all(node: Node) -> bool:
 
 def remark_gathers(program: Program) -> None:
     """Report the calls that gather keys and values although the plan asks for ring attention."""
-    why = "for masks, keys of other sequences, or lengths that do not divide"
+    why = "because of masks, keys of other sequences, or lengths that do not divide"
     ops = [view.operation for view in program.block.operations]
     calls = [op for op in ops if op.name == "torch.operator" and target_name(op) in (CALLS[0], FOLDED)]
     left = [op for op in calls if attention_axes(op, "ring")]
     lines = sorted({line for op in left if (line := source_line(op.location)) is not None})
     if left:
-        calls = "1 call of attention gathers" if len(left) == 1 else f"{len(left)} calls of attention gather"
-        remark("KeysGathered", f"{calls} keys and values, which do not travel ({why})", *lines[:1])
+        calls = "1 attention call gathers" if len(left) == 1 else f"{len(left)} attention calls gather"
+        remark(
+            "KeysGathered",
+            f"{calls} keys and values instead of sending them around the ring ({why})",
+            *lines[:1],
+        )

@@ -31,7 +31,7 @@ class Term:
         try:
             total = AllReduce((axis,), self.reduction).apply(layout).normal()
         except ValueError:
-            return f"a {self.reduction} over the iterations of {axis.name} takes what is {layout}"
+            return f"a {self.reduction} over the iterations of {axis.name} takes a value that is {layout}"
         return total if sharers is None else ToPartial((sharers,), self.reduction).apply(total).normal()
 
 
@@ -39,7 +39,7 @@ def combined_term(carried: ir.Value, init: ir.Value, following: ir.Value, axis: 
     """Return the term of a carried value, or a text about the problem of its update or initial value."""
     op = None if isinstance(following.owner, ir.Block) else following.owner.operation
     if op is None or op.name not in _COMBINES or op.operands[0] != carried:
-        return f"a dist.loop over {axis.name} carries what is no sum, maximum or minimum of terms"
+        return f"a dist.loop over {axis.name} carries a value that is not a sum, maximum or minimum of terms"
     reduction, start = _COMBINES[op.name], _start(init)
     if start is not None and start != _neutral(reduction, init):
         return f"a {reduction} over the iterations of {axis.name} starts from {start}"
@@ -84,5 +84,5 @@ def stacked(
     except ValueError:
         if is_taken_apart and axis in layout.dims[dim][:-1]:
             return None
-        return f"iterations of {axis.name} are put together along dim {dim} of what is {layout}"
+        return f"iterations of {axis.name} are put together along dim {dim} of a value that is {layout}"
     return whole if sharers is None else ToPartial((sharers,)).apply(whole).normal()

@@ -36,7 +36,7 @@ def parse_pipeline(text: str) -> tuple[Element, ...]:
     elements = reader.elements() if text.strip() else ()
     reader.skip_space()
     if reader.at < len(text):
-        raise reader.error(f"a comma or the end should stand before {text[reader.at]!r}")
+        raise reader.error(f"expected a comma or the end before {text[reader.at]!r}")
     return tuple(part for e in elements for part in (e.children if e.name == "builtin.module" else (e,)))
 
 
@@ -50,7 +50,7 @@ def parse_options(text: str) -> dict[str, str]:
             return options
         name = reader.name()
         if name in options:
-            raise reader.error(f"the option {name!r} stands twice")
+            raise reader.error(f"the option {name!r} is given twice")
         options[name] = reader.value() if reader.take("=") else ""
 
 
@@ -77,7 +77,7 @@ class _Reader:
     def name(self) -> str:
         match = _NAME.match(self.text, self.at)
         if match is None:
-            raise self.error("a name should stand here")
+            raise self.error("expected a name here")
         self.at = match.end()
         return match.group()
 

@@ -143,7 +143,7 @@ class RankLevel:
         (axis,) = self._codec.read_axes(op.attributes[PER_MICRO_BATCH])
         source = self._layouts.get(op.operands[0])
         if said is None or source is None or axis.name not in loops:
-            return f"{op.name} is of a micro-batch, and does not say of which"
+            return f"{op.name} belongs to a micro-batch, but does not say to which"
         is_slice = op.name == "dist.slice" and axes_of(op, self._codec) == (axis,)
         terms = source.with_partial((*source.partial, ("sum", axis))).normal()
         self._layouts[op.results[0]] = said[0]
@@ -258,7 +258,7 @@ def _shape_problem(sharding: Sharding, row: Mapping[str, ir.Attribute], value: i
         return None
     if len(whole) == len(sharding.dims) and sharding.local_shape(whole) == local.shape:
         return None
-    return f"is {local} on a rank, which is no block of {list(whole)} under {sharding}"
+    return f"is {local} on a rank, which is not a block of {list(whole)} under {sharding}"
 
 
 def _whole_call(spec: OpCall, operands: list[Sharding], results: list[Sharding]) -> OpCall:

@@ -63,7 +63,7 @@ def _report(program: Program, seeds: Mapping[int, Padding]) -> None:
                 )
     for (size, padded), names in named.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        computed = f"dims of {size} are computed as {padded}, which divides by the mesh"
+        computed = f"dims of size {size} are padded to {padded}, which divides evenly"
         remark("Padded", f"{computed}: {', '.join(names[:3])}{more}")
 
 

@@ -259,20 +259,20 @@ def _not_yet(
         "splits their backward": any(action.kind in ("I", "W") for action in schedule.actions()),
         "has several routes": len(schedule.routes) > 1,
         "keeps old weights": stale,
-        "has micro-batches that are programs of their own": apart,
+        "runs micro-batches as separate programs": apart,
         "recomputes what they keep": policies != "none" and set(policies) != {"none"},
     }
     yield from (f"it cuts sequences into slices, and {what}" for what in also if sliced and also[what])
     if apart and stale:
-        yield "it keeps old weights, and micro-batches are programs of their own"
+        yield "it keeps old weights, and micro-batches run as separate programs"
     if memory_limit_bytes and (sliced or stale):
         what = "slices of sequences" if sliced else "old weights"
-        yield f"it holds {what}, which a cap on memory does not count"
+        yield f"it holds {what}, which memory_limit_bytes does not count"
     if gather == "step" and (sliced or stale):
         what = "cuts sequences into slices" if sliced else "keeps old weights"
-        yield f"it {what}, and parameters are to be gathered once a step"
+        yield f"it {what}, and gather='step' keeps parameters gathered"
     if gather == "step" and memory_limit_bytes:
-        yield "parameters that stay gathered are not counted under a cap on memory"
+        yield "memory_limit_bytes does not count parameters that gather='step' keeps gathered"
 
 
 def pipeline_sizes(module: ir.Module, axis: str) -> tuple[int, int]:

@@ -23,7 +23,7 @@ def check_plan(plan: Plan, arguments: Sequence[Argument], mesh: Mesh, file: Path
         argument = known.get(("param", name) if role == "grad" else (role, name))
         if argument is None:
             problem = f"it has an entry for {role} {name!r}, which the step does not have"
-            raise BadPlanFile(path=file or "the plan", problem=problem)
+            raise BadPlanFile(path=file or "as given", problem=problem)
         found = _problem(argument, entry, mesh)
         if found is not None:
             message = found.render().splitlines()[0].partition(": ")[2]  # without the error's name

@@ -59,14 +59,14 @@ class SavedCuts:
         axes = SearchAxes.of(mesh, pipeline)
         counts = len(program.nodes), len(program.arguments)
         if counts != (len(self.calls), len(self.arguments)):
-            raise CutsDoNotFit(problem=f"they are of {len(self.calls):,} calls, and it has {counts[0]:,}")
+            raise CutsDoNotFit(problem=f"they are for {len(self.calls):,} calls, and it has {counts[0]:,}")
         ways_of = WaysOf(axes)
         ways = [_way(ways_of, program, *pair) for pair in zip(program.nodes, self.calls, strict=True)]
         for value, layout in zip(program.arguments, self.arguments, strict=True):
             shape = program.types[value].shape
             is_one = len(layout) == len(axes.axes) and all(WHOLE <= dim < len(shape) for dim in layout)
             if not is_one or not divides(layout, shape, axes.sizes):
-                problem = f"an argument of shape {list(shape)} can't be cut by {list(layout)}"
+                problem = f"an argument of shape {list(shape)} can't be sharded as {list(layout)}"
                 raise CutsDoNotFit(problem=problem)
         return ways, list(self.arguments)
 
@@ -120,5 +120,7 @@ def _way(ways_of: WaysOf, program: Program, node: Node, row: Row) -> Way:
     operands, results = (tuple(program.types[v].shape for v in vs) for vs in (node.operands, node.results))
     found = ways_of.way(node.rule, Shapes(operands, results), row)
     if found is None:
-        raise CutsDoNotFit(problem=f"{node.op.name} of {[*map(list, operands)]} can't be cut by {list(row)}")
+        raise CutsDoNotFit(
+            problem=f"{node.op.name} of {[*map(list, operands)]} can't be sharded as {list(row)}"
+        )
     return found

@@ -20,7 +20,7 @@ def reading(file: Path | str) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise UnreadableInput(file=file, problem="it is not UTF-8 text") from error
     except ValueError as error:
-        raise UnreadableInput(file=repr(file), problem=f"it is no path ({error})") from error
+        raise UnreadableInput(file=repr(file), problem=f"it is not a path ({error})") from error
 
 
 def read_text(path: Path) -> str:
@@ -52,7 +52,7 @@ def _problem(path: Path) -> str:
     if path.is_dir():
         return "it is a folder"
     if not path.parent.is_dir():
-        return f"{path.parent} is no folder"
+        return f"{path.parent} is not a folder"
     can_be_written = os.access(path if path.exists() else path.parent, os.W_OK)
     return "" if can_be_written else "it may not be written to"
 
@@ -65,4 +65,4 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise UnwritableOutput(file=path, problem=error.strerror or str(error)) from error
     except ValueError as error:
-        raise UnwritableOutput(file=repr(path), problem=f"it is no path ({error})") from error
+        raise UnwritableOutput(file=repr(path), problem=f"it is not a path ({error})") from error

@@ -117,10 +117,13 @@ COMMANDS = [("check",), ("explain",), ("run", "--nproc", "2")]
     [
         (
             lambda f: (f / "shardc.json").write_text((f / "shardc.json").read_text()[:300]),
-            ["manifest is truncated or no JSON", "line 18"],
+            ["manifest is truncated or not JSON", "line 18"],
         ),
-        (lambda f: (f / "shardc.json").write_bytes(b"\xff\xfe"), ["manifest is truncated or no JSON"]),
-        (lambda f: (f / "shardc.json").unlink(), ["there is no manifest, so this is no artefact of shardc"]),
+        (lambda f: (f / "shardc.json").write_bytes(b"\xff\xfe"), ["manifest is truncated or not JSON"]),
+        (
+            lambda f: (f / "shardc.json").unlink(),
+            ["there is no manifest, so this is not an artefact of shardc"],
+        ),
         (
             lambda f: change_manifest(f, lambda m: m["schema"].update(version=9)),
             ["of version 9; this runtime reads version 4"],
@@ -277,7 +280,7 @@ def test_a_plan_of_something_else(run: Run, folder: Path) -> None:
         sign(folder, "plan.json")
         code, _, err = run("explain", folder)
         assert code == 2
-        assert "BadArtefact: plan.json is no plan" in err
+        assert "BadArtefact: plan.json is not a plan" in err
 
 
 def test_explain_names_what_it_can_not_read(run: Run, whole: Path, tmp_path: Path) -> None:
@@ -285,13 +288,13 @@ def test_explain_names_what_it_can_not_read(run: Run, whole: Path, tmp_path: Pat
     (tmp_path / "cut.mlir").write_text((whole / LEVEL_3).read_text()[:3000])
     for path, part in (
         (whole / LEVEL_1, "NotAnArtefact: "),
-        (whole / LEVEL_1, "so it is at level 1"),
-        (whole / "levels/2-annotated.mlir", "it holds dist.reshard, so it is at level 2"),
+        (whole / LEVEL_1, "so it was not partitioned"),
+        (whole / "levels/2-annotated.mlir", "it holds dist.reshard, so it was not partitioned"),
         (whole / "state.safetensors", "UnreadableInput: "),
         (whole / "plan.json", "NotAnArtefact: "),
-        (tmp_path / "train.py", "it is no MLIR (custom op 'import' is unknown"),
+        (tmp_path / "train.py", "it is not MLIR (custom op 'import' is unknown"),
         (tmp_path / "cut.mlir", "MalformedMlir: "),
-        (tmp_path, "there is no manifest, so this is no artefact of shardc"),
+        (tmp_path, "there is no manifest, so this is not an artefact of shardc"),
     ):
         code, _, err = run("explain", path)
         assert code == 2
@@ -311,7 +314,7 @@ def test_explain_says_where_everything_is(run: Run, whole: Path) -> None:
     assert "mesh data 2 (2 devices) plan zero3" in words
     assert "param 0.weight [16, 8] [data, *] plan: zero3" in words
     assert (
-        "collectives in order: phase, kind, axes, local shape, how often, bytes that each device sends"
+        "collectives in order: phase, kind, axes, local shape, count, bytes that each device sends in total"
         in words
     )
     assert re.search(r"forward all_gather data [\dx]+ 1 x \d+ B ", words)
@@ -333,7 +336,7 @@ def test_explain_says_where_everything_is(run: Run, whole: Path) -> None:
             ["--nproc", "2", "--save", "mine"],
             "BadCheckpointFolder: mine is not empty and holds no checkpoint; it is not overwritten",
         ),
-        (["--nproc", "2", "--save", "mine/notes.txt"], "BadCheckpointFolder: mine/notes.txt is no folder"),
+        (["--nproc", "2", "--save", "mine/notes.txt"], "BadCheckpointFolder: mine/notes.txt is not a folder"),
     ],
 )
 def test_run_refuses_before_it_starts_anything(

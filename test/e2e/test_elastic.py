@@ -88,10 +88,10 @@ def test_an_error_of_a_rank_ends_the_run(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("folder --elastic 1", "--elastic is of a script, and folder is a folder"),
-        ("folder -- more", "an argument of a script is of a script, and folder is a folder"),
-        ("train.py --steps 3", "--steps is of a folder, and train.py is a script"),
-        ("train.py --save here", "--save is of a folder, and train.py is a script"),
+        ("folder --elastic 1", "--elastic is for a script, but folder is a folder"),
+        ("folder -- more", "an argument of a script is for a script, but folder is a folder"),
+        ("train.py --steps 3", "--steps is for a folder, but train.py is a script"),
+        ("train.py --save here", "--save is for a folder, but train.py is a script"),
     ],
 )
 def test_options_of_the_other_source(

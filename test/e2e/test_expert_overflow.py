@@ -121,5 +121,5 @@ def _calls(ops: list[ir.Operation], name: str) -> int:
 def test_stages_cannot_run_again() -> None:
     model = nn.Linear(2, 2)
     options = {"plan": "pipeline", "micro_batches": 2, "on_overflow": "rerun"}
-    with pytest.raises(RerunOfParts, match="stages are programs of their own"):
+    with pytest.raises(RerunOfParts, match="stages are separate programs"):
         shardc.compile_step(model, sgd(model), (torch.randn(4, 2),), mesh={"pipe": 2}, **options)

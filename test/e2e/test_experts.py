@@ -252,5 +252,5 @@ def test_experts_that_an_axis_does_not_divide() -> None:
 
 def test_a_model_without_experts() -> None:
     step = capture(Training(lambda: nn.Linear(4, 4), lambda: (torch.randn(4, 4),), sgd, lambda o, _: o.sum()))
-    with pytest.raises(NoExperts, match="finds no experts"):
+    with pytest.raises(NoExperts, match="found no experts"):
         step.compile({"expert": 2}, "expert")

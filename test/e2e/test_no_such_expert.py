@@ -61,7 +61,7 @@ def test_ranks_of_the_oracle(plan: str, index: int) -> None:
     wanted = train_eagerly(_training(), 1)
     with pytest.raises(NoSuchExpert) as failed:
         check_equal(step, compiled, _training(index=index), wanted)
-    assert f"a row chooses expert {index}, and there are {EXPERTS}" in failed.value.what
+    assert f"a row chooses expert {index}, but there are {EXPERTS}" in failed.value.what
     assert failed.value.where is not None and failed.value.where.endswith(line_of("hidden = "))
 
 
@@ -73,7 +73,7 @@ def test_a_step_of_one_process(fuse: bool, index: int) -> None:
     step = shardc.compile_step(model, sgd(model), _batch(), **options)
     step(_batch())
     before = [p.clone() for p in step.parameters()]
-    with pytest.raises(NoSuchExpert, match=f"expert {index}, and there are {EXPERTS}") as failed:
+    with pytest.raises(NoSuchExpert, match=f"expert {index}, but there are {EXPERTS}") as failed:
         step(_batch(index=index))
     assert failed.value.where == line_of("hidden = ")
     assert all(torch.equal(a, b) for a, b in zip(before, step.parameters(), strict=True))

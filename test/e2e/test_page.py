@@ -99,8 +99,8 @@ def test_a_searched_plan_has_its_runner_ups(browser: Chromium, tmp_path: Path, q
     price = Pricer(question, None, CLUSTER).price(Candidate(MESH, "auto")).on(CLUSTER)
     tab = opened(browser, tmp_path, question, [price], VIEWS[0])
     text = tab.value("document.getElementById('searched').textContent")
-    assert "no choice takes less than" in text
-    assert "bound the plan" in text
+    assert "no plan takes less than" in text
+    assert "limit the plan" in text
     assert "mlp.gate_proj" in text
     assert tab.value("document.documentElement.scrollWidth") == VIEWS[0][0]
     assert tab.problems == []

@@ -130,7 +130,9 @@ def test_micro_batches_draw_numbers_of_their_own() -> None:
 
 def test_the_plan_and_the_program_say_what_changes() -> None:
     step = compiled(Norms().double(), {"pipe": 2}, "pipeline")
-    assert "4 micro-batches as programs of their own: changes the mathematics" in str(step.plan.render())
+    assert "4 micro-batches run as separate programs, which changes the mathematics" in str(
+        step.plan.render()
+    )
 
 
 @pytest.mark.slow
@@ -176,14 +178,14 @@ def test_wrong_options_and_batches_are_named() -> None:
     batch = samples(Norms())
     with pytest.raises(OneMicroBatch, match="micro_batches is 1"):
         compile_wrongly(batch, micro_batches=1)
-    with pytest.raises(OutputsOfMicroBatches, match="does not go with per_micro_batch"):
+    with pytest.raises(OutputsOfMicroBatches, match="cannot be combined with per_micro_batch"):
         compile_wrongly(batch, outputs=["output"])
     with pytest.raises(BadArgument, match="per_micro_batch"):
         compile_wrongly(batch, per_micro_batch="yes")
     with pytest.raises(UnevenMicroBatches, match="a batch of 8 rows does not divide into 3 micro-batches"):
         compile_wrongly(batch, micro_batches=3)
     with pytest.raises(
-        UnevenMicroBatches, match="a micro-batch of 4 rows does not divide over the 3 ways of"
+        UnevenMicroBatches, match="a micro-batch of 4 rows does not divide over the 3 devices of"
     ):
         compile_wrongly(batch, micro_batches=2, mesh={"data": 3})
     with pytest.raises(NoBatchDim, match="x has 8, y has 8, classes has 5"):
@@ -191,12 +193,12 @@ def test_wrong_options_and_batches_are_named() -> None:
 
 
 def test_a_counter_that_the_loss_reads_is_refused() -> None:
-    with pytest.raises(BufferFeedsLoss, match="'count' is written"):
+    with pytest.raises(BufferFeedsLoss, match="writes the buffer 'count'"):
         compiled(Warm().double(), {"data": 1}, "data")
 
 
 def test_buffers_that_are_written_from_the_batch_and_feed_the_loss_are_refused() -> None:
-    with pytest.raises(BufferFeedsLoss, match="'queue' is written") as caught:
+    with pytest.raises(BufferFeedsLoss, match="writes the buffer 'queue'") as caught:
         compiled(Queue().double(), {"data": 1}, "data")
     assert "micro_batch_models.py" in str(caught.value.where)
 
@@ -205,5 +207,5 @@ def test_buffers_that_are_written_from_the_batch_and_feed_the_loss_are_refused()
     "options", [{"schedule": "seq-1f1b"}, {"schedule": "pipedream", "stale_weights": True}]
 )
 def test_schedules_of_slices_and_of_old_weights_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(ScheduleNotYet, match="programs of their own"):
+    with pytest.raises(ScheduleNotYet, match="as separate programs"):
         compiled(Dropped().double(), {"pipe": 2}, "pipeline", **options)

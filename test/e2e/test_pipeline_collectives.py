@@ -130,7 +130,7 @@ def test_a_weight_that_stages_share_is_reduced_behind_them() -> None:
     ("options", "error", "problem"),
     [
         ({"gather": "batch"}, BadArgument, "did you mean 'micro-batch'"),
-        ({"gather": "step", "memory_limit_bytes": 1e9}, ScheduleNotYet, "not counted under a cap on memory"),
+        ({"gather": "step", "memory_limit_bytes": 1e9}, ScheduleNotYet, "does not count"),
     ],
 )
 def test_what_cannot_be_had_is_named(options: dict, error: type[Exception], problem: str) -> None:

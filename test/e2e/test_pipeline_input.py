@@ -28,7 +28,11 @@ def compile_pipeline(model: nn.Module, batch: Any, **options: Any) -> object:
 
 
 WRONG = {
-    "no micro-batches": (errors.NoMicroBatches, {"micro_batches": 1}, "nothing in this step is cut into any"),
+    "no micro-batches": (
+        errors.NoMicroBatches,
+        {"micro_batches": 1},
+        "nothing in this step is split into any",
+    ),
     "unknown cut": (
         errors.UnknownCut,
         {"stages": ["layers.44"]},
@@ -48,7 +52,7 @@ WRONG = {
     "too many stages": (
         errors.TooManyStages,
         {"stages": 200, "schedule": "interleaved"},
-        "200 stages need 200 ops .*; forward has",
+        "200 stages need 200 ops .*, but the forward has",
     ),
     "unknown schedule": (
         errors.UnknownSchedule,
@@ -58,7 +62,7 @@ WRONG = {
     "no groups": (
         errors.BadMicroBatches,
         {"micro_batches": 3, "schedule": "interleaved"},
-        "needs a multiple of 2 micro-batches, and got 3",
+        "needs a multiple of 2 micro-batches, not 3",
     ),
     "no sequences to slice": (errors.NotCausal, {"schedule": "terapipe"}, "cannot run slice by slice"),
     "stale weights": (
@@ -69,7 +73,7 @@ WRONG = {
     "groups that do not close": (
         errors.BadSchedule,
         {"schedule": replace(by_name("1f1b", 2, 4), updates=Updates(3)), "stale_weights": True},
-        "updates weights behind every 3 micro-batches, which 4 are no groups of",
+        "updates weights after every 3 micro-batches, which do not divide 4",
     ),
     "stale weights or not": (BadArgument, {"stale_weights": "yes"}, "True or False"),
     "no file": (errors.BadScheduleFile, {"schedule": "mine.csv"}, "mine.csv can't be read"),
@@ -87,13 +91,13 @@ WRONG = {
     "recomputation of other stages": (
         errors.WrongRecompute,
         {"recompute": ["full"]},
-        r"for 1 stages, of 2(.|\n)*\['full', 'none'\]",
+        r"for 1 stages, but the step has 2(.|\n)*\['full', 'none'\]",
     ),
     "no recomputation": (BadArgument, {"recompute": 2}, "none, full or selective"),
     "recomputation without layers": (
         NoRepeatedLayers,
         {"plan": "data", "mesh": {"data": 2}, "recompute": "full"},
-        "no list of the model has two modules with parts",
+        "no list of the model has two modules that contain others",
     ),
     "no stages": (BadArgument, {"stages": 0}, "a whole number from 1, or names of modules"),
     "no schedule": (BadArgument, {"schedule": 1}, "the name of a schedule, a CSV file, or a schedule"),
@@ -114,9 +118,9 @@ FILES = {
     "no backward": (
         "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1F1,1F2,1F3,1B0,1B1,1B2\n",
         errors.BadSchedule,
-        "1B3 is not there",
+        "1B3 is missing",
     ),
-    "no action": ("0F0,F1\n", errors.BadAction, "'F1' is no action"),
+    "no action": ("0F0,F1\n", errors.BadAction, "'F1' is not an action"),
 }
 
 
@@ -130,7 +134,7 @@ def test_what_is_wrong_with_a_file_is_named(case: str, tmp_path: Path) -> None:
 
 
 def test_batch_norm_over_micro_batches_is_refused() -> None:
-    with pytest.raises(errors.SeveralLoops, match="cannot run without waiting for the others") as caught:
+    with pytest.raises(errors.SeveralLoops, match="micro-batches cannot run separately") as caught:
         compile_pipeline(ConvNet(), (torch.randn(8, 3, 16, 16),), loss=sum_of_squares)
     assert "models.py:" in str(caught.value)
 
@@ -170,5 +174,5 @@ def test_micro_batches_of_different_sizes(model: str) -> None:
 
 
 def test_fewer_samples_than_micro_batches() -> None:
-    with pytest.raises(TooManyWays, match="has 3 elements and can't be cut 4 ways"):
+    with pytest.raises(TooManyWays, match="has 3 elements and cannot be sharded 4 ways"):
         compile_pipeline(Tower(), (torch.randn(3, 64),), loss=sum_of_squares)

@@ -163,5 +163,5 @@ def test_an_artefact_explains_its_pipeline(tmp_path: Path) -> None:
         ["0", "full"],
         ["1", "full"],
     ]
-    assert "kernels stand for" in explain_path(tmp_path / "out")
+    assert "kernels replace" in explain_path(tmp_path / "out")
     assert check_artefact(tmp_path / "out", 1).passed

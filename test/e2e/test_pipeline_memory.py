@@ -76,7 +76,9 @@ def test_stages_move_with_the_cap(tower: Captured) -> None:
         parameters(1000)
     first, second = parameters(caught.value.fields["least"])
     assert first < balanced[0] and first + second == 16
-    assert re.search(r"before layers\.\d\.(weight|bias), makes those of rank \d hold", str(caught.value))
+    assert re.search(
+        r"stages that start at layers\.\d\.(weight|bias), devices of rank \d hold", str(caught.value)
+    )
     assert 'recompute="full"' in str(caught.value)
 
 

@@ -161,7 +161,7 @@ def test_an_update_of_several_stages_is_refused() -> None:
     """
     cutting = PipeCut(schedule="pipedream", stale_weights=True)
     with pytest.raises(
-        diagnostics.OneUpdateForAll, match=r"stages 0 and 1 take part, as .* reads of all"
+        diagnostics.OneUpdateForAll, match=r"involves stages 0 and 1, because .* reads values of all"
     ) as clipped:
         cut_step("skips", 2, 4, cutting, clip=0.1)
     assert "layers.0.weight" in str(clipped.value)

@@ -133,12 +133,12 @@ MIXES = {
     mean: "(mean|sum)",
     linear_mean: "(mean|sum)",
     largest: "amax",
-    both_ways: "attention: it sees tokens behind its own",
+    both_ways: "attention: it attends to later tokens",
     masked: "attention: it has a mask",
-    scores: "it sets tokens against other tokens",
-    linear_attention: "it sets tokens against other tokens",
+    scores: "it combines tokens with other tokens",
+    linear_attention: "it combines tokens with other tokens",
     state: "bmm",
-    running_sum: "cumsum: a token's result depends on others",
+    running_sum: "cumsum: a token's result depends on other tokens",
     shifted: "(slice|cat)",
     turned: "flip",
 }
@@ -218,7 +218,7 @@ def test_a_gradient_that_all_slices_have_counts_once() -> None:
 
 
 def test_too_few_tokens() -> None:
-    with pytest.raises(TooFewTokens, match="into 13 slices, and they have 12 tokens"):
+    with pytest.raises(TooFewTokens, match="into 13 slices, but they have 12 tokens"):
         _compile(
             lambda: Mixing(lambda model, x: x),
             _pairs(),

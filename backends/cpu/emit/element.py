@@ -122,7 +122,7 @@ class Elements:
             dims = value.generic.dims_at(value.number, index)
             made = self.results(value.generic, dims, {}, place)[value.number]
         else:
-            raise KernelNotSupported(what=f"reading a tensor that nothing wrote ({type(value).__name__})")
+            raise KernelNotSupported(what=f"a read of a tensor that nothing wrote ({type(value).__name__})")
         place.known[(value, index)] = made
         return made
 

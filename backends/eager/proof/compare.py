@@ -45,13 +45,13 @@ from shardc.runtime.kernels.loaders import Kernels as Library
 from shardc.runtime.report import progress
 
 STALE = (
-    "{schedule} changes the mathematics. Compared are the step before it was cut with one device, and the "
-    "pipeline with that step run on the old weights of each micro-batch"
+    "{schedule} changes the mathematics, so there are two comparisons: the step before it was cut into "
+    "stages with one device, and the pipeline with that step on the old weights of each micro-batch"
 )
 
 APART = (
-    "{count} micro-batches run as programs of their own, which changes the mathematics: compared is the loop "
-    "that accumulates their gradients on one device, not the model on the whole batch"
+    "{count} micro-batches run as separate programs, which changes the mathematics: the reference is the "
+    "loop that accumulates their gradients on one device, not the model on the whole batch"
 )
 
 
@@ -259,7 +259,7 @@ class _Program:
         known, index = "dist.shardings" in op.attributes, dict(observed(op))[name]
         said = op.attributes["dist.shardings"][index] if known else None
         if not isinstance(said, ShardingAttr):
-            raise ProgramsDiffer(problem=f"the op that makes {name} does not say how it lies on the mesh")
+            raise ProgramsDiffer(problem=f"the op that makes {name} has no sharding for it")
         sharding = self.codec.read(said)
         ways = (prod(axis.size for axis in axes) for axes in without_time(sharding, self.mesh).dims)
         shape = tuple(n * parts for n, parts in zip(shape, ways, strict=True))
@@ -302,9 +302,13 @@ def _check_same(whole: _Program, ranked: _Program) -> None:
         for key, port in ours.items():
             one, other = port.global_type, theirs[key].global_type
             if one != other:
-                raise ProgramsDiffer(problem=f"{port} is a {one} in the one and a {other} in the other")
+                raise ProgramsDiffer(
+                    problem=f"{port} is a {one} in the global program and a {other} in the rank program"
+                )
     held = {port.key: port for port in ranked.arguments}
     for port in ranked.results:
         before = held[port.key].sharding if port.key in held else None
         if before and port.sharding and before.normal() != port.sharding.normal():
-            raise ProgramsDiffer(problem=f"{port} comes in as {before} and goes out as {port.sharding}")
+            raise ProgramsDiffer(
+                problem=f"{port} is sharded as {before} before the step and as {port.sharding} after it"
+            )

@@ -45,7 +45,7 @@ def emit_attention(body: Structured, said: Said, target: Gpu, *, tf32: bool = Fa
     forward = op.name == FORWARD
     spec = read_attention(op, shapes)
     if spec.has_place:
-        raise TritonKernelNotSupported(what="attention of rows whose place is known only at run time")
+        raise TritonKernelNotSupported(what="attention of rows whose position is known only at run time")
     memory = _memory(op, spec, [f"n{s.number}" for s in symbols])
     names = {s: name for s, name in zip(symbols, memory.sizes, strict=True)}
     kinds = ("forward",) if forward else ("dkdv", "dq")

@@ -77,7 +77,7 @@ class Elements:
         spaces = (self.code.find(("axis", axis, space)) for space in (self.space, None))
         found = self.axes.get(axis) or next(filter(None, spaces), None)
         if found is None:
-            place = "a value at another place of a row than where its loop stands"
+            place = "a value at another position of a row than that of its loop"
             raise TritonKernelNotSupported(what=place)
         return found
 
@@ -111,7 +111,7 @@ class Elements:
         elif isinstance(value, Computed):
             made = self.result(value.generic, value.number, value.generic.dims_at(value.number, index))
         else:
-            unwritten = f"reading a tensor that nothing wrote ({type(value).__name__})"
+            unwritten = f"a read of a tensor that nothing wrote ({type(value).__name__})"
             raise TritonKernelNotSupported(what=unwritten)
         return self.remember(value, index, made)
 
@@ -126,7 +126,7 @@ class Elements:
         if isinstance(source, Splat):
             return self.scalar(source.scalar)
         if source not in self.memory.of:
-            raise TritonKernelNotSupported(what="a view of what is not in memory")
+            raise TritonKernelNotSupported(what="a view of a value that is not in memory")
         return self.load(source, self.position(row_major(index, value.shape)))
 
     def load(self, value: Value, at: Expr) -> Expr:

@@ -49,7 +49,7 @@ def find_functions(
     near = components(remaining)
     for root in remaining:
         if root.is_reduction and root.combiners is None:
-            raise TritonKernelNotSupported(what="a reduction that does more than to join terms")
+            raise TritonKernelNotSupported(what="a reduction that does more than combine terms")
     while remaining:
         close = [r for r in remaining if near[r] == near[remaining[0]]]
         candidates = _candidates(close, reads, target)
@@ -58,7 +58,7 @@ def find_functions(
         tried = [_function(rows, members[rows], roots, reads) for rows in candidates]
         best = max(tried, key=lambda f: (bool(f.roots), _is_read_in_lines(f, target), len(f.roots)))
         if not best.roots:
-            raise TritonKernelNotSupported(what="an order of reductions that wait for each other's rows")
+            raise TritonKernelNotSupported(what="reductions that depend on each other's rows")
         found.append(best)
         done |= set(best.roots)
         remaining = [r for r in remaining if r not in done]

@@ -76,7 +76,7 @@ def add_matmul(module: Module, matmul: Matmul, product: Product, config: Mapping
 
 def _tiling(name: str, product: Product, target: Gpu, config: Mapping[str, int]) -> Tiling:
     if not tilings(product, target):
-        raise TritonKernelNotSupported(what="a matmul that no tile fits on")
+        raise TritonKernelNotSupported(what="a matmul for which no tile fits")
     asked = {f.name: config[f.name] for f in fields(Tiling) if f.name in config}
     chosen = choose(product, target)
     if not asked:

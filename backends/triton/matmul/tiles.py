@@ -33,7 +33,7 @@ def whole_tiling(p: Product, target: Gpu, config: Mapping[str, int], beside: boo
     held = [t for t in whole if accumulators(t, target) <= limit]
     fit = [t for t in held if p.direct or registers(t, p, target) <= SUMS]
     if not fit:
-        raise TritonKernelNotSupported(what="a product that no tile fits on")
+        raise TritonKernelNotSupported(what="a product for which no tile fits")
     chosen = min(fit, key=lambda t: estimate_s(t, p, target))
     names = ("block_m", "block_n", "block_k", "warps", "stages")
     return replace(chosen, **{name: config[name] for name in names if name in config})

@@ -52,7 +52,7 @@ def exchange_problem(sources: Sequence[int], ways: int) -> str | None:
         return f"sources has {len(sources)} places, the axes have {ways}"
     sending = [s for s in sources if s != ZEROS]
     if wrong := [s for s in sending if not 0 <= s < ways]:
-        return f"source {wrong[0]} is no place of {ways}, nor {ZEROS} for zeros"
+        return f"source {wrong[0]} is neither one of the {ways} places nor {ZEROS} for zeros"
     if len(set(sending)) < len(sending):
         twice = next(s for s in sending if sending.count(s) > 1)
         return f"place {twice} sends twice; each sends to one other at most"

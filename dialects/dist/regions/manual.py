@@ -102,7 +102,7 @@ def _is_manual(axis: Axis, manual: Axes, name: str) -> bool:
         if m.name == axis.name and m.pre <= axis.pre and axis.pre * axis.size <= m.pre * m.size:
             return True
         if m.overlaps(axis):
-            raise Illegal(f"{name}: axis {axis} is manual in part: cut it at {m}")
+            raise Illegal(f"{name}: axis {axis} is only partly manual: split it at {m}")
     return False
 
 

@@ -91,7 +91,7 @@ class Trial:
             if f not in self.rule.sizes:
                 raise self.fail(f"factor {f!r} of {what} has no size")
             if names.count(f) > 1:
-                raise self.fail(f"factor {f!r} stands twice in {what}")
+                raise self.fail(f"factor {f!r} appears twice in {what}")
         for d, (dim, size) in enumerate(zip(dims, shape, strict=True)):
             made = prod(self.rule.sizes[f] for f in dim)
             if dim and made != size:
@@ -102,7 +102,7 @@ class Trial:
         """Check that all ranks' results, assembled by the rule, are the whole results. Raises UnsoundRule."""
         tensors = (*self.rule.operands, *self.rule.results)
         if not all(representable(dims, assignment, self.rule.sizes) for dims in tensors):
-            raise self.fail("blocks of dims can't say the cut", assignment)
+            raise self.fail("no sharding of dims expresses this split", assignment)
         self.check_reading(assignment)
         for r, found in self._assembled(assignment, self.args):
             self.compare(f"result {r}", self.whole[r], found, assignment)
@@ -201,7 +201,7 @@ class Trial:
                 said = {a.name for a in sharding.used}
                 lacking = ", ".join(f for f, axes in assignment.items() if not {a.name for a in axes} & said)
                 raise self.fail(
-                    f"result {r} lacks {lacking}, which is not reduced, but ranks disagree on it",
+                    f"result {r} lacks {lacking}, which is not reduced, but ranks have different values",
                     assignment,
                     _first_difference(f"result {r}", known, value, ("one rank", "another")),
                 )

@@ -171,7 +171,7 @@ def _join(units: Units, a: Unit, b: Unit, constraints: BlockConstraints, misfits
     new = _fitting(units, a, b, misfits)
     waits = delays(a, b)  # last, because it visits all readers of a value
     if waits is None:
-        raise Refused("something between them needs one and is needed by the other")
+        raise Refused("an op between them depends on one and feeds the other")
     new.time, moved = waits
     for unit, later in moved.items():
         unit.time = later
@@ -207,10 +207,10 @@ def _check_made_again(units: Units, a: Unit, b: Unit) -> None:
     if "recompute" not in phases or len(phases) == 1:
         return
     if "forward" in phases:
-        raise Refused("one is made again in the backward, so that it need not be kept from the forward on")
+        raise Refused("one is recomputed in the backward, so that it is not kept in memory since the forward")
     nodes = (value.node for value in exports(units, {a, b}))
     if any(node is not None and units.phases[node.call] == "recompute" for node in nodes):
-        raise Refused("what is made again in the backward, and is read elsewhere, would be there for longer")
+        raise Refused("a recomputed result that other ops read would stay in memory longer")
 
 
 def exports(units: Units, group: set[Unit]) -> list[Value]:

@@ -52,7 +52,7 @@ def joined_space(a: Unit, b: Unit) -> Space:
     try:
         found = _match_made(space, a, b) + _match_made(space, b, a)
     except Mismatch:
-        raise Refused("the dims that they share are cut up in ways that do not fit") from None
+        raise Refused("their shared dims are split in incompatible ways") from None
     shared = sorted((v for v in a.accesses if v in b.accesses), key=lambda v: size_hint(v.type), reverse=True)
     domains = {*a.domains.values(), *b.domains.values()} if shared else set()
     for value in shared:
@@ -60,7 +60,7 @@ def joined_space(a: Unit, b: Unit) -> Space:
         found += matched is not None
         space = matched or space
     if not found:
-        raise Refused("they read the tensors that they share in ways that do not fit")
+        raise Refused("they read their shared tensors in incompatible orders")
     return space
 
 
@@ -93,9 +93,9 @@ def _match_made(space: Space, maker: Unit, reader: Unit) -> int:
         for access in accesses:
             found += 1
             if node.out is not value or any(dim.sliced for dim in access.dims):
-                raise Refused("one reads a slice of what the other makes")
+                raise Refused("one reads a slice of the other's result")
             if access.gathers and len(access.dims) != len(node.out_dims):
-                raise Refused("one reads at indices that are computed what the other makes in another shape")
+                raise Refused("one reads the other's result, which has another shape, at computed indices")
             for dim, atoms in zip(access.dims, node.out_dims, strict=True):
                 if not dim.gathered:
                     space.unify(atoms, dim.atoms)
@@ -162,8 +162,8 @@ def _check_symbols(unit: Unit) -> None:
     sizes += [unit.space.sizes[a] for atoms in unit.domains.values() for a in atoms]
     missing = {s for s in symbols_of([*sizes, *read]) if not s.given}
     if not missing <= {n.symbol for n in read if isinstance(n, Size)}:
-        where = "the graph's arguments nor the tensors that it reads"
-        raise Refused(f"a size of its tensors is known to neither {where}")
+        where = "the graph's arguments nor from the tensors that it reads"
+        raise Refused(f"a size of its tensors comes neither from {where}")
 
 
 def _check_gathers(nodes: list[Node], space: Space) -> None:
@@ -171,13 +171,13 @@ def _check_gathers(nodes: list[Node], space: Space) -> None:
         return
     gathers = [access for node in nodes for access in node.accesses if access.gathers]
     if any(node.contracts for node in nodes):
-        raise Refused("a matmul reads nothing at indices that are computed")
+        raise Refused("a matmul cannot read at computed indices")
     makers = {node.out: node for node in nodes}
     for access in gathers:
         made = makers[access.base].out_dims if access.base in makers else [()] * len(access.dims)
         gathered = (atoms for dim, atoms in zip(access.dims, made, strict=True) if dim.gathered)
         if any(len(space.resolve(atoms)) > 1 for atoms in gathered):
-            raise Refused("it reads along a dim that is cut up, at indices that are computed")
+            raise Refused("it reads at computed indices along a dim that is split")
 
 
 def check_parts(nodes: list[Node]) -> None:
@@ -216,7 +216,7 @@ def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, Domai
             if any(a.base in summed for a in node.accesses):
                 summed.add(node.out)
                 if domains[node] & reduced:
-                    raise Refused("a sum over columns would be spread over the rows again")
+                    raise Refused("a sum over columns would be broadcast over the rows again")
             elif kinds.get(node) == reduced:
                 summed.add(node.out)
 
@@ -228,8 +228,8 @@ def _check_made_again(nodes: list[Node], domains: dict[Node, Domain], whole: Dom
         again = node.heavy and node.out in summed and domains[node] == whole
         others = (n for n in nodes if not n.reduce and n.call != node.call and domains[n] == whole)
         if again and any(a.base is node.out for other in others for a in other.accesses):
-            what = "what a sum over columns adds up would be computed anew"
-            raise Refused(f"{what} for what the sum is spread over")
+            what = "the terms of a sum over columns would be recomputed"
+            raise Refused(f"{what} for the values to which the sum is broadcast")
 
 
 def _check_contraction(
@@ -239,15 +239,17 @@ def _check_contraction(
     operands = [set(flat(space, access.dims)) for access in contraction.accesses]
     for node in nodes:
         if node is not contraction and node.reduce:
-            raise Refused("a matmul and another reduction are two kernels")
+            raise Refused("a matmul and another reduction need two kernels")
         if node is contraction or domains[node] <= result:
             continue
         if not any(domains[node] <= operand for operand in operands):
-            raise Refused("it runs over the terms that a matmul adds up")
+            raise Refused("it runs over the dim that a matmul sums")
         if node.heavy:
-            raise Refused("it would be computed anew for each block of a matmul")
+            raise Refused("it would be recomputed for each block of a matmul")
         if node.out in exported:
-            raise Refused("what is made for a matmul alone is not written; others read it too")
+            raise Refused(
+                "an operand computed inside a matmul's kernel is not stored, but other ops read it too"
+            )
 
 
 def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain) -> Domain:

@@ -83,7 +83,7 @@ class LossFinder:
             try:
                 found = self._loss(parts, op)
                 if not all(map(is_free, found.numbers)):
-                    raise LogitsKept("one of their calls has to stay as it is")
+                    raise LogitsKept("one of the calls must stay outside kernels")
                 yield found
             except LogitsKept as why:
                 product = parts.softmax.values["product"]
@@ -94,14 +94,14 @@ class LossFinder:
         logp = values["logp"].owner.operation
         before = [op for op in parts.softmax.ops if op != logp]
         if _mask(softmax.operands[0]) is not None:
-            raise LogitsKept("logits are masked, as where classes do not divide by their devices")
+            raise LogitsKept("logits are masked, as when classes do not divide evenly over devices")
         _check_linear(values)
         self._check_logits(values, before)
         _check_readers(values, "the logits are kept", before, inside)
         between = [op for op in ops if op not in before]
         _check_readers(values, "the logarithms of all probabilities are kept", between, inside)
         if "picked" not in values:
-            raise LogitsKept("the loss is not of one class a row")
+            raise LogitsKept("the loss does not have one class per row")
         behind = [op for op in inside if op not in ops]
         _check_readers(values, "the gradient of the logits is kept", behind, inside)
         _check_gradient(values)
@@ -116,10 +116,10 @@ class LossFinder:
         """Raise LogitsKept unless all ``ops`` make logits or numbers of rows, which a kernel has in f32."""
         rows, classes = type_of(values["rows"]), type_of(values["product"]).shape[-1]
         if not rows.is_static or classes is None:
-            raise LogitsKept("sizes are known at run time only")
+            raise LogitsKept("sizes are known only at run time")
         for type_ in (type_of(op.results[0]) for op in ops):
             if type_.shape[-1] not in (classes, 1):
-                raise LogitsKept("what lies between them is no view of rows")
+                raise LogitsKept("a reshape between the calls does not keep rows")
             if type_.dtype not in FLOATS or (self._rounding == "eager" and type_.dtype != torch.float32):
                 what = "logits are rounded to" if type_.dtype.itemsize < 4 else "the softmax is in"
                 raise LogitsKept(f"{what} {type_.dtype}")
@@ -205,7 +205,7 @@ def _check_readers(
     others = [target_of(op) for op in outside if not len(op.results) or any(map(is_read, op.results))]
     if others:  # gradients and zeros follow from the others
         other = min(others, key=(forms.GRADIENT, "aten.zeros_like").__contains__)
-        by = "the program gives them to its caller" if other == "func.return" else f"{other} reads them"
+        by = "the program returns them" if other == "func.return" else f"{other} reads them"
         raise LogitsKept(f"{kept}: {by}")
 
 
@@ -216,7 +216,7 @@ def _check_linear(values: Mapping[str, ir.Value]) -> None:
     if weight is None or type_of(weight).shape != shape:
         raise LogitsKept("the weight is not [classes, size]")
     if "bias" in values and type_of(values["bias"]) != (shape[:1], product.dtype):
-        raise LogitsKept("what is added to the logits is no bias")
+        raise LogitsKept("the tensor added to the logits is not a bias")
 
 
 def _check_gradient(values: Mapping[str, ir.Value]) -> None:
@@ -224,7 +224,7 @@ def _check_gradient(values: Mapping[str, ir.Value]) -> None:
     if is_other or ("slopes" in values and not {"drows", "dweight"} & values.keys()):
         raise LogitsKept("the gradient of the logits is not that of a linear layer")
     if "dbias" in values and "bias" not in values:
-        raise LogitsKept("the gradient of the logits is kept: it is added up for no bias")
+        raise LogitsKept("the gradient of the logits is kept: its sum is not the gradient of a bias")
 
 
 def _mask(value: ir.Value) -> ir.Operation | None:

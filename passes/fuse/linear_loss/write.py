@@ -68,7 +68,7 @@ class _Writer:
         values = self._values
         place = first_of(self.makers("top") or self.makers("picked", "total"))
         for op in made_behind(values["index"], place):
-            assert op != place, "the class of a row waits for its own softmax"
+            assert op != place, "the class of a row depends on its own softmax"
             op.move_before(place)
         at = self._at(place)
         index = at.flat(values["index"], self._rows)

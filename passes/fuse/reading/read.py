@@ -73,7 +73,7 @@ def _step(
     call = _call(op, reader)
     if call is None:
         operands = [values[v] for v in op.operands]
-        return Step(number, op, op.name, operands, [values[r] for r in op.results], why="is no ATen call")
+        return Step(number, op, op.name, operands, [values[r] for r in op.results], why="is not an ATen call")
     operands = [values[v] for v in call.operands]
     step = Step(number, op, call.spec.target, operands, [])
     spec = _with_sizes(call, operands, values)
@@ -165,7 +165,7 @@ def _lowered(step: Step, call: OpCall, free: bool) -> list[Value | None] | None:
     try:
         check_parts(builder.nodes)
     except Refused as why:
-        step.why = f"is no one kernel: {why}"
+        step.why = f"is not one kernel: {why}"
         return None
     step.nodes, step.always = builder.nodes, is_worth_alone(call)
     # As text: 0.0 == -0.0 == False.

@@ -68,7 +68,7 @@ class Losses:
             return None
         region = loss_region(self._candidates.number, self._candidates.steps, loss, self._strides)
         if region is None:
-            return "it reads what is known at run time only"
+            return "it reads a value that is known only at run time"
         verdict = choose(region)
         return None if verdict.generated else verdict.why
 

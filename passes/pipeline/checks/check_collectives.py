@@ -40,19 +40,21 @@ class _RankReader:
     def _read_collective(self, step: Collective) -> None:
         home = self._schedule.rank_of.get(step.stage)
         if home != self._rank:
-            right = "is of no stage of the schedule" if home is None else f"belongs on rank {home}"
+            right = (
+                "names a stage that the schedule does not have" if home is None else f"belongs on rank {home}"
+            )
             self._refuse(step, right)
         if step.kind == "REDUCE_GRAD":
             if step.stage in self._reduced:
-                self._refuse(step, "stands there twice")
+                self._refuse(step, "occurs twice")
             self._reduced.add(step.stage)
         elif step.kind == "UNSHARD":
             if step.stage in self._there:
-                self._refuse(step, "gathers what is there")
+                self._refuse(step, "gathers parameters that are gathered already")
             self._there.add(step.stage)
         else:
             if step.stage not in self._there:
-                self._refuse(step, "lets go of what is not there")
+                self._refuse(step, "frees parameters that are not gathered")
             self._there.remove(step.stage)
 
     def _refuse(self, step: Step, problem: str) -> None:

@@ -28,7 +28,9 @@ def check_messages(ranks: Sequence[Sequence[Event]], refuse: Refuse) -> None:
             if ours is None or theirs is None or not _match(ours, theirs):
                 there = "nothing" if theirs is None else _text(theirs)
                 what = "nothing" if ours is None else _text(ours)
-                refuse(rank, f"{what} is transfer {number} with rank {peer}, which has {there} there", ours)
+                refuse(
+                    rank, f"{what} is transfer {number} with rank {peer}, where that rank has {there}", ours
+                )
     _play(ranks, refuse)
 
 
@@ -77,5 +79,5 @@ def _play(ranks: Sequence[Sequence[Event]], refuse: Refuse) -> None:
     for rank, events in enumerate(ranks):
         if at[rank] < len(events):
             event = events[at[rank]]
-            problem = f"it waits for good for {event.label} of rank {event.peer}"
+            problem = f"it waits forever for {event.label} of rank {event.peer}"
             refuse(rank, problem, event)

@@ -135,7 +135,7 @@ class _RankChecker:
         elif maker.micro_batch // slices != reader.micro_batch // slices:
             self._refuse(self._rank, f"{what} takes a value of {maker}, another micro-batch's", event)
         elif reader.kind == "F" and maker.kind != "F":
-            self._refuse(self._rank, f"{what} takes a value of {maker}, which is no forward", event)
+            self._refuse(self._rank, f"{what} takes a value of {maker}, which is not a forward", event)
 
 
 def _action(label: str) -> Action | None:

@@ -52,19 +52,19 @@ def _problems(
         yield "it", f"has {wanted} micro-batches, of {schedule.slices} slices each"
     every = 1 if schedule.updates is None else schedule.updates.every
     if wanted % every:
-        yield "it", f"updates weights behind every {every} micro-batches, which {wanted} are no groups of"
+        yield "it", f"updates weights after every {every} micro-batches, which do not divide {wanted}"
     place = {}
     for rank, order in enumerate(schedule.orders):
         for index, action in enumerate(order):
             if action in place:
-                yield action, "stands there twice"
+                yield action, "occurs twice"
             if action.kind == OPTIMIZER:
-                yield action, "stands in an order, but a schedule's updates say where optimizers run"
+                yield action, "is in an order, but a schedule's updates determine where optimizers run"
             if schedule.rank_of[action.stage] != rank:
                 home = schedule.rank_of[action.stage]
                 yield action, f"is on rank {rank}, but stage {action.stage} is on rank {home}"
             if action.micro_batch >= wanted:
-                yield action, f"is there, but there are {wanted} micro-batches"
+                yield action, f"occurs, but there are {wanted} micro-batches"
             if action.stage not in schedule.route(action.micro_batch):
                 yield action, f"is for a stage that micro-batch {action.micro_batch} does not go through"
             place[action] = rank, index
@@ -72,7 +72,7 @@ def _problems(
     yield from _stuck(schedule, place)
     for use in forward_weights(schedule):
         if use.version > use.made:
-            problem = f"needs version {use.version} of its weights, of which {use.made} are made by then"
+            problem = f"needs version {use.version} of its weights, but only {use.made} exist by then"
             yield use.action, problem
 
 
@@ -83,14 +83,14 @@ def _missing(
         for stage in schedule.route(micro_batch):
             kinds = {kind for kind in KINDS if Action(stage, kind, micro_batch) in place}  # type: ignore[arg-type]
             if "F" not in kinds:
-                yield Action(stage, "F", micro_batch), "is not there"
+                yield Action(stage, "F", micro_batch), "is missing"
             if "B" in kinds and kinds & {"I", "W"}:
-                yield Action(stage, "B", micro_batch), "stands beside a part of itself"
+                yield Action(stage, "B", micro_batch), "occurs beside a part of itself, I or W"
             if trains and "I" not in kinds and "B" not in kinds:
-                yield Action(stage, "B", micro_batch), "is not there"
+                yield Action(stage, "B", micro_batch), "is missing"
             if "I" in kinds and "W" not in kinds:
                 gradient = Action(stage, "I", micro_batch)
-                yield Action(stage, "W", micro_batch), f"is not there, but {gradient} is"
+                yield Action(stage, "W", micro_batch), f"is missing, but {gradient} occurs"
 
 
 def _stuck(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator[tuple[Action, str]]:
@@ -116,8 +116,8 @@ def _stuck(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator
     waits = {rank: next(n for n in needs(head) if n not in done) for rank, head in heads.items()}
     for rank, needed in waits.items():
         if place[needed][0] == rank:
-            yield heads[rank], f"stands before {needed}, which it needs"
+            yield heads[rank], f"comes before {needed}, which it needs"
     for rank, needed in waits.items():
         other = place[needed][0]
         behind = f"at {heads[other]} for {waits[other]}"
-        yield heads[rank], f"waits for {needed}, but rank {other} waits before that, {behind}"
+        yield heads[rank], f"waits for {needed}, but rank {other} is stuck before that, {behind}"

@@ -147,48 +147,52 @@ class _Machine:
             if isinstance(lacking, Transfer) and lacking in self._posted:
                 return step, rank, self._stuck_line(rank, lacking)
             if lacking is not None:
-                return step, rank, f"stands before {lacking}, which it needs"
+                return step, rank, f"comes before {lacking}, which it needs"
         step = next(step for step in group if not self._ends(step))
         assert isinstance(step, Transfer)  # an action without missing steps ends
         other = self._rank_of[self._partner[step].stage]
         head = self._steps[other][at[other]]
-        return step, rank, f"waits for {self._partner[step]}, but rank {other} waits before that, at {head}"
+        return (
+            step,
+            rank,
+            f"waits for {self._partner[step]}, but rank {other} is stuck before that, at {head}",
+        )
 
     def _stuck_line(self, rank: int, wanted: Transfer) -> str:
         other = self._other(wanted, rank)
         mine, theirs = self._lines[rank, other], self._lines.get((other, rank), [])
-        first = f"{theirs[0]} stands first" if theirs else "nothing stands"
-        return f"waits for {wanted}, behind {mine[0]} in what goes to and from rank {other}, where {first}"
+        first = f"{theirs[0]} comes first" if theirs else "nothing is left"
+        return f"waits for {wanted} behind {mine[0]} among the transfers with rank {other}, where {first}"
 
     def _pair(self) -> None:
         """Check that each transfer occurs once, on its stage's rank, in the same order on both sides of a
         pair.
         """
         if len(self._steps) != self._schedule.ranks:
-            self._refuse("the list", len(self._steps), "is there or missing: there must be one for each rank")
+            self._refuse("the list of steps", len(self._steps), "is missing or too many: each rank has one")
         seen = set[Transfer]()
         lines: dict[tuple[int, int], tuple[list[Transfer], list[Transfer]]] = {}
         for rank, steps in enumerate(self._steps):
             actions = [step for step in steps if isinstance(step, Action)]
             for ours, theirs in itertools.zip_longest(actions, self._schedule.orders[rank]):
                 if ours != theirs:
-                    there = f"is not what the schedule has there, {theirs or 'the end'}"
+                    there = f"is not the schedule's action there, {theirs or 'the end'}"
                     self._refuse(ours or theirs, rank, there)
             for step in steps:
                 if isinstance(step, Transfer):
                     other = self._other(step, rank)
                     if step in seen:
-                        self._refuse(step, rank, "stands there twice")
+                        self._refuse(step, rank, "occurs twice")
                     seen.add(step)
                     line = lines.setdefault((rank, other) if step.sends else (other, rank), ([], []))
                     line[0 if step.sends else 1].append(step)
         for missing in self._partner:
             if missing not in seen:
-                self._refuse(missing, self._rank_of[missing.stage], "is not there")
+                self._refuse(missing, self._rank_of[missing.stage], "is missing")
         for (sender, receiver), (sends, receives) in lines.items():
             for send, receive in zip(sends, receives, strict=True):
                 if self._partner[send] != receive:
-                    self._refuse(receive, receiver, f"stands where rank {sender} sends {send}")
+                    self._refuse(receive, receiver, f"is where rank {sender} sends {send}")
 
     def _other(self, step: Transfer, rank: int) -> int:
         if step not in self._partner:

@@ -125,7 +125,7 @@ class _SliceWriter:
     def _whole(self, op: ir.Operation) -> None:
         for value in reads(op):
             if self._lays(value) and self._slices.lays[value].is_cut:
-                raise NotCausal(op=op.name, why="it needs all tokens", where=source_line(op.location))
+                raise NotCausal(op=op.name, why="it needs all tokens at once", where=source_line(op.location))
         made = self._copier.copy(op)
         if self._body.slice:
             drop_attributes(made, "dist.name")  # the same in each slice, and observed once
@@ -272,6 +272,6 @@ class _SliceLocal(MlirLocal):
         if cut is None:
             return base
         if cut.outer != 1 or isinstance(base, ir.Value):
-            why = "it counts elements of the sequence"
+            why = "its result depends on the number of tokens"
             raise NotCausal(op=self.spec.target, why=why, where=source_line(self.loc))
         return base + scale * self.ends[0] * cut.inner

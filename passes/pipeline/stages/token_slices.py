@@ -180,7 +180,7 @@ class _Analysis:
         if attention:
             self._check_attention(op, call.spec, factors)
         elif len(factors) > 1:
-            raise self._refusal(op, "it sets tokens against other tokens")
+            raise self._refusal(op, "it combines tokens with other tokens")
         results = self._results(op, rule, factors, lays, attention)
         if not free:
             needs = tuple(_dims(dims, factors, rule) for dims in rule.operands)
@@ -191,7 +191,7 @@ class _Analysis:
         lay, before, after = self._lay(op.operands[0]), tensor(op.operands[0]), tensor(op.results[0])
         assert before is not None and after is not None
         if any(cut and a != b for cut, a, b in zip(lay.dims, before.shape, after.shape, strict=True)):
-            raise self._refusal(op, "it deals tokens to devices")
+            raise self._refusal(op, "it distributes tokens over devices")
         return lay
 
     def _factors(self, op: ir.Operation, rule: Rule, lays: list[Lay]) -> dict[str, TokenCut]:
@@ -203,17 +203,17 @@ class _Analysis:
                     continue
                 placed = _place(cut, dim, rule, self._found.tokens)
                 if placed is None or factors.setdefault(placed[0], placed[1]) != placed[1]:
-                    why = "it takes tokens apart from their batch in a way that has no slices"
+                    why = "it reshapes the sequence so that slices of tokens cannot be separated"
                     raise self._refusal(op, why)
         return factors
 
     def _check_attention(self, op: ir.Operation, spec: OpCall, factors: dict[str, TokenCut]) -> None:
         if spec["mask"] is not None:
-            raise self._refusal(op, "it has a mask, of which cannot be known that it is causal")
+            raise self._refusal(op, "it has a mask, which may not be causal")
         if not spec["causal"] or spec["q_offset"] != 0:
-            raise self._refusal(op, "it sees tokens behind its own: it is not causal")
+            raise self._refusal(op, "it attends to later tokens: it is not causal")
         if factors != {"q": TokenCut(), "k": TokenCut()}:
-            raise self._refusal(op, "its queries and keys are not both those of the sequence")
+            raise self._refusal(op, "its queries and keys are not those of one sequence")
 
     def _results(
         self, op: ir.Operation, rule: Rule, factors: dict[str, TokenCut], lays: list[Lay], attention: bool
@@ -222,16 +222,16 @@ class _Analysis:
         summed = frozenset(i for i, lay in enumerate(lays) if lay.origin is not None)
         if origin is not None and (summed not in rule.linear or factors):
             each = ", for each token" if summed in rule.linear else ""
-            raise self._refusal(origin, f"{_name(op)} reads its result, which is made of all tokens{each}")
+            raise self._refusal(origin, f"{_name(op)} reads its result, which depends on all tokens{each}")
         made: list[Lay | None] = []
         for dims in rule.results:
             present = {f for dim in dims for f in dim}
             for f in factors:
                 if f in rule.replicate and not (attention and f == "k"):
-                    raise self._refusal(op, "a token's result depends on others")
+                    raise self._refusal(op, "a token's result depends on other tokens")
                 if f not in present and not attention:
                     if rule.reduce.get(f) != "sum":
-                        raise self._refusal(op, "it reduces the sequence, and not to a sum")
+                        raise self._refusal(op, "it reduces the sequence by another reduction than a sum")
                     origin = origin or op
             made.append(Lay(_dims(dims, factors, rule), origin))
         return made

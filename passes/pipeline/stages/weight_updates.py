@@ -128,7 +128,7 @@ class UpdateFinder:
             known = [seen.get(v, self._stages.get(v, set[int]())) for v in reads(op)]
             together = set[int]().union(*known)
             if len(together) > 1 and all(len(s) < 2 for s in known):
-                cause, where = f"{op.name} reads of all", source_line(op.location)
+                cause, where = f"{op.name} reads values of all of them", source_line(op.location)
                 return OneUpdateForAll(name=name, stages=_listed(stages), cause=cause, where=where)
             seen.update((result, together) for result in op.results)
         inside, roots = (o.operation for o in self._program.body.operations), self._program.roots
@@ -162,7 +162,7 @@ class UpdateFinder:
                 continue
             for leaf in self._closure([value])[1]:
                 if leaf in replaced or self._number.get(leaf) in of_groups:
-                    cause = "the step returns what is made of weights or gradients"
+                    cause = "the step returns a value that depends on weights or gradients"
                     stages = _listed(sorted(self._stages.get(leaf, ())) or [0])
                     raise OneUpdateForAll(name=f"{role} {name}", stages=stages, cause=cause)
 

@@ -95,10 +95,10 @@ class Answer:
     def certificate(self) -> str:
         """Return text about the result, the bound on all other choices, and why the search stopped."""
         return (
-            f"an estimated {_ms(self.seconds)} of calls and of collectives that no call hides; "
-            f"no choice takes less than {_ms(self.bound_s)} (gap {self.gap:.2%}); the search chose between "
-            f"{self.nodes:,} ways to cut calls, {self.left:,} of them left by reductions; a device holds "
-            f"{size_text(self.held_bytes)} at the most; the search ended: {self.why}"
+            f"estimated time {_ms(self.seconds)} (calls, and collectives that do not overlap with them); "
+            f"no plan takes less than {_ms(self.bound_s)} (gap {self.gap:.2%}); the search considered "
+            f"{self.nodes:,} ways to shard calls, {self.left:,} after reductions; a device holds at most "
+            f"{size_text(self.held_bytes)}; the search ended: {self.why}"
         )
 
     def render(self) -> list[str]:
@@ -111,24 +111,24 @@ class Answer:
         """
         if self.percent_s > 0:
             held = f"{size_text(self.held_bytes)} of {size_text(self.capacity_bytes)}"
-            return f"memory bounds the plan: it holds {held}, and 1% more saves {_ms(self.percent_s)} at most"
+            return f"memory limits the plan: it needs {held}, and 1% more saves at most {_ms(self.percent_s)}"
         name, seconds = max(self.causes, key=lambda cause: cause[1], default=("", 0.0))
         if not seconds:
-            return "nothing bounds the plan: it takes no time"
+            return "nothing limits the plan: it takes no time"
         what = WORDS.get(name, f"the links along {name!r}")
-        return f"{what} bound the plan: {seconds / self.seconds:.0%} of the step; memory is enough"
+        return f"{what} limit the plan: {seconds / self.seconds:.0%} of the step; memory suffices"
 
     def _runners_up(self) -> list[str]:
         if not self.runners_up:
             return []
-        more = f"; {self.others} more take less time" if self.others else ""
-        title = f"products cut otherwise: what is cut now, the best other cut, and the step then{more}"
+        more = f"; {self.others} that take less time are not shown" if self.others else ""
+        title = f"products sharded otherwise: the choice, the best alternative, the step with it{more}"
         return [title, *table([self._row(runner) for runner in self.runners_up], right=(1, 4, 5))]
 
     def _row(self, runner: RunnerUp) -> tuple[str, ...]:
         part = f"{runner.more_s / self.seconds:+.1%}" if self.seconds else ""
         is_open = runner.more_s - runner.least_s > CLEAR * self.seconds
-        notes = [f"{_ms(runner.least_s)} at the least"] * is_open + ["does not fit"] * (not runner.fits)
+        notes = [f"{_ms(runner.least_s)} at least"] * is_open + ["does not fit"] * (not runner.fits)
         cuts = f"{runner.calls} x", runner.now, runner.other
         return runner.module, *cuts, f"{runner.more_s * 1e3:+.3f} ms", part, ", ".join(notes)
 

@@ -184,9 +184,9 @@ def check_folder(folder: Path) -> None:
     if folder.resolve() == Path.cwd():  # replacing it would leave the user's shell in a deleted folder
         raise NotOurFolder(folder=folder, problem="is the current folder", where=str(folder))
     if is_taken:
-        raise NotOurFolder(folder=folder, problem="is no folder", where=str(folder))
+        raise NotOurFolder(folder=folder, problem="is not a folder", where=str(folder))
     if not above.is_dir() or not os.access(above, os.W_OK):
-        problem = "is no folder" if not above.is_dir() else "may not be written to"
+        problem = "is not a folder" if not above.is_dir() else "may not be written to"
         raise UnwritableOutput(file=folder, problem=f"{above} {problem}", where=str(folder))
     if not folder.exists() or not any(folder.iterdir()):
         return

@@ -88,7 +88,7 @@ def _pipeline_problems(manifest: Manifest) -> Iterator[str]:
             yield f"{label} has arguments for {ranks} ranks along {axis}"
         unknown = [key for of_rank in entry["arguments"] for key in of_rank if key not in known]
         if unknown:
-            yield f"{label} names {unknown[0]!r}, which is no argument"
+            yield f"{label} names {unknown[0]!r}, which is not an argument"
 
 
 def _port_problems(label: str, entry: Manifest) -> Iterator[str]:

@@ -87,7 +87,7 @@ def _parsed(path: Path) -> ir.Module:
     except MalformedMlir as error:
         if path.suffix == ".mlir":
             raise
-        problem = f"it is no MLIR ({error.fields['message']})"
+        problem = f"it is not MLIR ({error.fields['message']})"
         raise NotAnArtefact(path=path, problem=problem, where=error.where) from error
 
 
@@ -97,7 +97,9 @@ def _plan_texts(path: Path) -> tuple[str, str]:
         plan = json.loads(path.read_text())
         return str(plan["text"]), str(plan.get("pipeline", ""))
     except (ValueError, KeyError, TypeError) as error:
-        raise BadArtefact(problem=f"plan.json is no plan ({error!r})", hint=AGAIN, where=str(path)) from error
+        raise BadArtefact(
+            problem=f"plan.json is not a plan ({error!r})", hint=AGAIN, where=str(path)
+        ) from error
 
 
 def _level_problem(module: ir.Module) -> str | None:
@@ -107,9 +109,9 @@ def _level_problem(module: ir.Module) -> str | None:
         return "it has no function"
     edges = list(function.attributes["arg_attrs"]) if "arg_attrs" in function.attributes else []
     if not edges or any("dist.sharding" not in a or "dist.global_type" not in a for a in edges):
-        return "its arguments carry no dist.sharding and dist.global_type, so it is at level 1"
+        return "its arguments have no dist.sharding and dist.global_type, so it was not partitioned"
     if any(op.operation.name == "dist.reshard" for op in function.regions[0].blocks[0].operations):
-        return "it holds dist.reshard, so it is at level 2"
+        return "it holds dist.reshard, so it was not partitioned"
     return None
 
 
@@ -117,7 +119,7 @@ def _arguments(report: Report, what: str, path: Path) -> str:
     chosen = [row for row in report.shardings if what in row[1]]
     if not chosen:
         raise NameNotFound(name=what, path=path, nearest=", ".join(_nearest(what, report)))
-    title = "arguments: role, name, global shape, axes of each dim (* = whole), where it came from"
+    title = "arguments: role, name, global shape, axes of each dim (* = whole), origin"
     rows = [(*row, origin_text(row[-1], row[1], row[2])) for row in chosen]
     return "\n".join([title, *table([(*row[:-2], row[-1]) for row in rows])])
 
@@ -131,7 +133,7 @@ def _nearest(what: str, report: Report) -> list[str]:
 
 
 def _collectives(found: list[Transfer]) -> str:
-    columns = "phase, kind, axes, local shape, how often, bytes that each device sends"
+    columns = "phase, kind, axes, local shape, count, bytes that each device sends in total"
     rows = table([_row(t) for t in found], right=(4, 5)) if found else ["  none"]
     return "\n".join([f"collectives in order: {columns}, parameters in it, source line", *rows])
 

@@ -51,10 +51,14 @@ def explain_path(
     source = _unfused(levels) if path.is_dir() else path
     module = parse(_script_text(path) if path.suffix == ".py" else read_text(source), path)
     if fusion.calls_in_kernels(module):
-        raise NotAnArtefact(path=path, problem="it holds kernels, so it is at level 4", where=str(path))
+        raise NotAnArtefact(
+            path=path,
+            problem="it holds kernels already, so it does not show how they were chosen",
+            where=str(path),
+        )
     target, constraints = local_target(), FusionConstraints.of(forbid, force)
     report = _explained(module, target, step_options(target, "fused", "auto", constraints))
-    said = ["the folder has no kernels; with them it would be as follows"] if path.is_dir() else []
+    said = ["the folder has no kernels; compiled with kernels, it would have these:"] if path.is_dir() else []
     return "\n\n".join([*said, *_under(constraints, report)])
 
 
@@ -90,8 +94,8 @@ def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force:
         return "\n\n".join(_under(constraints, why))
     if why.kernels == plain.kernels:
         return "\n\n".join([*_constraints_text(record), render(why)])
-    unlike = f"this version of shardc fuses levels/{before.name} otherwise"
-    said = f"{unlike}, so it does not say why these are the kernels"
+    unlike = f"this version of shardc fuses levels/{before.name} differently"
+    said = f"{unlike}, so the reasons for these kernels are not known"
     return "\n\n".join([*_constraints_text(record), said, render(plain)])
 
 

@@ -129,7 +129,7 @@ def _check_save(save: Path) -> None:
     with writing(save):
         above = next(path for path in (save, *save.absolute().parents) if path.exists())
     if not above.is_dir():
-        problem = "is no folder" if above == save else f"cannot be made: {above} is no folder"
+        problem = "is not a folder" if above == save else f"cannot be made: {above} is not a folder"
         raise BadCheckpointFolder(folder=save, problem=problem, hint=hint, where="--save")
     if not os.access(above, os.W_OK):
         problem = f"cannot be written: {above} may not be written to"

@@ -138,7 +138,7 @@ def _load(path: Path) -> ModuleType:
     name = f"shardc_script_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise BadScript(script=path, problem="is no Python file", where=str(path))
+        raise BadScript(script=path, problem="is not a Python file", where=str(path))
     loader, module = spec.loader, importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     folder = str(path.parent.resolve())
@@ -158,7 +158,7 @@ def _guard(work: Callable[[], T], path: Path) -> T:
     except ShardcError:
         raise
     except SystemExit as exit_:
-        problem = f"ended the process by itself (exit code {exit_.code!r}) before it said what to compile"
+        problem = f"ended the process (exit code {exit_.code!r}) before build() returned"
         raise ScriptFailed(script=path, problem=problem, where=_raised_at(exit_, path)) from exit_
     except Exception as error:
         text = (str(error).strip().splitlines() or [""])[0]

@@ -39,7 +39,7 @@ def _problem(call: Call) -> str:
     except NotImplementedError:  # there is no meta kernel
         return ""
     except Exception as error:
-        return f"PyTorch refuses it: {str(error).partition(chr(10))[0]}"
+        return f"PyTorch rejects it: {str(error).partition(chr(10))[0]}"
     for number, (right, given) in enumerate(zip(made, call.spec.results, strict=False)):
         if right is not None and given is not None and right.shape != given.shape:
             return f"result {number} has shape {list(right.shape)}, not {list(given.shape)}"

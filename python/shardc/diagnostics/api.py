@@ -34,8 +34,8 @@ class ModelChanged(ShardcError):
     before it; values written into parameters and buffers; ``model.eval()``, which has a program of its own.
     """
 
-    template = "the step is not the model's any more: {changes}"
-    hint = "set it back before the step (handle.remove()), or compile another step"
+    template = "the model or the optimizer has changed since the step was compiled: {changes}"
+    hint = "undo the change before the step runs (of a hook: handle.remove()), or compile another step"
 
 
 class TooManyShapes(ShardcError):
@@ -45,11 +45,11 @@ class TooManyShapes(ShardcError):
     pads each batch to one of a few lengths.
     """
 
-    template = "{shape} needs program {count}, and shapes_limit is {limit}; there are those for {seen}"
+    template = "{shape} needs program number {count}, but shapes_limit is {limit}; compiled so far: {seen}"
     hint = (
-        "pass bucket=fn to compile_step, called as fn(batch), that pads a batch to one of a few sizes (with "
-        "what the loss leaves out, such as ignore_index), use drop_last=True in the loader, or raise "
-        "shapes_limit"
+        "pass bucket=fn to compile_step: fn(batch) pads each batch to one of a few sizes (targets "
+        "with a value that the loss ignores, such as ignore_index); or use drop_last=True in the "
+        "loader, or raise shapes_limit"
     )
 
 
@@ -59,8 +59,10 @@ class ShapeNotCompiled(ShardcError):
     Fails: one row if ``micro_batches`` cut a pipeline's batch. Works: a row for each of them.
     """
 
-    template = "batch {shape} has no program: {reason}"
-    hint = "pad it with bucket=fn, leave it out (drop_last=True in the loader), or compile a step for it"
+    template = "no program can be compiled for batch {shape}: {reason}"
+    hint = (
+        "pad the batch with bucket=fn, skip it (drop_last=True in the loader), or compile another step for it"
+    )
 
 
 class BadBucket(ShardcError):
@@ -70,7 +72,7 @@ class BadBucket(ShardcError):
     """
 
     template = "bucket function {name} {problem}"
-    hint = "return the batch: the same containers with tensors, padded or as they are"
+    hint = "return a batch: the same containers with tensors, padded or unchanged"
 
 
 class NotEqual(ShardcError):
@@ -91,7 +93,9 @@ class NoValues(ShardcError):
 class ModelIsSharded(ShardcError):
     """A model was called after its first step on several devices, when its parameters are DTensors."""
 
-    template = "{kind} was called, and its parameters are sharded: a step trains them on several devices"
+    template = (
+        "{kind} was called, but its parameters are sharded: a compiled step trains them on several devices"
+    )
     hint = (
         "call step(batch) to train; to run the model, load full_tensor() of each value of step.state_dict() "
         "into a copy made before the first step, or write it with shardc.export_weights(step, model, folder)"
@@ -113,9 +117,9 @@ class ValuesElsewhere(ShardcError):
 class StateReplaced(ShardcError):
     """After the first step the user replaced a tensor that the step reads and writes."""
 
-    template = "{name} was replaced after the first step, and the step would not see it"
+    template = "{name} was replaced after the first step, but the step still reads and writes the old tensor"
     hint = (
-        "write into the tensor that is there: parameter.copy_(value) under torch.no_grad(), "
+        "write into the existing tensor: parameter.copy_(value) under torch.no_grad(), "
         "load_state_dict(values) without assign=, or step.load_state_dict(values)"
     )
     exit_code = 1
@@ -126,8 +130,9 @@ class ModelInUse(ShardcError):
 
     template = "{name!r} cannot be replaced by a DTensor at the first step: {reason}"
     hint = (
-        "drop losses whose graph has the model's parameters, and torch.compile'd copies of the model, before "
-        "the first step, or pass a model of its own to compile_step"
+        "before the first step, delete losses whose autograd graph holds the model's parameters, and "
+        "copies of the model that torch.compile made; or pass compile_step a model that nothing else "
+        "uses"
     )
     exit_code = 1
 
@@ -135,7 +140,10 @@ class ModelInUse(ShardcError):
 class SavedTooLate(ShardcError):
     """The user saved an artefact after the first step on several devices, when the values are sharded."""
 
-    template = "an artefact holds whole values, and after the first step on {count} devices they are sharded"
+    template = (
+        "the step was saved after its first run on {count} devices, when its values are sharded; an "
+        "artefact holds whole values"
+    )
     hint = "save the artefact before the first step, and values with step.save_checkpoint(folder)"
     exit_code = 1
 
@@ -181,5 +189,7 @@ class NotTheProgram(ShardcError):
 class NotAnArtefact(ShardcError):
     """``explain`` cannot read a path."""
 
-    template = "{path} is neither an artefact nor a module at level 3: {problem}"
-    hint = "give a folder that shardc compile wrote, or its levels/3-rank.mlir"
+    template = (
+        "{path} is neither a folder that shardc compile wrote nor its file levels/3-rank.mlir: {problem}"
+    )
+    hint = "name a folder that shardc compile wrote, or its levels/3-rank.mlir"

@@ -21,36 +21,36 @@ from shardc.runtime import errors
 from shardc.runtime.errors import RuntimeFailure
 
 REMARKS = {
-    "CutsLeft": "A saved plan says how other calls are cut than the step has: layouts decide instead.",
-    "Interleaved": "A weight holds several parts, such as fused q, k and v, each of which is cut.",
-    "NotCut": "A tensor stays whole where a preset would have cut it.",
-    "KeysGathered": "Under `ring` some calls of attention gather keys and values: they have masks, say.",
-    "NotCopied": "No expert is copied: no axis cuts the batch and the experts alike.",
-    "NotDispatched": "Rows of experts stay where they are, as blocks of the batch do not divide them.",
-    "NotFolded": "Under `context` and a causal mask devices have unequal work: the sequence is not folded.",
-    "NotGrouped": "Rows travel to experts in one exchange: no one axis cuts the batch and the experts alike.",
-    "Padded": "Dims that do not divide by the mesh are computed with padding.",
-    "PatternUnused": "A pattern of the plan that the model ships with names none of its modules.",
-    "Recomputed": "What backward computes again of the forward for a memory budget.",
+    "CutsLeft": "A saved plan has choices for other calls: only its layouts of arguments decide.",
+    "Interleaved": "A weight holds several parts, such as fused q, k and v, and each part is sharded.",
+    "NotCut": "A tensor stays whole that a preset would have sharded.",
+    "KeysGathered": "Under `ring` some attention calls gather keys and values, as those with a mask.",
+    "NotCopied": "No expert is copied: no axis shards both the batch and the experts.",
+    "NotDispatched": "Rows are not sent to experts, because rows or experts do not divide evenly.",
+    "NotFolded": "Under `context` with a causal mask, devices have unequal work: the sequence is not folded.",
+    "NotGrouped": "Rows travel to experts in one exchange: no axis shards both the batch and the experts.",
+    "Padded": "Dims that do not divide evenly over the mesh are padded.",
+    "PatternUnused": "A pattern of the plan that the model ships with matches none of its modules.",
+    "Recomputed": "Backward recomputes ops of the forward to keep a memory budget.",
     "ReplicatedOp": "An op has no sharding rule: every device computes all of it.",
-    "Searched": "The plan was searched: what it costs, and the bound on what any other choice does.",
+    "Searched": "The plan was searched: its estimated time, and the bound on the time of any other plan.",
     "StagesOfModel": "The stages of a pipeline are those that the model ships with.",
     "TuningIgnored": "A tuned configuration does not fit the kernel any more; the default is used.",
-    "WorkRepeated": "Devices along an axis repeat each other's work: some operations are not cut along it.",
+    "WorkRepeated": "Devices along an axis repeat each other's work: some ops are not sharded along it.",
 }
-"""What a plan's report says besides its tables."""
+"""Remarks, which a plan's report has at its end."""
 
 WARNINGS = {
     "ForwardCompiled": "A program in eval mode was compiled, for ``step.evaluate`` or ``step.forward``.",
-    "ModeCompiled": "The model went to another mode, train or eval, and a program for it was compiled.",
-    "ModelTracedAgain": "The model changed in a way that left its program as it was.",
-    "ResultMismatch": "A call's result differs from what was compiled for, and makes no number wrong.",
-    "RoomCompiled": "Rows had too little room at their experts: a program with room for all was compiled.",
-    "SchedulerNotSaved": "A checkpoint lacks the state of a scheduler that works on the optimizer.",
-    "ShapeCompiled": "A batch of another shape came, and a program for it was compiled.",
+    "ModeCompiled": "The model was switched to train or eval mode, and a program for that mode was compiled.",
+    "ModelTracedAgain": "The model changed, was traced again, and gave the same program.",
+    "ResultMismatch": "A call's result has another form than the program expects; no number is wrong.",
+    "RoomCompiled": "Experts had too little room for their rows: a program with room for all was compiled.",
+    "SchedulerNotSaved": "A checkpoint lacks the state of a scheduler that changes the optimizer.",
+    "ShapeCompiled": "A batch had a new shape, and a program for it was compiled.",
     "StepNotCaptured": "A step runs without a CUDA graph.",
-    "TuningDatabaseDamaged": "The tuning database was damaged; it was moved aside and a new one begun.",
-    "TuningDatabaseUnreadable": "The tuning database cannot be read: kernels are not tuned.",
+    "TuningDatabaseDamaged": "The tuning database was damaged; it was renamed and a new one was created.",
+    "TuningDatabaseUnreadable": "The tuning database cannot be read, so kernels are not tuned.",
 }
 """Warnings with a line of their own."""
 
@@ -73,7 +73,7 @@ WARNED_ERRORS = (
     "UnknownTarget",
     "UnsupportedTarget",
 )
-"""Errors that are a warning where the program runs on without what failed."""
+"""Errors that are issued as warnings if the program can continue without the part that failed."""
 
 
 def errors_by_id() -> dict[str, type[ShardcError] | type[RuntimeFailure]]:
@@ -98,7 +98,7 @@ def check_silenced() -> None:
         if name in errors_by_id():
             raise SilencedNothing(name=name, problem="an error, which cannot be silenced", nearest="")
         near = did_you_mean(name, sorted(silenceable()))
-        raise SilencedNothing(name=name, problem="the id of no remark or warning", nearest=near)
+        raise SilencedNothing(name=name, problem="which is not the id of a remark or warning", nearest=near)
 
 
 def summary(class_: type) -> str:

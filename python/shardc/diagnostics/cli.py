@@ -36,8 +36,7 @@ class MalformedMlir(ShardcError):
 
     template = "{message}{snippet}"
     hint = (
-        'mend the line; ops of dist, pipe and kern are written in generic form: "dist.op"(%x) : (...) -> '
-        "(...)"
+        'correct the line; write ops of dist, pipe and kern in generic form: "dist.op"(%x) : (...) -> (...)'
     )
 
 
@@ -45,7 +44,7 @@ class WrongCall(ShardcError):
     """A pass failed on an invalid call: a dim does not exist, or the result's type has another shape."""
 
     template = "{op} is not a valid call: {problem}{snippet}"
-    hint = "mend the call's operands, or the types of its results"
+    hint = "correct the call's operands, or the types of its results"
 
 
 class BadPipeline(ShardcError):
@@ -59,7 +58,7 @@ class UnknownPass(ShardcError):
     """A name in a pipeline is neither a pass of shardc, nor a named pipeline, nor a pass of MLIR."""
 
     template = "there is no pass or pipeline {name!r}{nearest}"
-    hint = "shardc opt --list-passes"
+    hint = "shardc opt --list-passes prints the names"
 
 
 class NestedPass(ShardcError):
@@ -73,20 +72,20 @@ class UnknownPassOption(ShardcError):
     """A pass was given an option that it does not have."""
 
     template = "the pass {pass_name!r} has no option {option!r}; it has: {known}"
-    hint = "shardc opt --list-passes"
+    hint = "leave the option out; shardc opt --list-passes prints the options of each pass"
 
 
 class BadPassOption(ShardcError):
     """An option's value is not of its type. Bad: ``max-iterations=few``. Good: ``max-iterations=4``."""
 
     template = "the pass {pass_name!r} can't take {option}={text!r}: it must be {expected}"
-    hint = "shardc opt --list-passes"
+    hint = "give such a value; shardc opt --list-passes prints the options of each pass"
 
 
 class BadMlirPass(ShardcError):
     """MLIR rejects a pass with these options."""
 
-    template = "MLIR refuses {text!r}: {problem}"
+    template = "MLIR rejects {text!r}: {problem}"
     hint = "check the pass's options, and the ops that it runs on, in MLIR's documentation of passes"
 
 
@@ -94,13 +93,13 @@ class PassFailed(ShardcError):
     """A pass failed on this input and gave the reason."""
 
     template = "the pass {name!r} failed: {message}{snippet}"
-    hint = "look at what the pass was given: --print-ir-after-all"
+    hint = "--print-ir-after-all prints the IR that the pass received"
 
 
 class PassBrokeModule(ShardcError):
     """A pass produced IR that does not verify: a bug in the pass, not in the input."""
 
-    template = "the pass {name!r} left invalid IR: {message}{snippet}"
+    template = "the pass {name!r} produced invalid IR: {message}{snippet}"
     hint = "this is a bug in shardc: please report it with the input; --print-ir-after-all shows the IR"
     exit_code = 3
 
@@ -116,5 +115,5 @@ class DiagnosticMismatch(ShardcError):
     """Under ``--verify-diagnostics`` the errors differ from those that the comments expect."""
 
     template = "the errors are not the expected ones\n{details}"
-    hint = "mend the input's expected-error comments, or the code that raises the errors"
+    hint = "correct the input's expected-error comments, or the code that raises the errors"
     exit_code = 1

@@ -12,8 +12,8 @@ class UnknownCluster(ClusterError):
 
     template = "there is no cluster {name!r}{nearest}"
     hint = (
-        "name a node ({known}), so many nodes (h100-8x64: 64 nodes of 8), local for this machine, or a "
-        "YAML file"
+        "name a node ({known}), several nodes (h100-8x64: 64 nodes of 8 devices), local for this "
+        "machine, or a YAML file"
     )
 
 
@@ -21,7 +21,7 @@ class UnreadableCluster(ClusterError):
     """The file of a cluster cannot be read or is not YAML."""
 
     template = "the cluster {path} {problem}"
-    hint = "write it as the files in shardc/cost/cluster/ready are written"
+    hint = "follow the format of the files in shardc/cost/cluster/ready"
 
 
 class UnknownClusterKey(ClusterError):
@@ -52,7 +52,10 @@ class LinksDoNotConnect(ClusterError):
     """The levels of a cluster's links do not join its devices."""
 
     template = "the links of cluster {name!r} do not connect its devices: {problem}"
-    hint = "the ways of all levels, multiplied, are the number of devices; the innermost level comes first"
+    hint = (
+        "list the levels from the innermost to the outermost; the product of their ways must be the "
+        "number of devices"
+    )
 
 
 class TwoOfOneName(ClusterError):
@@ -65,15 +68,15 @@ class TwoOfOneName(ClusterError):
 class BadClusterSize(ClusterError):
     """A name such as ``h100-16x4`` asks for more devices than a node has, or for more levels than exist."""
 
-    template = "there can be no cluster {name!r}: {problem}"
-    hint = "{example} is {count} devices"
+    template = "there is no cluster {name!r}: {problem}"
+    hint = "use for example {example}, which has {count} devices"
 
 
 class MeshDoesNotFit(ShardcError):
     """A mesh has more devices than the cluster."""
 
-    template = "the mesh {mesh} has {size} devices, and cluster {name!r} has {count}"
-    hint = "take a smaller mesh, or a larger cluster{example}"
+    template = "the mesh {mesh} has {size} devices, but cluster {name!r} has {count}"
+    hint = "use a smaller mesh, or a larger cluster{example}"
 
 
 class UnknownAlgorithm(ShardcError):
@@ -87,5 +90,7 @@ class ProbeFailed(ShardcError):
     """``cluster="local"``: two processes of this machine could not measure their messages."""
 
     template = "two processes could not measure messages between them: {problem}"
-    hint = "see whether torch.distributed works with Gloo on this machine, or describe it in a YAML file"
+    hint = (
+        "check that torch.distributed works with Gloo on this machine, or describe the machine in a YAML file"
+    )
     exit_code = 1

@@ -45,8 +45,11 @@ class OtherDevice(ShardcError):
     Falls back: ``options={"target": "sm_90"}`` for a model on the CPU. Compiles: the same without ``target``.
     """
 
-    template = "kernels for {target} do not run on {device}: its ops run through ATen"
-    hint = "results are right; leave out the target, or move the model to such a device"
+    template = (
+        "kernels for {target} do not run on {device}, which holds this graph's tensors; its ops run "
+        "through ATen"
+    )
+    hint = "results are right; leave out the target, or move the model to a device of that target"
 
 
 class NoCudaGraph(ShardcError):

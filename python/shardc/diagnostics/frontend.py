@@ -43,9 +43,9 @@ class LibraryDataDependent(DataDependent):
     """
 
     hint = (
-        "where the branch stands under `if self.training`, set training = False on that module (its own "
-        "dropout is then off); where it reads sizes that the batch gives as a tensor, give them as Python "
-        "numbers; else assign its class a method without the branch before compiling"
+        "if the branch is under `if self.training`, set training = False on that module (this also "
+        "turns off its own dropout); if it reads sizes that the batch gives as a tensor, give them as"
+        " Python numbers; otherwise replace the method by one without the branch before compiling"
     )
 
 
@@ -55,8 +55,12 @@ class SizeDependsOnValues(ShardcError):
     Fails: ``scores[scores > 0].sort()``. Works: elementwise ops, sums, products and writes of such rows.
     """
 
-    template = "{op} gives {shape}, whose size depends on values; it has no form with a fixed size"
-    hint = "keep all rows, and leave those out that are not meant with a mask where they are combined"
+    template = (
+        "{op} returns shape {shape}, whose size depends on values, and shardc has no fixed-size form of it"
+    )
+    hint = (
+        "keep all rows, and mask out the unwanted ones where rows are combined, as in a sum, a mean or a loss"
+    )
 
 
 class SizeWithoutBound(ShardcError):
@@ -65,9 +69,12 @@ class SizeWithoutBound(ShardcError):
     Fails: ``torch.bincount(ids)``. Works: ``torch.nn.functional.one_hot(ids, 8).sum(0)``.
     """
 
-    template = "{op} makes as many elements as the values of its input say, and nothing bounds them"
+    template = (
+        "the largest value in the input of {op} determines the size of its result, and nothing bounds"
+        " that value"
+    )
     hint = (
-        "say how many there are: torch.nn.functional.one_hot(ids, bins).sum(0), or, with weights, "
+        "state the number of bins: torch.nn.functional.one_hot(ids, bins).sum(0), or, with weights, "
         "torch.zeros(bins).index_add(0, ids, weights)"
     )
 
@@ -78,7 +85,10 @@ class CtcLoss(ShardcError):
     Fails: ``torch.nn.functional.ctc_loss(...)``. Works: the same within an operator of your own.
     """
 
-    template = "{op} reads the values of targets and lengths, when there are only shapes"
+    template = (
+        "{op} reads the values of targets and lengths while the step is being traced, when there are "
+        "only shapes"
+    )
     hint = (
         "call it in an operator of your own: torch.library.custom_op with register_fake and "
         "register_autograd, and a sharding rule with shardc.rule (docs/guide/custom_operators.md)"
@@ -91,10 +101,10 @@ class SparseGradient(ShardcError):
     Fails: ``nn.Embedding(9, 4, sparse=True)``. Works: ``nn.Embedding(9, 4)``.
     """
 
-    template = "{op} makes a sparse gradient, and a step holds dense tensors alone"
+    template = "{op} makes a sparse gradient, but a step supports only dense tensors"
     hint = (
-        "build the embedding with sparse=False; SGD and Adagrad then compute the same numbers, and "
-        "torch.optim.SparseAdam needs another optimizer in its place, such as Adam"
+        "build the embedding with sparse=False; SGD and Adagrad then compute the same numbers; "
+        "replace torch.optim.SparseAdam by an optimizer of dense gradients, such as Adam"
     )
 
 
@@ -117,8 +127,8 @@ class UnsupportedRandomOp(ShardcError):
 
     template = "{op} draws random numbers in a way that cannot be tied to the step's seed{detail}"
     hint = (
-        "use torch's random functions without a generator, without seeding inside the step, and not the "
-        "kernels behind them; or pass the random numbers in with the batch"
+        "use torch's public random functions, without a generator argument and without seeding inside"
+        " the step; or pass the random numbers in with the batch"
     )
 
 
@@ -128,7 +138,10 @@ class PythonRandom(ShardcError):
     Fails: ``x * random.random()``, ``numpy.random.rand()`` in a forward. Works: ``x * torch.rand(())``.
     """
 
-    template = "the step draws from {generator} here or just before: all compiled steps would use one draw"
+    template = (
+        "the step draws from {generator} here or just before, but every run of the compiled step "
+        "would use the same numbers"
+    )
     hint = "draw with torch.rand, torch.randn or torch.randint, or pass the numbers in with the batch"
 
 
@@ -139,10 +152,12 @@ class FrozenValue(ShardcError):
     ``register_buffer`` holds. An attribute that only the first forward sets, such as a table, is no error.
     """
 
-    template = "the next step would be another program, because Python state has changed: {changes}"
+    template = (
+        "the step changes Python state that the next step reads, which a compiled step cannot do: {changes}"
+    )
     hint = (
-        "keep what changes in tensors: buffers (register_buffer), which a step updates, or leaves of the "
-        "batch; or compute it in the training loop"
+        "keep changing values in tensors: buffers (register_buffer), which a step updates, or leaves "
+        "of the batch; or compute them in the training loop"
     )
 
 
@@ -252,7 +267,7 @@ class OptimizerStateUnknown(ShardcError):
     """
 
     template = "the initial value of {optimizer}'s state {state!r} is not known"
-    hint = "run one eager step first, so that optimizer.state exists; keep what changes in it as tensors"
+    hint = "run one eager step first, so that optimizer.state exists; keep changing state in tensors"
 
 
 class OptimizerParameterUnknown(ShardcError):

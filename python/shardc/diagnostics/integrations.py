@@ -16,19 +16,25 @@ class TrainerArgumentRefused(ShardcError):
     Fails: ``TrainingArguments(fp16=True)``. Works: ``TrainingArguments(bf16=True)``.
     """
 
-    template = "{argument}={value!r} cannot be honoured: {reason}"
+    template = "{argument}={value!r} is not supported: {reason}"
     hint = "{instead}"
 
 
 class BatchesDiffer(ShardcError):
     """The micro-batches of one update cannot be joined to a global batch."""
 
-    template = "the micro-batches of an update cannot be one global batch: {problem}"
+    template = "the micro-batches of an update cannot be joined to one global batch: {problem}"
     hint = "pad all batches to one length, for instance with a collator that has padding='max_length'"
 
 
 class CheckpointOfAnother(ShardcError):
     """Training was to resume from a checkpoint without the state of a compiled step."""
 
-    template = "{folder} has no {part}: it was not written by ShardedTrainer, or with save_only_model=True"
-    hint = "start anew from its weights: pass model=AutoModel...from_pretrained({folder!r}) without resuming"
+    template = (
+        "{folder} has no {part}: it was not written by ShardedTrainer, or it was written with "
+        "save_only_model=True"
+    )
+    hint = (
+        "to start from its weights alone, pass model=AutoModel...from_pretrained({folder!r}) and do "
+        "not resume"
+    )

@@ -7,7 +7,7 @@ from shardc.runtime.report.messages import ShardcWarning
 class KernelNotSupported(ShardcError):
     """A backend cannot generate loops for a kernel's body, for example with a non-affine index."""
 
-    template = "kernels have no loops for {what}"
+    template = "shardc cannot compile {what} to a kernel"
     hint = "leave this op to ATen (kern.extern)"
 
 
@@ -18,7 +18,10 @@ class UnsupportedTarget(ShardcError):
     """
 
     template = "no kernels are compiled for the CPU {target}: {problem}"
-    hint = "every op runs through ATen, with the same results; fusion can be left out (fuse=False, --no-fuse)"
+    hint = (
+        "every op runs through ATen, with the same results; pass fuse=False (--no-fuse) to skip "
+        "kernels altogether"
+    )
 
 
 class KernelNotLowered(ShardcError):
@@ -31,7 +34,7 @@ class KernelNotLowered(ShardcError):
 class NoLinker(ShardcError):
     """The machine has no linker to write a shared object."""
 
-    template = "no linker was found (looked for {looked}); compiled kernels need one to be kept in a file"
+    template = "no linker was found (looked for {looked}); saving compiled kernels to a file needs one"
     hint = "install binutils or gcc (apt install binutils), or set SHARDC_LINKER to a linker"
 
 
@@ -46,8 +49,8 @@ class KernelCacheNotWritable(ShardcError):
     """The cache folder cannot be written, so every process compiles and measures again."""
 
     template = (
-        "compiled kernels and measured choices cannot be kept in {folder} ({reason}); every process makes "
-        "its own"
+        "the cache folder {folder} cannot be written ({reason}), so every process compiles and "
+        "measures kernels again"
     )
     hint = "set SHARDC_CACHE_DIR to a folder that can be written"
 
@@ -56,12 +59,13 @@ class KernelCacheNotTrusted(ShardcError):
     """Another user owns the cache folder or can write to it; programs in it would run as this user."""
 
     template = (
-        "compiled kernels and programs in {folder} are not used: {problem}; every process makes its own in a "
-        "temporary folder"
+        "compiled kernels and programs in {folder} are not used: {problem}; every process compiles "
+        "its own in a temporary folder"
     )
     hint = (
-        "set SHARDC_CACHE_DIR to a folder of your own that nobody else can write to, or remove this one and "
-        "make it again (mkdir -m 700); the folders above it count, too"
+        "set SHARDC_CACHE_DIR to a folder of your own that nobody else can write to, or remove this "
+        "one and create it again (mkdir -m 700); others must not be able to write to the folders "
+        "above it either"
     )
 
 

@@ -33,5 +33,5 @@ class OptionElsewhere(ShardcError):
 class SilencedNothing(ShardcError):
     """``SHARDC_SILENCE`` names an error, or no message at all. Works: ``SHARDC_SILENCE=Padded``."""
 
-    template = "SHARDC_SILENCE names {name!r}, which is {problem}{nearest}"
+    template = "SHARDC_SILENCE names {name!r}, {problem}{nearest}"
     hint = "docs/reference/messages.md lists the ids; they stand in brackets before each remark and warning"

@@ -10,7 +10,7 @@ class ExecutionFailed(ShardcError):
     """
 
     template = "{op} could not be executed: {reason}"
-    hint = "the program is wrong at this op: print it after each pass with `shardc opt` to find the culprit"
+    hint = "the program is wrong at this op; `shardc opt --print-ir-after-all` shows which pass made it"
     exit_code = 1
 
 
@@ -38,7 +38,7 @@ class MissingInput(ShardcError):
     """
 
     template = "no value was given for the {role} {name!r}"
-    hint = "pass a tensor of shape {shape} for it; the nearest among those given: {nearest}"
+    hint = "pass a tensor of shape {shape} for it; the most similar inputs given are {nearest}"
 
 
 class ProgramsDiffer(ShardcError):
@@ -55,8 +55,8 @@ class ProgramsDiffer(ShardcError):
 class Deadlock(ShardcError):
     """Every rank of a pipeline waits for a message that no rank will send."""
 
-    template = "the pipeline is stuck: {waits}"
-    hint = "check the schedule; one that passes check_schedule does not end like this, so please report it"
+    template = "the ranks of the pipeline wait for each other forever: {waits}"
+    hint = "check the schedule with check_schedule; if it passes, please report this bug with the schedule"
     exit_code = 1
 
 

@@ -9,7 +9,7 @@ class OutputNotFound(ShardcError):
     Fails: ``outputs=["logit"]`` for a model that returns ``logits``. Works: ``outputs=["logits"]``.
     """
 
-    template = "outputs= asks for {part!r}, and the model's output has no such part: {output}"
+    template = "outputs= asks for {part!r}, but the model's output has no such part: {output}"
     hint = "{hint}"
 
 

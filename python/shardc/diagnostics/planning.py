@@ -14,7 +14,7 @@ class UnknownArchitecture(ShardcError):
     """transformers has no language model of this ``model_type``."""
 
     template = "transformers has no language model of the type {kind!r}; the nearest is {nearest!r}"
-    hint = "mend model_type, install a newer transformers, or give a script with build()"
+    hint = "correct model_type, install a newer transformers, or give a script with build()"
 
 
 class BadWhatIf(ShardcError):
@@ -27,7 +27,7 @@ class BadWhatIf(ShardcError):
 class BatchDoesNotDivide(ShardcError):
     """No mesh of these devices has a data axis that divides the batch."""
 
-    template = "no plan on {devices} devices of {cluster} divides a batch of {batch}"
+    template = "no plan on {devices} devices of {cluster} divides a batch of {batch} evenly"
     hint = "give --batch a multiple of the devices, such as --batch {example}, or name a --mesh"
 
 
@@ -45,13 +45,13 @@ class SizesOfScript(ShardcError):
         "--{option} and --what-if {option}= are for a config.json: a script's build() gives the batch, "
         "and its model the precision"
     )
-    hint = "change build(), or leave it out"
+    hint = "change build(), or leave the option out"
 
 
 class NoHostMemory(ShardcError):
     """The optimizer's state is to be offloaded, but the cluster's description has no host memory."""
 
-    template = "cluster {cluster} has no host, which is to hold the optimizer's state"
+    template = "cluster {cluster} describes no host memory, into which --offload moves the optimizer's state"
     hint = "add host: with memory_bytes and bytes_s to the cluster's file, or leave --offload out"
 
 
@@ -61,5 +61,8 @@ class OffloadNotYet(ShardcError):
     Fails: ``compile_step(..., offload="optimizer")``. Works: ``shardc plan ... --offload optimizer``.
     """
 
-    template = "no step runs with its {what} state in the host's memory yet"
-    hint = "shardc plan --offload {what} estimates it; plans such as zero1 cut the state over devices"
+    template = "a step with its {what} state in the host's memory cannot be compiled yet"
+    hint = (
+        "leave offload= out; shardc plan --offload {what} estimates it, and plans such as zero1 shard"
+        " the state over devices"
+    )

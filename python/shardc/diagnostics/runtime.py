@@ -49,7 +49,7 @@ class RankFailed(ShardcError):
 class TooFewRanks(RankFailed):
     """More ranks of an elastic run were killed than it may lose."""
 
-    template = "{lost}: {left} of {nproc} processes are left, and the run was to go on with {least} at least"
+    template = "{lost}: {left} of {nproc} processes are left, but --elastic allows no fewer than {least}"
     hint = "start it again, which goes on from the last checkpoint, or raise --elastic; " + (
         "a process is most often killed because it took too much memory"
     )
@@ -62,7 +62,7 @@ class NotOfASource(ShardcError):
     Works: ``shardc run train.py --nproc 4 --elastic 1``.
     """
 
-    template = "{option} is of a {other}, and {source} is a {kind}"
+    template = "{option} is for a {other}, but {source} is a {kind}"
     hint = "leave {option} out, or name a {other}"
 
 

@@ -22,8 +22,8 @@ class LayoutRefused(ShardcError):
 
     template = "pattern {pattern!r} has the style {style} with {which}={layout}, {why}"
     hint = (
-        "layouts of activations are Replicate(), Shard(-1) (the features) and Shard(1) (the sequence); a "
-        'batch is cut over an axis of its own, as in plan={{"data*tensor": {{...}}}}'
+        "layouts of activations are Replicate(), Shard(-1) (the features) and Shard(1) (the "
+        'sequence); shard the batch over an axis of its own, as in plan={{"data*tensor": {{...}}}}'
     )
 
 
@@ -37,32 +37,37 @@ class PatternMatchesNoModule(ShardcError):
 class StylesDisagree(ShardcError):
     """Two styles shard one parameter differently: a tied weight under two names, or two patterns."""
 
-    template = "{first!r} and {second!r} of the plan both name the parameter {name!r}, and cut it differently"
+    template = (
+        "{first!r} and {second!r} of the plan both name the parameter {name!r}, but shard it differently"
+    )
     hint = "give both the same style, or drop one; the weight of tied layers is one parameter"
 
 
 class MixedPlan(ShardcError):
     """A mapping mixes several kinds of values: styles, shardings, plans of stages."""
 
-    template = "the plan has {kinds} side by side"
+    template = "the plan mixes {kinds} in one mapping"
     hint = (
-        "write one kind in a mapping, and join mappings by presets: "
-        'plan={{"zero3*tensor": {{"w1": ColwiseParallel()}}, "pipeline": model.pp_plan}}'
+        'use one kind in each mapping, and combine mappings by presets: plan={{"zero3*tensor": '
+        '{{"w1": ColwiseParallel()}}, "pipeline": model.pp_plan}}'
     )
 
 
 class PlanHasNoPreset(ShardcError):
     """A plan of styles is under presets that do not take it: ``{"data": {"w1": ColwiseParallel()}}``."""
 
-    template = "{key!r} holds a plan of {kind}, which none of its presets takes"
+    template = "{key!r} holds a plan of {kind}, which none of its presets accepts"
     hint = "{kind} go to {presets}, as in plan={{{example!r}: {{...}}}}"
 
 
 class NoPlanOfModel(ShardcError):
     """``plan="experts"`` was given for a model without an ``ep_plan``, or whose plan shards nothing."""
 
-    template = "preset 'experts' needs to know the experts, and {model} has no ep_plan that cuts a parameter"
-    hint = 'give their plan: plan={{"experts": {{"layers.*.mlp.experts.down_proj": "grouped_gemm"}}}}'
+    template = "preset 'experts' reads the model's ep_plan, but {model} has none that shards a parameter"
+    hint = (
+        'pass a plan for the experts: plan={{"experts": {{"layers.*.mlp.experts.down_proj": '
+        '"grouped_gemm"}}}}'
+    )
 
 
 class BadStagePlan(ShardcError):

@@ -6,7 +6,7 @@ from shardc.diagnostics.base import ShardcError
 class TritonMissing(ShardcError):
     """Kernels for a GPU were to be compiled or interpreted, but Triton is not installed."""
 
-    template = "kernels for {target} need Triton, which does not import: {problem}"
+    template = "kernels for {target} need Triton, which cannot be imported: {problem}"
     hint = "pip install 'triton>={oldest}', or leave kernels out (fuse=False, --no-fuse)"
 
 
@@ -27,8 +27,8 @@ class DriverTooOld(ShardcError):
 class TritonKernelNotSupported(ShardcError):
     """The Triton backend cannot generate code for a kernel's body."""
 
-    template = "the Triton backend has no code for {what}"
-    hint = "these ops stay calls of ATen"
+    template = "the Triton backend cannot compile {what}"
+    hint = "no change is needed: these ops stay calls of ATen"
 
 
 class InterpreterFailed(ShardcError):

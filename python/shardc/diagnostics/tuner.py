@@ -7,8 +7,8 @@ from shardc.runtime.report.messages import ShardcWarning
 class EmptySpace(ShardcError):
     """The user's pins and forbidden points leave no legal configuration of a kernel."""
 
-    template = "no legal configuration is left of the sketches {sketches} under the pins {pinned}"
-    hint = "pin or forbid less; shardc tune --space prints what is legal"
+    template = "no legal configuration of the sketches {sketches} is left with the pins {pinned}"
+    hint = "pin or forbid less; shardc tune --space prints the legal values"
 
 
 class MalformedConstraints(ShardcError):
@@ -18,7 +18,9 @@ class MalformedConstraints(ShardcError):
     """
 
     template = "the constraints of configurations cannot be read: {problem}"
-    hint = '{{"pin": {{"tile_m": 6}}, "forbid": [{{"sketch": "matmul", "tile_n": 32}}], "add": []}}'
+    hint = (
+        'write it as {{"pin": {{"tile_m": 6}}, "forbid": [{{"sketch": "matmul", "tile_n": 32}}], "add": []}}'
+    )
 
 
 class UnknownConstraint(ShardcError):
@@ -28,7 +30,7 @@ class UnknownConstraint(ShardcError):
     """
 
     template = "no kernel has the {kind} {name!r}"
-    hint = "there are: {known}"
+    hint = "known names are {known}"
 
 
 class UnknownStrategy(ShardcError):
@@ -52,7 +54,10 @@ class GpuNotHere(ShardcError):
     """A kernel for an absent GPU was to run."""
 
     template = "kernels for {target} cannot run here: there is {here}"
-    hint = "run it on a machine that has one; shardc tune compiles points for it here, and ranks them"
+    hint = (
+        "run it on a machine with such a GPU; without one, shardc tune compiles configurations and "
+        "ranks them by a model"
+    )
 
 
 class NothingToTune(ShardcError):
@@ -73,21 +78,21 @@ class TuningDatabaseNewer(ShardcError):
     """A later version of shardc made the tuning database, whose tables this one does not know."""
 
     template = "the tuning database has schema {found}; this shardc knows schemas up to {known}"
-    hint = "update shardc, or name another file in $SHARDC_TUNING_DB"
+    hint = "update shardc, or set SHARDC_TUNING_DB to another file"
 
 
 class TuningDatabaseNotWritable(ShardcError):
     """The tuning database cannot be opened or written at its path."""
 
     template = "the tuning database cannot be used: {reason}"
-    hint = "name a file that can be written in $SHARDC_TUNING_DB"
+    hint = "set SHARDC_TUNING_DB to a file that can be written"
 
 
 class NotATuningExport(ShardcError):
     """A file to import has a line that no export of a tuning database contains."""
 
-    template = "line {line} is not of an export of tuning trials: {reason}"
-    hint = "such files are written by shardc trials export"
+    template = "line {line} is not part of an export of tuning trials: {reason}"
+    hint = "give a file that shardc trials export wrote"
 
 
 class TuningDatabaseWarning(ShardcWarning):
@@ -101,4 +106,4 @@ class NotProfiled(ShardcError):
     """
 
     template = "a call of the program was not measured: {left}"
-    hint = "report it; shardc run --steps 20 says what a step takes"
+    hint = "please report this; shardc run --steps 20 measures whole steps"

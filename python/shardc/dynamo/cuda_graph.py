@@ -111,8 +111,8 @@ class GraphedProgram:
             self._held += 1
             if self._held == HELD:
                 refuse(
-                    "results of its last call are still held, call after call (gradients are lent until "
-                    "they are dropped: optimizer.zero_grad(set_to_none=True))"
+                    "results of its last call are still in use at each new call (if they are gradients, "
+                    "drop them with optimizer.zero_grad(set_to_none=True))"
                 )
             return self._function(inputs)
         self._held = 0

@@ -57,7 +57,7 @@ class Settings:
         constraints = FusionConstraints.of(self.kernels.forbid_fusion, self.kernels.force_fusion)
         for edge in (*constraints.forbid, *constraints.force):
             if edge.first.number or edge.second.number:
-                several = "numbers are those of one program, and a model has several"
+                several = "numbers are unique within one program, and a model has several"
                 raise BadFusionEdge(edge=edge.text, problem=f"{several}; name the ops by target and line")
         return constraints
 

@@ -35,7 +35,7 @@ def torchtitan_layout(model: nn.Module, parallel_dims: ParallelDims) -> tuple[di
     for name, kind in (("cp", "context"), ("pp", "pipeline"), ("ep", "expert")):
         if (degree := getattr(parallel_dims, name)) > 1:
             raise _refused(
-                name, degree, f"torchtitan's {kind} parallelism is not read", "name a plan yourself"
+                name, degree, f"shardc does not read torchtitan's {kind} parallelism", "name a plan yourself"
             )
     degrees = {
         "dp_replicate": ("data", parallel_dims.dp_replicate),
@@ -68,7 +68,7 @@ def _style(path: str, module: nn.Module, config: ShardingConfig) -> ParallelStyl
         )
     columns = 0 if isinstance(module, nn.Linear) else 1
     if cut not in (0, 1) or not isinstance(module, nn.Linear | nn.Embedding):
-        reason = f"a {type(module).__name__} is no linear layer or embedding cut by columns or rows"
+        reason = f"a {type(module).__name__} is not a linear layer or embedding sharded by columns or rows"
         raise _refused(path, f"Shard({cut})", reason, "name the shardings of its weights in plan=")
     return ColwiseParallel() if cut == columns else RowwiseParallel()
 

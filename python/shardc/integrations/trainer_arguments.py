@@ -34,7 +34,7 @@ REFUSED = (
     Refused("parallelism_config", None, "shardc shards the step itself", "shard={'mesh': ..., 'plan': ...}"),
     Refused("fp16", False, "a compiled step does not scale losses", "bf16=True"),
     Refused("torch_compile", False, "the whole step is compiled already", "leave it out"),
-    Refused("use_liger_kernel", False, "the step makes kernels of its own", "leave it out"),
+    Refused("use_liger_kernel", False, "the step has kernels of its own", "leave it out"),
     Refused("neftune_noise_alpha", None, "its noise does not follow the step's seed", "leave it out"),
     Refused(
         "auto_find_batch_size",
@@ -52,7 +52,7 @@ REFUSED = (
     Refused(
         "include_num_input_tokens_seen",
         "no",
-        "all ranks read the global batch, and Trainer would count it once a rank",
+        "all ranks read the global batch, and Trainer would count it once per rank",
         "leave it out",
     ),
 )

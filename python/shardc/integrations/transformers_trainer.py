@@ -99,7 +99,7 @@ class ShardedTrainer(Trainer):
             raise TrainerArgumentRefused(
                 argument=f"{description.lower()} dataset",
                 value=type(dataset).__name__,
-                reason="an iterable dataset is cut between ranks",
+                reason="Trainer would split an iterable dataset between ranks",
                 instead="use a dataset with a length",
                 where=self._where,
             )

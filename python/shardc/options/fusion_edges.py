@@ -57,7 +57,7 @@ def read_edge(text: str) -> Edge:
     """Parse an edge such as ``aten.add.Tensor+gelu@model.py:12``. Raises BadFusionEdge."""
     names = [part.strip() for part in text.split("+")]
     if len(names) != 2:
-        raise BadFusionEdge(edge=text, problem="it has to be two names with a + between them")
+        raise BadFusionEdge(edge=text, problem="it must be two names with a + between them")
     first, second = (_read_name(name, text) for name in names)
     return Edge(text, first, second)
 
@@ -69,6 +69,6 @@ def _read_name(name: str, edge: str) -> OpName:
     if not line and _LINE.fullmatch(target):
         return OpName(line=target)
     if not _TARGET.fullmatch(target) or (("@" in name) and not _LINE.fullmatch(line)):
-        problem = f"{name!r} is no target (aten.gelu), line (model.py:12), target@line or number (0.7)"
+        problem = f"{name!r} is not a target (aten.gelu), line (model.py:12), target@line or number (0.7)"
         raise BadFusionEdge(edge=edge, problem=problem)
     return OpName(target, line)

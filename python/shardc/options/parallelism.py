@@ -317,7 +317,7 @@ def check_mesh(mesh: Mapping[str, int], micro_batches: int = 1) -> None:
     if not problem and prod(mesh.values()) > MOST_DEVICES:
         problem = f"it has more devices than there can be ranks, {MOST_DEVICES}"
     if not problem and micro_batches != 1 and MICRO in mesh:
-        problem = f"axis {MICRO!r} is the time axis that micro-batches are on: call yours something else"
+        problem = f"axis {MICRO!r} is reserved for micro-batches: use another name"
     if problem:
         raise BadMeshSpec(mesh=dict(mesh), problem=problem)
 
@@ -328,9 +328,9 @@ def _problem(name: str, equals: str, size: str, mesh: Mapping[str, int]) -> str 
     if not equals:
         return f"the axis {name!r} has no size"
     if not name.isidentifier():
-        return f"{name!r} is no name for an axis: use letters, digits and _"
+        return f"{name!r} is not a valid name of an axis: use letters, digits and _"
     if name in mesh:
-        return f"the axis {name!r} stands twice"
+        return f"the axis {name!r} is given twice"
     if not (size.isascii() and size.isdecimal()) or not size.strip("0"):
         return f"the size of axis {name!r} must be a whole number of at least 1, not {size!r}"
     if len(size) > len(str(MOST_DEVICES)):

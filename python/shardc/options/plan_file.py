@@ -96,7 +96,7 @@ def _misfits(data: dict[str, Any]) -> Iterator[str]:
     if any(number >= len(cuts["kinds"]) for number in cuts["calls"]):
         yield "a call in cuts has an unknown kind"
     if data.get("pipeline") and data["pipeline"] not in axes:
-        yield f"pipeline is {data['pipeline']!r}, which is no axis of mesh"
+        yield f"pipeline is {data['pipeline']!r}, which is not an axis of mesh"
 
 
 def check_plan_version(data: object, path: Path) -> None:
@@ -104,5 +104,5 @@ def check_plan_version(data: object, path: Path) -> None:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise BadPlanFile(path=path, problem=f'it has no "schema": "{SCHEMA}"')
     if data.get("version") != VERSION or type(data["version"]) is not int:
-        problem = f"it is of version {data.get('version')}; this shardc reads version {VERSION}"
+        problem = f"it has version {data.get('version')}; this shardc reads version {VERSION}"
         raise BadPlanFile(path=path, problem=problem)

@@ -33,6 +33,6 @@ def policies_of(given: str | Sequence[str], stages: int) -> tuple[str, ...]:
     """Return one policy for each stage. Raises WrongRecompute."""
     named = (given,) * stages if isinstance(given, str) else tuple(given)
     if len(named) != stages:
-        problem = f"recomputation is given for {len(named)} stages, of {stages}"
+        problem = f"recompute= has policies for {len(named)} stages, but the step has {stages}"
         raise WrongRecompute(problem=problem, nearest=repr([*named, *["none"] * stages][:stages]))
     return named

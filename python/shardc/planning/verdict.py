@@ -10,6 +10,7 @@ from shardc.planning.modules import module_memory, module_rows
 from shardc.planning.offload import OFFLOAD
 from shardc.planning.price import Price
 from shardc.planning.question import Question
+from shardc.report.source_lines import remark_text
 
 MODULES = 6
 """Number of module classes in the text."""
@@ -62,13 +63,13 @@ def changes(price: Price, changed: Sequence[tuple[str, Price]]) -> list[str]:
 def fitting(changed: Price, change: str) -> str:
     """Return the line that recommends a change to a plan that does not fit."""
     needed, seconds = size_text(changed.needed_bytes), time_text(changed.time.seconds)
-    return f"the smallest change that fits, of those that were tried: {change} ({needed}, {seconds} a step)"
+    return f"the smallest tried change that fits: {change} ({needed}, {seconds} a step)"
 
 
 def lacking(price: Price) -> str:
     """Return the line for a plan that none of the tried changes makes fit."""
     needed = size_text(price.needed_bytes)
-    return f"no change that was tried fits: more devices, or devices of {needed}, with this plan"
+    return f"none of the tried changes fits: use more devices, or devices of {needed} for this plan"
 
 
 def bound(price: Price) -> str:
@@ -110,7 +111,7 @@ def _memory(price: Price) -> list[str]:
         lacking = size_text(-price.free_bytes)
         head = f"does not fit: {peak} at the peak{slack}, {capacity} on a device, {lacking} too much"
     if isinstance(fullest.peak, PeakUnknown):
-        head += f"; activations are not known ({fullest.peak.fields['problem']})"
+        head += f"; activations are unknown ({fullest.peak.fields['problem']})"
     elif fullest.peak.where:
         head += f"; reached at {fullest.peak.where}"
     if len(price.priced.memory) > 1:
@@ -148,7 +149,7 @@ def _time(price: Price) -> list[str]:
 
 def _remarks(price: Price) -> list[str]:
     remarks = [*price.priced.remarks, *price.priced.work.remarks()]
-    return ["remarks", *(f"  {remark.render()}" for remark in remarks)] if remarks else []
+    return ["remarks", *(f"  {remark_text(remark)}" for remark in remarks)] if remarks else []
 
 
 COLUMNS = ("step", "tokens/s", "MFU", "peak", "free", "bound by")

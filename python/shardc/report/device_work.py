@@ -67,13 +67,13 @@ class DeviceWork:
         devices = prod(self.space.values())
         if devices == 1 or not self.single:
             return []
-        rows = [("", "FLOP", "of one device's", "bytes", "of one device's")]
+        rows = [("", "FLOP", "of single", "bytes", "of single")]
         for phase in (*PHASES, "total"):
             own, single = _sums(self.own, phase), _sums(self.single, phase)
             if any(single) or any(own):
                 parts = [_part(a, b) for a, b in zip(own, single, strict=True)]
                 rows.append((phase, _count(own[0]), parts[0], _count(own[1]), parts[1]))
-        title = f"what a device computes, beside one device alone (evenly divided: {1 / devices:.3f})"
+        title = f"work of a device, compared with a single device alone (evenly divided: {1 / devices:.3f})"
         return [title, *table(rows, right=(1, 2, 3, 4))]
 
     def remarks(self) -> Iterator[Remark]:

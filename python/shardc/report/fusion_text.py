@@ -17,9 +17,9 @@ def render(report: FusionReport) -> str:
     sections = [
         [summary(report)],
         _kernels(report),
-        _section("pairs that were looked at: two calls, and how it came out", pairs),
-        _section("matmuls and attention: number, target, line, what was chosen, why", choices),
-        _section("calls that stay: number, target, line, why", staying),
+        _section("pairs of calls that were considered, and the decision", pairs),
+        _section("matmuls and attention: number, target, line, choice, reason", choices),
+        _section("calls outside of kernels: number, target, line, reason", staying),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
@@ -37,14 +37,14 @@ def _constrained(report: FusionReport, fused: bool) -> str:
     saved_bytes = sum(d.saved_bytes - LAUNCH_BYTES for d in found)
     saved = f"{len(found):,} launches and {saved_bytes:,} bytes of memory"
     if fused:
-        return f"forced: {len(found)} pairs of calls are together, which saves {saved} traffic"
-    return f"forbidden: {len(found)} pairs of calls are apart, which together would save {saved} traffic"
+        return f"forced: {len(found)} pairs of calls share a kernel, which saves {saved} traffic"
+    return f"forbidden: {len(found)} pairs of calls do not share a kernel, which would save {saved} traffic"
 
 
 def summary(report: FusionReport) -> str:
     """Return one line: how many calls became kernels, and what that saves."""
     fused = len({op.number for kernel in report.kernels for op in kernel.ops})
-    calls = f"{len(report.kernels)} kernels stand for {fused} of {fused + len(report.staying)} calls"
+    calls = f"{len(report.kernels)} kernels replace {fused} of {fused + len(report.staying)} calls"
     moved = f"{report.before.moved_bytes:,} bytes of memory traffic {report.after.moved_bytes:,}"
     return f"{calls}: {report.before.launches:,} launches become {report.after.launches:,}, {moved}"
 

@@ -18,7 +18,7 @@ def peak_text(module: ir.Module, library: Kernels | None = None) -> str:
     try:
         return _head(step_peak(module, library))
     except PeakUnknown as unknown:
-        return f"what is not known: {unknown.fields['problem']}"
+        return f"an unknown amount of memory: {unknown.fields['problem']}"
 
 
 def explain_pipeline(module: ir.Module, library: Kernels | None = None) -> PipelineReport | None:
@@ -36,7 +36,7 @@ def render(peak: Peak | PeakUnknown) -> str:
     if isinstance(peak, PeakUnknown):
         return str(peak)
     rows = [
-        (size_text(size), line.partition(" = ")[0] if line else "(given)", _call(line))
+        (size_text(size), line.partition(" = ")[0] if line else "(argument)", _call(line))
         for size, line in peak.held
     ]
     return "\n".join([_head(peak), "the largest of them: bytes, name, call", *table(rows, right=(0,))])
@@ -47,7 +47,7 @@ def _head(peak: Peak) -> str:
     call, given = _call(peak.line) or "the start", size_text(peak.given_bytes)
     place = f"{call} ({peak.where})" if peak.where else call
     return (
-        f"at most {size_text(peak.size_bytes)} of tensors at once, with {given} that it is given: in {place}"
+        f"at most {size_text(peak.size_bytes)} of tensors at once, including {given} of arguments: in {place}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from shardc.passes.search.answer.answer import Answer
 from shardc.report.device_work import DeviceWork
 from shardc.report.origin_text import origin_text
 from shardc.report.pipeline_report import PipelineReport
-from shardc.report.source_lines import shown
+from shardc.report.source_lines import remark_text
 from shardc.report.traffic import UPDATE, totals, transfers
 from shardc.runtime.comm.layout import Leaf
 from shardc.runtime.comm.mesh import Mesh
@@ -81,7 +81,7 @@ class Report:
         devices = f" ({self.devices} device{'' if self.devices == 1 else 's'})" if self.devices else ""
         text = f"mesh {self.mesh}{devices}   plan {self.plan}"
         if self.micro_batches_apart:
-            what = "micro-batches as programs of their own: changes the mathematics"
+            what = "micro-batches run as separate programs, which changes the mathematics"
             text += f"\n{self.micro_batches_apart} {what}"
         return text
 
@@ -102,9 +102,9 @@ class Report:
             (str(n), s.recompute, size_text(s.before_bytes), size_text(s.kept_bytes), str(s.in_flight))
             for n, s in enumerate(self.pipeline.kept)
         ]
-        title = "activations that a stage keeps for backward, of each of the micro-batches in flight"
+        title = "activations that a stage keeps for backward, for each micro-batch in flight"
         names = ("rank", "stages", "state of a device", "peak of a device", "sends")
-        kept = ("stage", "recompute", "computing nothing again", "kept", "in flight")
+        kept = ("stage", "recompute", "without recompute", "kept", "in flight")
         right = (2, 3, 4)
         return [self.pipeline.title, *table([names, *ranks], right), title, *table([kept, *stages], right)]
 
@@ -131,7 +131,7 @@ class Report:
 
     def _collectives(self) -> list[str]:
         of = " before it was cut" if self.pipeline is not None else ""
-        columns = "phase, axes, kind, how many, bytes that each device sends in all of them"
+        columns = "phase, axes, kind, count, bytes that each device sends in total"
         title = f"collectives of a step{of}: {columns}"
         if not self.traffic:
             return [title, "  none"]
@@ -156,12 +156,11 @@ class Report:
         )
         ordered = sorted(counts.items(), key=lambda item: (ROLES.index(item[0][0]), -item[1], item[0]))
         rows = [(f"{count} x", *row) for row, count in ordered]
-        title = "shardings: how many, the axes of each dim (* = whole), where it came from"
+        title = "shardings: count, role, axes of each dim (* = whole), origin"
         return [title, *table(rows, right=(0,))]
 
     def _remarks(self) -> list[str]:
-        shown_remarks = (replace(r, where=shown(r.where) if r.where else None) for r in self.remarks)
-        return ["remarks", *(f"  {remark.render()}" for remark in shown_remarks)] if self.remarks else []
+        return ["remarks", *(f"  {remark_text(r)}" for r in self.remarks)] if self.remarks else []
 
     def _end(self) -> list[str]:
         lines = []

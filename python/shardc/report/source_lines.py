@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+
+from shardc.diagnostics.base import Remark
 
 _PACKAGES = f"{os.sep}site-packages{os.sep}"
 
@@ -26,6 +29,11 @@ def shown(where: str | None) -> str:
     elif Path(file).is_relative_to(Path.cwd()):
         file = str(Path(file).relative_to(Path.cwd()))
     return f"{file}:{line}"
+
+
+def remark_text(remark: Remark) -> str:
+    """Return a remark's line of a report, with its location shortened."""
+    return replace(remark, where=shown(remark.where) or None).render()
 
 
 def shown_in(text: str) -> str:

@@ -38,11 +38,11 @@ def read_trace(text: str, where: str | None = None) -> Timeline:
     try:
         trace = json.loads(text)
     except json.JSONDecodeError as error:
-        raise BadTrace(problem=f"it is no JSON: {error}", where=where) from None
+        raise BadTrace(problem=f"it is not JSON: {error}", where=where) from None
     events = trace.get("traceEvents", []) if isinstance(trace, dict) else trace
     found = [event for event in events if _is_run(event)] if isinstance(events, list) else []
     if not found:
-        raise BadTrace(problem="it has no event that is named as an action", where=where)
+        raise BadTrace(problem="it has no event named like an action", where=where)
     lanes = sorted({_lane(e) for e in found})
     ranks = {lane: number for number, lane in enumerate(lanes)}
     records = [

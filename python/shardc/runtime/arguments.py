@@ -20,7 +20,7 @@ def path_given(value: object, name: str) -> Path:
     try:
         Path(value).exists()
     except OSError as error:
-        raise WrongArgument(f"{name} is no path: {os.strerror(error.errno or 0)}", name) from None
+        raise WrongArgument(f"{name} is not a path: {os.strerror(error.errno or 0)}", name) from None
     return Path(value)
 
 

@@ -30,10 +30,10 @@ def read_manifest(folder: Path) -> Json:
     try:
         manifest = json.loads(path.read_text())
     except FileNotFoundError:
-        what = "there is no manifest, so this is no artefact of shardc"
+        what = "there is no manifest, so this is not an artefact of shardc"
         raise _bad(what, path, "name a folder that `shardc compile` wrote") from None
     except (ValueError, OSError) as error:
-        raise _bad(f"the manifest is truncated or no JSON ({error})", path) from None
+        raise _bad(f"the manifest is truncated or not JSON ({error})", path) from None
     schema = manifest.get("schema") if isinstance(manifest, dict) else None
     if not isinstance(schema, dict) or schema.get("name") != SCHEMA_NAME:
         raise _bad(f"the manifest's schema is {schema!r}, not {SCHEMA_NAME!r}", path)
@@ -56,7 +56,7 @@ def check_files(folder: Path, manifest: Json, rank: int = 0, ranks: int = 1) -> 
     for name, entry in manifest["files"].items():
         path = folder / name
         if not is_inside(name):
-            raise _bad(f"{name!r} is no name of a file inside the folder", folder / MANIFEST)
+            raise _bad(f"{name!r} is not the name of a file inside the folder", folder / MANIFEST)
         if not path.is_file():
             raise _bad(f"{name} is missing", path)
         size = path.stat().st_size

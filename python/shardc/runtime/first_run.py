@@ -28,8 +28,8 @@ from .torch_private import DispatchKey, OpOverload, schema_of, storage_address
 
 HINT = (
     "the fake implementation of this operator is wrong: correct it if it is yours "
-    "(torch.library.register_fake), else report it; with fuse=False calls take what comes, "
-    "and this is a warning"
+    "(torch.library.register_fake), else report it; with fuse=False calls accept such results, "
+    "and this is only a warning"
 )
 _UNDECLARED = ("aten::_unsafe_view", "aten::_reshape_alias", "_c10d_functional::wait_tensor")
 """Operators whose result may be their operand, although their schemas do not declare it."""
@@ -90,7 +90,7 @@ class FirstRun:
         if problem is None:
             return
         place = place_above(self._text.splitlines(), number - 1) or f"line {number} of the program"
-        error = ResultMismatch(f"{op} gave {problem}", place, HINT)
+        error = ResultMismatch(f"{op} returned {problem}", place, HINT)
         if self._strict and not is_harmless:
             raise error
         warn("ResultMismatch", str(error), ResultMismatchWarning, 4)

@@ -104,7 +104,7 @@ class Hyperparameters(MutableMapping[str, float]):
     def warn_of_scheduler(self) -> None:
         """Warn if the bound optimizer has a scheduler, because its state will not be saved."""
         if self._optimizer is not None and any("initial_lr" in g for g in self._optimizer.param_groups):
-            what = "a scheduler works on the optimizer, and its state is not in the checkpoint"
+            what = "a scheduler changes the optimizer, but its state is not in the checkpoint"
             hint = 'pass objects={"scheduler": scheduler} to save_checkpoint and load_checkpoint'
             warn("SchedulerNotSaved", f"{what}\n  try: {hint}", StateWarning, 3)
 
@@ -131,11 +131,13 @@ class Hyperparameters(MutableMapping[str, float]):
     def _known(self, name: str) -> Json:
         """Return the manifest's entry of a name. Raises HyperparameterMismatch, WrongArgument."""
         if not isinstance(name, str):
-            raise WrongArgument(f"a hyperparameter's name is text, not {in_words(name)}", "hyper")
+            raise WrongArgument(f"a hyperparameter's name is a string, not {in_words(name)}", "hyper")
         if name in self._entries:
             return self._entries[name]
         near = get_close_matches(name, self._entries, 3) or list(self._entries)
-        hint = f"one of {', '.join(near) or 'none: it has none'}"
+        hint = (
+            f"use one of {', '.join(near)}" if near else "compile with an optimizer that has hyperparameters"
+        )
         raise HyperparameterMismatch(f"the program has no hyperparameter {name!r}", name, hint)
 
     def _write(self, entry: Json, value: float) -> None:

@@ -10,10 +10,10 @@ from types import CodeType, ModuleType
 def imported_file(name: str, path: Path, listed: bool = False) -> ModuleType:
     """Import a file as the module ``name``, and add it to sys.modules if ``listed``. Raises ImportError."""
     if path.suffix != ".py":
-        raise ImportError("it is no Python file")
+        raise ImportError("it is not a Python file")
     spec = importlib.util.spec_from_file_location(name, path, loader=_SourceLoader(name, str(path)))
     if spec is None or spec.loader is None:
-        raise ImportError("it is no Python file")
+        raise ImportError("it is not a Python file")
     module = importlib.util.module_from_spec(spec)
     if listed:
         sys.modules[name] = module

@@ -140,7 +140,7 @@ class State:
         apart = (name in self.leaves) != (its_name in other.leaves)
         if apart or not leaf.lies_like(self._mesh, its_leaf, other._mesh):
             found, wanted = leaf.placed(self._mesh), its_leaf.placed(other._mesh)
-            what = f"{leaf.role} {name!r} is {wanted} in an earlier step, and here it is {found}"
+            what = f"{leaf.role} {name!r} is {wanted} in an earlier step, but {found} in this one"
             hint = "compile both steps with the same sharding of it: plan={pattern: sharding} for one or both"
             raise ShardingMismatch(f"{what}{', on other ranks' if apart else ''}", name, hint)
         if name in self.leaves:

@@ -255,7 +255,9 @@ class TrainStep:
 
     def _noted(self, values: Mapping[str, Tensor], calls: Calls) -> Result:
         if self._is_first or self._graphed is not None or self._place.device.type != "cpu":
-            raise CallsNotSeen("calls are seen from the second step on, on a CPU", "the step", CALLS_HINT)
+            raise CallsNotSeen(
+                "calls can be recorded only on a CPU, from the second step on", "the step", CALLS_HINT
+            )
         plain = self._rank, self._function
         self._rank, self._function = calls.rank(self._rank), calls.program(self._function)
         try:
@@ -268,7 +270,9 @@ class TrainStep:
         """Raise NothingToTrace if ``trace`` would."""
         if self._graphed is not None:
             hint = "trace a step without use_cuda_graph()"
-            raise NothingToTrace("a CUDA graph is one launch, of which no part is seen", "the step", hint)
+            raise NothingToTrace(
+                "a CUDA graph is a single launch, whose parts are not visible", "the step", hint
+            )
 
     def local(self, batch: object) -> Result:
         """Run one step on this rank's own part of a batch. The batch must have the example's sizes."""
@@ -301,7 +305,7 @@ class TrainStep:
         kept = [leaf.role in STATE_ROLES or leaf.role == "constant" for leaf in self._arguments]
         self._graphed = GraphedStep(self._function, self._rank, kept)
         if self._manifest["pipeline"]:
-            self._graphed.refuse("it is of a pipeline, whose ranks send to each other")
+            self._graphed.refuse("it is a pipeline, whose ranks send to each other")
         elif self._mesh.world_size > 1 and not self._place.nccl:
             self._graphed.refuse("its collectives go over Gloo, which works on the host")
 

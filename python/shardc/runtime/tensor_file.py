@@ -41,12 +41,12 @@ class TensorFile:
             with path.open("rb") as file:
                 self._start = 8 + int.from_bytes(file.read(8), "little")
                 if not 8 < self._start <= size:
-                    raise _broken(path, "its header is cut off")
+                    raise _broken(path, "its header is truncated")
                 self._header = json.loads(file.read(self._start - 8))
         except FileNotFoundError:
             raise _broken(path, "it is missing") from None
         except ValueError as error:
-            raise _broken(path, f"its header is no JSON ({error})") from None
+            raise _broken(path, f"its header is not JSON ({error})") from None
         self._header.pop("__metadata__", None)
         end = max((e["data_offsets"][1] for e in self._header.values()), default=0)
         if self._start + end > size:

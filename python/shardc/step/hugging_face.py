@@ -214,7 +214,7 @@ def _files_of(folder: Path) -> list[Path]:
         raise BadWeights(folder=folder / INDEX, problem=f"cannot be read ({error})", hint=hint) from None
     for path in found:
         if path.parent != folder or not path.is_file():
-            raise BadWeights(folder=path, problem="is named by the index and not there", hint=hint)
+            raise BadWeights(folder=path, problem="is listed in the index but missing", hint=hint)
     return found
 
 

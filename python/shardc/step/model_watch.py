@@ -184,7 +184,7 @@ class ModelWatch:
             raise ModelChanged(changes=what, where=error.where) from error
         if same:
             took = f"{time.perf_counter() - started:.1f} s"
-            text = f"{what}: another trace, {took}, found the same program, which calls no Python"
+            text = f"{what}: traced again in {took}, with the same program, which runs no Python"
             _warn("ModelTracedAgain", text)
         return same
 

@@ -84,7 +84,7 @@ class OtherShapes(Generic[S]):
         """Return the step for a batch; None if it has the example's shapes. Raises BatchUnsupported."""
         known = in_form_of(self.prepared(batch), self._like)
         if known is None:
-            raise BatchUnsupported(reason="it is not like the example batch", where=_line())
+            raise BatchUnsupported(reason="its structure differs from the example batch's", where=_line())
         return None if _described(known)[0] == self._own else self._step(known)
 
     def _step(self, batch: object) -> S:
@@ -128,7 +128,7 @@ def bucketed(batch: object, bucket: Callable[[object], object] | None) -> object
     try:
         flatten_batch(made)
     except BatchUnsupported as error:
-        problem = f"returned a {type(made).__name__}, which is no batch: {error.fields['reason']}"
+        problem = f"returned a {type(made).__name__}, which is not a batch: {error.fields['reason']}"
         raise BadBucket(name=name, problem=problem, where=where) from None
     return made
 

@@ -40,6 +40,6 @@ class Roomy(Generic[S]):
             started = time.perf_counter()
             self.made[NAME] = self._compile_for(self.options)
             took = f"{time.perf_counter() - started:.1f} s"
-            text = f"rows had too little room at their experts: compiled a program with room for all, {took}"
+            text = f"experts had too little room for their rows: compiled a program with room for all, {took}"
             warn_at("RoomCompiled", text, ProgramCompiledWarning, caller_line()[0])
         return self.made[NAME]

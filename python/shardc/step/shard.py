@@ -314,8 +314,8 @@ def _saved_cuts(plan: Plan, program: Program) -> SavedCuts | None:
     found = SavedCuts.of_json(plan.cuts)
     if found.program == digest(program):
         return found
-    what = "the saved plan says how other calls are cut than this step has"
-    remark("CutsLeft", f"{what}: the layouts of its arguments alone decide")
+    what = "the saved plan's choices for calls are not used, because this step has other calls"
+    remark("CutsLeft", f"{what}: only the plan's layouts of arguments decide")
     return None
 
 

@@ -123,9 +123,9 @@ class Ladder(Generic[T]):
         work = sum(ops[op].work_bytes for op in found.again)
         share = work / (sum(op.work_bytes for op in ops.values()) or 1.0)
         text = (
-            f"within {size_text(budget_bytes)} backward computes again {len(found.again)} of the forward's "
-            f"{len(ops)} ops, {share:.1%} of its work: at most {size_text(chosen.size_bytes)} at once on a "
-            f"device, where keeping all takes {size_text(none.size_bytes)}"
+            f"to stay within {size_text(budget_bytes)}, backward recomputes {len(found.again)} of the "
+            f"forward's {len(ops)} ops, {share:.1%} of its work: the peak of a device is "
+            f"{size_text(chosen.size_bytes)}, and {size_text(none.size_bytes)} without recomputation"
         )
         return Remark("Recomputed", text)
 

@@ -169,5 +169,5 @@ def test_it_is_refused_on_a_cpu_and_for_a_pipeline(fake: FakeCuda) -> None:
     with pytest.raises(GraphNotCaptured, match="rank 0 is on cpu"):
         step.use_cuda_graph()
     step._manifest["pipeline"] = [{}]
-    with pytest.warns(CudaGraphWarning, match="it is of a pipeline"):
+    with pytest.warns(CudaGraphWarning, match="it is a pipeline"):
         _on_gpu(step)

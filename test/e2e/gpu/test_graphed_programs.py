@@ -156,7 +156,7 @@ def test_gradients_that_are_kept_are_told_of(programs: list[GraphedProgram]) -> 
             held.zero_grad()
         return kept
 
-    with pytest.warns(ShardcFallbackWarning, match=r"still held, call after call .*set_to_none=True"):
+    with pytest.warns(ShardcFallbackWarning, match=r"still in use at each new call .*set_to_none=True"):
         found = steps(compiled(model), model)
     same(found, steps(other, other))
     assert programs[1].replays == 1

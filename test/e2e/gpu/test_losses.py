@@ -137,7 +137,7 @@ APART: dict[str, tuple[Loss, Settings, str]] = {
     "returned": (
         lambda x, w, t: (F.cross_entropy((y := F.linear(x, w)), t), y),
         GENERATED,
-        "the logits are kept: the program gives them to its caller",
+        "the logits are kept: the program returns them",
     ),
     "probabilities": (
         _probabilities,
@@ -196,7 +196,7 @@ def test_why_logits_are_made_is_said(case: str) -> None:
 
 def test_symbolic_sizes_stay_calls() -> None:
     verdict, joint = chosen(plain, dynamic=True)
-    assert verdict.why == "with its loss: sizes are known at run time only"
+    assert verdict.why == "with its loss: sizes are known only at run time"
     assert any(node.target is torch.ops.aten.nll_loss_forward.default for node in joint.graph.nodes)
 
 

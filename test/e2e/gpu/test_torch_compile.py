@@ -165,7 +165,7 @@ def test_a_driver_that_is_too_old_is_named(h200: None, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    "found, message", [("3.5.1", "Triton 3.5.1 is too old"), (None, "need Triton, which does not")]
+    "found, message", [("3.5.1", "Triton 3.5.1 is too old"), (None, "need Triton, which cannot")]
 )
 def test_triton_missing_or_too_old_is_named(
     h200: None, monkeypatch: pytest.MonkeyPatch, found: str | None, message: str

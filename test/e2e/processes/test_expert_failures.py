@@ -12,7 +12,7 @@ pytestmark = pytest.mark.processes
 def test_an_index_of_no_expert(launch, fuse: int) -> None:
     done = launch("expert_worker.py", 2, fuse)
     assert done.returncode != 0 and not done.stdout
-    said = "NoSuchExpert: aten.index.Tensor: a row chooses expert 4, and there are 4"
+    said = "NoSuchExpert: aten.index.Tensor: a row chooses expert 4, but there are 4"
     assert f"{said}\n  at: expert_worker.py:23" in done.stderr, done.stderr[-3000:]
 
 

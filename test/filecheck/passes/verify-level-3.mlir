@@ -98,7 +98,7 @@ func.func @no_loop(%x: !torch.vtensor<[4],f32> {dist.sharding = #dist.sharding<@
 
 "dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
 
-// expected-error@unknown {{on a rank, which is no block of [8] under [{data:(1)2}]}}
+// expected-error@unknown {{on a rank, which is not a block of [8] under [{data:(1)2}]}}
 func.func @no_block(%x: !torch.vtensor<[8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"]], []>, dist.global_type = !torch.vtensor<[8],f32>}) {
   return
 }
@@ -143,7 +143,7 @@ func.func @other_combination(%x: !torch.vtensor<[8],f32> {dist.sharding = #dist.
   %zero = torch.aten.full %list, %start, %none, %none, %none, %none : !torch.list<int>, !torch.float, !torch.none, !torch.none, !torch.none, !torch.none -> !torch.vtensor<[],f32>
   %inits = torch.prim.TupleConstruct %zero : !torch.vtensor<[],f32> -> !torch.tuple<vtensor<[],f32>>
   %captures = torch.prim.TupleConstruct %x : !torch.vtensor<[8],f32> -> !torch.tuple<vtensor<[8],f32>>
-  // expected-error@+1 {{a max over the iterations of micro takes what is [] partial sum(micro:(1)2)}}
+  // expected-error@+1 {{a max over the iterations of micro takes a value that is [] partial sum(micro:(1)2)}}
   %sums = "dist.loop"(%inits, %captures) ({
   ^bb0(%acc: !torch.vtensor<[],f32>, %all: !torch.vtensor<[8],f32>):
     %one = torch.constant.int 1

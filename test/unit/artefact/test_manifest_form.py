@@ -68,7 +68,7 @@ def test_a_whole_manifest_passes() -> None:
         ),
         (
             lambda m: m["pipeline"].append({"name": "data", "arguments": [[["param", "v"]], []]}),
-            "names ['param', 'v'], which is no argument",
+            "names ['param', 'v'], which is not an argument",
         ),
     ],
 )

@@ -50,10 +50,10 @@ def test_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "step.mlir"
     path.write_text(MODULE)
     assert explained(capsys, str(path)).startswith(
-        "1 kernels stand for 2 of 2 calls: 2 launches become 1, 512 bytes"
+        "1 kernels replace 2 of 2 calls: 2 launches become 1, 512 bytes"
     )
     text = explained(capsys, str(path), "--forbid-fusion", "tanh+exp")
-    apart = "1 pairs of calls are apart, which together would save 1 launches and 256 bytes"
+    apart = "1 pairs of calls do not share a kernel, which would save 1 launches and 256 bytes"
     assert text.startswith(f"forbidden: {apart} of memory traffic\n")
     assert "not fused: forbidden by tanh+exp (it would save a launch and 256 bytes)" in text
 
@@ -88,8 +88,8 @@ def test_an_artefact_has_the_kernels_that_are_explained(
     assert "forbidden: " not in said
     assert kernels_of(folder)[0][:2] == ["aten.mul.Tensor", "aten.tanh"]
     text = explained(capsys, str(folder))
-    assert text.startswith(f"{len(kernels_of(folder))} kernels stand for ")
-    assert "pairs that were looked at" in text and "train.py:10" in text
+    assert text.startswith(f"{len(kernels_of(folder))} kernels replace ")
+    assert "pairs of calls that were considered" in text and "train.py:10" in text
 
 
 def test_wishes_in_a_compile_with_their_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,13 +106,13 @@ def test_wishes_in_a_compile_with_their_effect(tmp_path: Path, capsys: pytest.Ca
         and "not fused: forbidden by mul+tanh" in text
     )
     back = explained(capsys, str(folder), "--force-fusion", "mul+tanh").splitlines()[0]
-    assert back.startswith("forced: ") and "are together, which saves" in back
+    assert back.startswith("forced: ") and "share a kernel, which saves" in back
 
 
 def test_a_folder_without_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, _ = compiled(tmp_path, capsys, "--no-fuse")
     assert explained(capsys, str(folder)).startswith(
-        "the folder has no kernels; with them it would be as follows\n\n"
+        "the folder has no kernels; compiled with kernels, it would have these:\n\n"
     )
 
 
@@ -124,8 +124,11 @@ def test_a_folder_of_another_version_is_explained_as_it_is(
     nothing = explain_fusion(ir.Module.parse("module {}", new_context()))
     monkeypatch.setattr(driver, "_explained", lambda *_: nothing)
     text = explained(capsys, str(folder))
-    assert text.startswith("this version of shardc fuses levels/3-rank.mlir otherwise")
-    assert f"{len(kernels_of(folder))} kernels stand for " in text and "pairs that were looked at" not in text
+    assert text.startswith("this version of shardc fuses levels/3-rank.mlir differently")
+    assert (
+        f"{len(kernels_of(folder))} kernels replace " in text
+        and "pairs of calls that were considered" not in text
+    )
 
 
 def test_what_a_program_says_of_its_fusion() -> None:
@@ -148,7 +151,7 @@ def test_what_a_program_says_of_its_fusion() -> None:
         (["--forbid-fusion", "mul"], "BadFusionEdge"),
         (
             ["--force-fusion", "mul+tanh", "--no-fuse"],
-            "FusionRefused: 'mul+tanh' cannot be one kernel: fuse is False",
+            "FusionRefused: 'mul+tanh' cannot share one kernel: fuse is False",
         ),
     ],
 )
@@ -169,7 +172,7 @@ def test_wishes_that_a_compile_refuses(
 def test_level_4_alone_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, _ = compiled(tmp_path, capsys)
     assert main(["explain", str(folder / "levels" / "4-kernel.mlir"), "--fusion"]) == 2
-    assert "it is at level 4" in capsys.readouterr().err
+    assert "it holds kernels already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

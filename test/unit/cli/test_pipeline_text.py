@@ -32,13 +32,13 @@ def test_nothing_is_no_element() -> None:
 @pytest.mark.parametrize(
     ("text", "problem", "column"),
     [
-        ("cse,", "a name should stand here", 4),
-        (",cse", "a name should stand here", 0),
+        ("cse,", "expected a name here", 4),
+        (",cse", "expected a name here", 0),
         ("cse cse", "before 'c'", 4),
         ("func.func(cse", "a closing parenthesis is missing", 13),
         ("cse)", "before ')'", 3),
         ("cse{a=1", "this '{' is never closed", 3),
-        ("func.func()", "a name should stand here", 10),
+        ("func.func()", "expected a name here", 10),
     ],
 )
 def test_a_mistake_is_shown_where_it_is(text: str, problem: str, column: int) -> None:

@@ -107,7 +107,7 @@ def test_every_familiar_pass_is_registered_in_mlir() -> None:
         ("test-mark{times=few}", BadPassOption, "times='few': it must be an integer"),
         ("test-mark{scale=x}", BadPassOption, "must be a number"),
         ("test-mark{loud=maybe}", BadPassOption, "must be true or false"),
-        ("cse{a=1}", BadMlirPass, "MLIR refuses 'cse{a=1}'"),
+        ("cse{a=1}", BadMlirPass, "MLIR rejects 'cse{a=1}'"),
         ("func.func(test-mark)", NestedPass, "'test-mark' works on the whole module"),
         ("func.func(any(inner))", NestedPass, "inside any(...)"),
         ("looped", BadPipeline, "'looped' includes itself"),
@@ -128,7 +128,7 @@ def test_passes_of_both_kinds_run_in_order(module: ir.Module) -> None:
 
 
 def test_a_pass_that_leaves_invalid_ir_is_named(module: ir.Module) -> None:
-    with pytest.raises(PassBrokeModule, match="the pass 'test-break' left invalid IR"):
+    with pytest.raises(PassBrokeModule, match="the pass 'test-break' produced invalid IR"):
         run(module, build("test-break"))
 
 

@@ -74,7 +74,7 @@ def test_times_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main([*first, "--times-of", run]) == 0
     assert capsys.readouterr().out == measured
     assert main(["schedule", "auto", "--stages", "3", "-m", "4", "--times-of", run]) == 2
-    assert "the run has no F of stage 2" in capsys.readouterr().err
+    assert "the trace has no F of stage 2" in capsys.readouterr().err
 
 
 def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,8 +104,8 @@ def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("1f1b --times 1,1,nan", "at least 0"),
         ("seq-1f1b --option slices", "the option 'slices' can't be read"),
         ("1f1b --option slices=2", "has no option 'slices'"),
-        ("1f1b --memory-limit 2", "rank 0 hold 3 bytes of activations in 0F2; it may hold 2"),
-        ("1f1b -m 0", "needs at least 1 micro-batch, and got 0"),
+        ("1f1b --memory-limit 2", "rank 0 hold 3 bytes of activations in 0F2; its limit is 2"),
+        ("1f1b -m 0", "needs at least 1 micro-batch, not 0"),
         ("nowhere.csv", "can't read nowhere.csv"),
         ("1f1b --svg nowhere/a.svg", "nowhere/a.svg: "),
         ("nowhere.csv --trace nowhere/run.json", "nowhere/run.json: "),
@@ -129,7 +129,7 @@ def test_a_file_for_another_cut_or_another_batch(tmp_path: Path, capsys: pytest.
     assert main(["schedule", str(path), "--stages", "4", "-m", "1"]) == 2
     assert "the schedule mine is for 2 stages, not for 4" in capsys.readouterr().err
     assert main(["schedule", str(path), "--stages", "2", "-m", "2"]) == 2
-    assert "schedule mine cannot run: 0F1 is not there" in capsys.readouterr().err
+    assert "schedule mine cannot run: 0F1 is missing" in capsys.readouterr().err
 
 
 def test_the_transfers_of_a_file_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,9 +140,9 @@ def test_the_transfers_of_a_file_are_checked(tmp_path: Path, capsys: pytest.Capt
     path.write_text(f"{first}\n{second}\n")
     assert main(["schedule", str(path), "--stages", "2", "-m", "2"]) == 0
     assert (
-        "deadlocks with blocking sends: 0SEND_F1 waits for 1RECV_F1, but rank 1 waits before that, at "
+        "deadlocks with blocking sends: 0SEND_F1 waits for 1RECV_F1, but rank 1 is stuck before that, at "
         "1SEND_B0" in capsys.readouterr().out
     )
     path.write_text(f"{first}\n{second}\n".replace(",0SEND_F1", ""))
     assert main(["schedule", str(path), "--stages", "2", "-m", "2"]) == 2
-    assert "0SEND_F1 on rank 0 is not there" in capsys.readouterr().err
+    assert "0SEND_F1 on rank 0 is missing" in capsys.readouterr().err

@@ -50,7 +50,7 @@ def test_a_file_that_is_no_export_is_named(tmp_path: Path, capsys):
     file = tmp_path / "notes.txt"
     file.write_text("milk\n")
     assert main(["trials", "import", str(file)]) == 2
-    assert "line 1 is not of an export" in capsys.readouterr().err
+    assert "line 1 is not part of an export" in capsys.readouterr().err
     assert main(["trials", "export", str(tmp_path / "none" / "x.jsonl")]) == 2
     assert "UnwritableOutput" in capsys.readouterr().err
 

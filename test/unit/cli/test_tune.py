@@ -203,7 +203,7 @@ def test_each_round_is_progress(script, monkeypatch):
 
 def test_a_damaged_database_is_said_and_a_new_one_is_begun(script, tmp_path, capsys):
     (tmp_path / "tuning.db").write_bytes(b"no database" * 1000)
-    with pytest.warns(TuningDatabaseWarning, match=r"tuning.db is damaged .* a new one is begun"):
+    with pytest.warns(TuningDatabaseWarning, match=r"tuning.db is damaged .* a new one was created"):
         assert main(["tune", script, "--trials", "8", "--regret", "0"]) == 0
     assert "8 trials in" in capsys.readouterr().out
 

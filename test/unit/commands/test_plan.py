@@ -125,8 +125,8 @@ def test_choices_that_could_be_others(tmp_path: Path) -> None:
     [
         (120, "the smallest change that fits, of those that were tried: recompute=selective ("),
         (80, "the smallest change that fits, of those that were tried: recompute=full ("),
-        (40, "the smallest change that fits, of those that were tried: batch=0.125x ("),
-        (10, "no change that was tried fits: more devices, or devices of 125.8 MB, with this plan"),
+        (40, "the smallest tried change that fits: batch=0.125x ("),
+        (10, "none of the tried changes fits: use more devices, or devices of 125.8 MB for this plan"),
     ],
 )
 def test_what_does_not_fit_is_told_the_smallest_change_that_does(
@@ -152,7 +152,7 @@ def test_meshes_are_searched_for_auto(tmp_path: Path) -> None:
     text = plan(PlanRequest(config, ["h100-2x2"], plans=["auto"], length=16, batch=8))
     assert re.search(r"searched: \d+ of \d+ choices .* \(gap \d+\.\d%\); the search ended: ", text)
     assert "pipeline*auto on pipe 2" in text or "auto on infiniband 2 x nvlink 2" in text
-    with pytest.raises(SearchWithoutCluster, match="needs to know the cluster"):
+    with pytest.raises(SearchWithoutCluster, match="needs the cluster"):
         plan(PlanRequest(config, ["h100-2x2", "a100-80-4"], plans=["auto"], length=16, batch=8))
 
 
@@ -168,7 +168,7 @@ def test_a_limit_of_searches_needs_a_search(tmp_path: Path) -> None:
     )
     with pytest.raises(NoPlanYet, match="time limit of 1e-06 s"):
         plan(request)
-    with pytest.raises(NothingSearched, match="search_seconds is about a search"):
+    with pytest.raises(NothingSearched, match="search_seconds applies to a search"):
         plan(replace(request, plans=["zero3"]))
     beside = replace(request, meshes=[{"data": 4}], plans=["data", "auto"], options={"search_seconds": 60})
     assert "2 of 2 plans fit" in plan(beside)
@@ -211,7 +211,7 @@ def test_a_search_answers_more_questions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", ["front", "sensitivity"])
 def test_questions_to_a_search_need_one(tmp_path: Path, option: str) -> None:
     request = PlanRequest(write_config(tmp_path), ["h100"], plans=["zero3"], **{option: True})
-    with pytest.raises(NothingSearched, match=f"{option} is about a search"):
+    with pytest.raises(NothingSearched, match=f"{option} applies to a search"):
         plan(request)
     with pytest.raises(NothingSearched, match="a mesh is given"):
         plan(replace(request, plans=["auto"], meshes=[{"data": 8}]))

@@ -131,8 +131,8 @@ def test_what_build_returns(write: Write, text: str, problem: str, line: int | N
         ("x = 1\ndef build(:\n", "raised SyntaxError: invalid syntax", 2),
         ("raise ValueError\n", "raised ValueError", 1),
         ("def build():\n    raise ValueError('first\\nsecond')\n", "raised ValueError: first\n", 2),
-        ("import sys\nsys.exit(7)\n", "ended the process by itself (exit code 7)", 2),
-        ("def build():\n    raise SystemExit\n", "ended the process by itself (exit code None)", 2),
+        ("import sys\nsys.exit(7)\n", "ended the process (exit code 7)", 2),
+        ("def build():\n    raise SystemExit\n", "ended the process (exit code None)", 2),
     ],
 )
 def test_code_that_raises_is_named_with_its_line(

@@ -55,11 +55,11 @@ def test_no_warning_goes_around_it() -> None:
 
 def test_a_remark_is_found_by_its_id_and_silenced(monkeypatch: pytest.MonkeyPatch) -> None:
     with collect_remarks() as said:
-        remark("Padded", "dims of 5 are computed as 6", "model.py:3")
-    assert said[0].render() == "[Padded] dims of 5 are computed as 6 (at model.py:3)"
+        remark("Padded", "dims of size 5 are padded to 6", "model.py:3")
+    assert said[0].render() == "[Padded] dims of size 5 are padded to 6 (at model.py:3)"
     monkeypatch.setenv("SHARDC_SILENCE", "NotCut, Padded")
     with collect_remarks() as said:
-        remark("Padded", "dims of 5 are computed as 6")
+        remark("Padded", "dims of size 5 are padded to 6")
         remark("ReplicatedOp", "aten.foo has no rule")
     assert [r.name for r in said] == ["ReplicatedOp"]
 
@@ -89,7 +89,7 @@ def test_pythons_filters_work(by: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "text, problem",
     [
-        ("Paded", "the id of no remark or warning; did you mean 'Padded'"),
+        ("Paded", "which is not the id of a remark or warning; did you mean 'Padded'"),
         ("BadMeshSpec", "cannot be silenced"),
     ],
 )

@@ -43,7 +43,7 @@ def test_forward_and_backward_with_source_lines() -> None:
     assert [phase for phase, _ in found.graphs] == ["forward", "backward"]
     assert kernels(found) == [["aten.mul.Scalar", "aten.tanh", "aten.add.Scalar", "aten.exp"]]
     text = str(found)
-    assert text.startswith("forward: 1 kernels stand for 4 of 4 calls: 4 launches become 1, ")
+    assert text.startswith("forward: 1 kernels replace 4 of 4 calls: 4 launches become 1, ")
     assert FIRST in text and SECOND in text and "\n\nbackward: 1 kernels" in text
 
 
@@ -76,7 +76,7 @@ def test_a_compiled_module_can_be_explained() -> None:
 
 def test_what_cannot_be_forced_is_an_error() -> None:
     """And no silent fallback to ATen."""
-    with pytest.raises(Exception, match=r"cannot be one kernel: .*is left to ATen"):
+    with pytest.raises(Exception, match=r"cannot share one kernel: .*is left to ATen"):
         options = {"force_fusion": ["mm+tanh"], "matmuls": "extern"}
         torch.compile(lambda x: (x @ x.t()).tanh(), backend="shardc", options=options)(X)
 
@@ -90,7 +90,7 @@ def test_a_matmul_is_forced_into_a_kernel() -> None:
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
-        (["0.1+0.2"], "numbers are those of one program"),
+        (["0.1+0.2"], "numbers are unique within one program"),
         (["tanh"], "two names"),
         ("exp+tanh", "forbid_fusion is 'exp.tanh', not a list of edges"),
         ([3], "forbid_fusion is a list of 3, not a list of edges"),
@@ -115,4 +115,4 @@ def test_edges_that_fit_nothing_are_told_of() -> None:
 def test_the_log_has_it(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="shardc.compiler.compilation"):
         torch.compile(f, backend="shardc")(X)
-    assert "forward: 1 kernels stand for 4 of 4 calls" in caplog.text
+    assert "forward: 1 kernels replace 4 of 4 calls" in caplog.text

@@ -91,7 +91,7 @@ def test_control_flow_operators() -> None:
 
 def test_an_argument_that_the_dialect_refuses() -> None:
     (text,) = _run(lambda x: x.count_nonzero(dim=0) + 1, (torch.tensor(3.0),))
-    assert "aten.count_nonzero" in text and "MLIR refuses it" in text and __file__ in text
+    assert "aten.count_nonzero" in text and "MLIR rejects it" in text and __file__ in text
 
 
 def test_dropout_under_checkpointing_draws_what_eager_draws() -> None:

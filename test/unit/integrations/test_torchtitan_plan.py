@@ -69,7 +69,7 @@ def test_degrees_are_axes_and_presets(degrees: dict[str, int], mesh: dict[str, i
 
 
 def test_context_parallelism_is_refused_by_name() -> None:
-    with pytest.raises(TrainerArgumentRefused, match="cp=2 cannot be honoured"):
+    with pytest.raises(TrainerArgumentRefused, match="cp=2 is not supported"):
         shardc.integrations.torchtitan_layout(new_model(), dims(cp=2))
 
 

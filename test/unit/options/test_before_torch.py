@@ -22,7 +22,7 @@ sys.exit(code if not {{"torch", "torch_mlir", "numpy"}} & {{*sys.modules}} else 
     [
         (
             [*COMPILE, "data=2", "--plan", "tensr"],
-            "UnknownPreset: 'tensr' in plan 'tensr' is no preset; did you mean",
+            "UnknownPreset: 'tensr' in plan 'tensr' is not a preset; did you mean",
         ),
         (
             [*COMPILE, "data"],
@@ -38,7 +38,7 @@ sys.exit(code if not {{"torch", "torch_mlir", "numpy"}} & {{*sys.modules}} else 
             [*COMPILE, "data=2", "--clip-grad-norm", "0"],
             "BadArgument: clip_grad_norm is 0.0, not a number above 0",
         ),
-        ([*COMPILE, "data=2", "--forbid-fusion", "gelu"], "BadFusionEdge: 'gelu' names no pair of ops"),
+        ([*COMPILE, "data=2", "--forbid-fusion", "gelu"], "BadFusionEdge: 'gelu' is not a valid pair of ops"),
         ([*COMPILE, "data=2", "--clip", "1.0"], "OldSpelling: --clip is now spelled --clip-grad-norm"),
         ([*COMPILE, "data=2", "--memory=4e9"], "OldSpelling: --memory is now spelled --memory-limit-bytes"),
         ([*COMPILE, "data=2", "--numerics", "eager"], "OldSpelling: --numerics is now spelled --rounding"),
@@ -50,7 +50,10 @@ sys.exit(code if not {{"torch", "torch_mlir", "numpy"}} & {{*sys.modules}} else 
             ["explain", SCRIPT, "--fusion", "--forbid", "a+b"],
             "OldSpelling: --forbid is now spelled --forbid-fusion",
         ),
-        (["explain", SCRIPT, "--fusion", "--force-fusion", "a"], "BadFusionEdge: 'a' names no pair of ops"),
+        (
+            ["explain", SCRIPT, "--fusion", "--force-fusion", "a"],
+            "BadFusionEdge: 'a' is not a valid pair of ops",
+        ),
         (
             ["schedule", "1f1b", "--microbatches", "8"],
             "OldSpelling: --microbatches is now spelled --micro-batches",
@@ -59,7 +62,7 @@ sys.exit(code if not {{"torch", "torch_mlir", "numpy"}} & {{*sys.modules}} else 
         ([*COMPILE, "data=2", "--cluster", "h10"], "UnknownCluster: there is no cluster 'h10'; did you mean"),
         (
             [*COMPILE, "data=16", "--cluster", "h100"],
-            "MeshDoesNotFit: the mesh data=16 has 16 devices, and cluster 'h100' has 8",
+            "MeshDoesNotFit: the mesh data=16 has 16 devices, but cluster 'h100' has 8",
         ),
         (["schedule", "zbv"], "UnknownSchedule: there is no schedule 'zbv'"),
         (["tune", SCRIPT, "--target", "sm_89"], "UnknownTarget: there is no target 'sm_89'"),

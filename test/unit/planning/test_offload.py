@@ -67,7 +67,7 @@ def test_a_host_that_is_too_small(moved: Price) -> None:
 
 
 def test_a_cluster_without_hosts_is_refused(moved: Price) -> None:
-    with pytest.raises(NoHostMemory, match="cluster h100 has no host"):
+    with pytest.raises(NoHostMemory, match="cluster h100 describes no host memory"):
         moved.priced.on(replace(NODE, host=None))
 
 

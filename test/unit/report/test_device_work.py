@@ -102,7 +102,7 @@ def test_convolutions() -> None:
 
 
 def test_one_device_has_no_table() -> None:
-    assert "what a device computes" not in compiled({"data": 1}, "data").plan.render()
+    assert "work of a device" not in compiled({"data": 1}, "data").plan.render()
 
 
 def test_stages_of_a_pipeline_repeat_nothing() -> None:

@@ -48,7 +48,7 @@ def test_bytecode_beside_a_module_of_kernels_does_not_run(tmp_path: Path) -> Non
 def test_only_source_is_imported(tmp_path: Path) -> None:
     path = tmp_path / "kernel_0.pyc"
     path.write_text("")
-    with pytest.raises(ImportError, match="no Python file"):
+    with pytest.raises(ImportError, match="not a Python file"):
         imported_file("attacked_kernels.kernel_1", path)
 
 
@@ -91,7 +91,7 @@ def test_a_name_in_the_manifest_stays_in_the_folder(tmp_path: Path, name: str) -
     (tmp_path / "out").mkdir()
     manifest = listed(tmp_path, "outside", b"what a manifest has no business with")
     manifest["files"] = {name: manifest["files"]["outside"]}
-    with pytest.raises(BadArtefact, match="no name of a file inside the folder"):
+    with pytest.raises(BadArtefact, match="not the name of a file inside the folder"):
         check.check_files(tmp_path / "out", manifest)
 
 

@@ -151,7 +151,7 @@ def test_a_series_and_one_checkpoint_are_not_mixed(tmp_path: Path) -> None:
     with pytest.raises(CheckpointNotSaved, match="keep_last is 0"):
         Saver().save(tmp_path / "series", value(2), {}, 2, keep=0, wait=True)
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointNotSaved, match="it is no folder"):
+    with pytest.raises(CheckpointNotSaved, match="it is not a folder"):
         save_values(tmp_path / "file", value(2))
 
 

@@ -68,7 +68,7 @@ def test_data_at_an_odd_address(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("length", "problem"),
-    [(4, "header is cut off"), (40, "header is cut off"), (-1, r"holds \d+ bytes of \d+")],
+    [(4, "header is truncated"), (40, "header is truncated"), (-1, r"holds \d+ bytes of \d+")],
 )
 def test_truncated(path: Path, length: int, problem: str) -> None:
     path.write_bytes(path.read_bytes()[:length])
@@ -80,5 +80,5 @@ def test_no_file_and_no_json(tmp_path: Path) -> None:
     with pytest.raises(BadArtefact, match="missing"):
         TensorFile(tmp_path / "x.safetensors")
     (tmp_path / "y.safetensors").write_bytes((4).to_bytes(8, "little") + b"{abc")
-    with pytest.raises(BadArtefact, match="no JSON"):
+    with pytest.raises(BadArtefact, match="not JSON"):
         TensorFile(tmp_path / "y.safetensors")

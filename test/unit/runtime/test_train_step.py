@@ -229,7 +229,7 @@ def test_the_trace_of_a_step(step: TrainStep, tmp_path: Path) -> None:
 
 def test_a_cuda_graph_has_nothing_to_trace(step: TrainStep, tmp_path: Path) -> None:
     step._graphed = object()
-    with pytest.raises(NothingToTrace, match="a CUDA graph is one launch"):
+    with pytest.raises(NothingToTrace, match="a CUDA graph is a single launch"):
         step.trace([torch.ones(2, 3, dtype=torch.float64)], tmp_path / "run.json")
     assert step.steps_done == 0 and not (tmp_path / "run.json").exists()
 

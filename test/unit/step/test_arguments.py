@@ -65,7 +65,7 @@ def test_the_world_must_be_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"da ta": 2}, 1, "axis name 'da ta' is not an identifier"),
         ({"data": 2**64}, 1, "more devices than there can be ranks, 2147483647"),
         ({"data": 2**16, "tensor": 2**16}, 1, "more devices than there can be ranks, 2147483647"),
-        ({"data": 2, "micro": 2}, 2, "axis 'micro' is the time axis that micro-batches are on"),
+        ({"data": 2, "micro": 2}, 2, "axis 'micro' is reserved for micro-batches"),
     ],
 )
 def test_a_mesh_that_is_none(mesh: dict[str, Any], micro_batches: int, problem: str) -> None:

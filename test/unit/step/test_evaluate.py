@@ -145,7 +145,7 @@ def test_forms_of_batches_have_a_limit_and_come_in_buckets() -> None:
         step.forward(batch(0, rows))
     for call in (step.evaluate, step.forward):
         with pytest.raises(
-            TooManyShapes, match=r"(?s)x float64 \[4, 6\].*needs program 3, and shapes_limit is 2"
+            TooManyShapes, match=r"(?s)x float64 \[4, 6\].*needs program number 3, but shapes_limit is 2"
         ) as raised:
             call(batch(0, 4))
         assert raised.value.where is not None and "test_evaluate.py:" in raised.value.where

@@ -144,7 +144,7 @@ def test_only_weights_that_are_read_out_of_order_are_sent(model: type[nn.Module]
 def test_a_last_batch_of_any_size_is_evaluated() -> None:
     step = compiled(Net())
     proved(step, "forward", rows=5)
-    with pytest.raises(TooManyWays, match="has 3 elements and can't be cut 4 ways"):
+    with pytest.raises(TooManyWays, match="has 3 elements and cannot be sharded 4 ways"):
         step._forwards.program(step.compiled, batch(3), "forward")
 
 

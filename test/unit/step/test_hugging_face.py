@@ -79,8 +79,8 @@ def test_bad_folders_are_named(tmp_path: Path) -> None:
     for text, said in (
         ("{", "cannot be read"),
         ('{"weight_map": 3}', "cannot be read"),
-        ('{"weight_map": {"a": "model-1.safetensors"}}', "is named by the index and not there"),
-        ('{"weight_map": {"a": "../model.safetensors"}}', "is named by the index and not there"),
+        ('{"weight_map": {"a": "model-1.safetensors"}}', "is listed in the index but missing"),
+        ('{"weight_map": {"a": "../model.safetensors"}}', "is listed in the index but missing"),
     ):
         index.write_text(text)
         with pytest.raises(BadWeights, match=said):

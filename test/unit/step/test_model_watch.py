@@ -189,7 +189,7 @@ def test_a_hook_that_changes_nothing_costs_one_trace() -> None:
     model, shapes = new_model(), []
     step = compiled(model)
     model[0].register_forward_hook(lambda m, args, out: shapes.append(out.shape))
-    with pytest.warns(UserWarning, match=r"0\._forward_hooks.*calls no Python"):
+    with pytest.warns(UserWarning, match=r"0\._forward_hooks.*runs no Python"):
         step(batch(0))
     assert set(shapes) == {(6, 8)}
 

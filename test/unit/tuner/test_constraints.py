@@ -38,8 +38,8 @@ def test_what_is_for_other_kernels_is_left_to_them():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "no JSON"),
-        ("[]", "no object"),
+        ("{", "not JSON"),
+        ("[]", "not an object"),
         ('{"pin": {"tile_m": "six"}}', 'tile_m must be an integer of at least 1, not "six"'),
         ('{"pin": {"tile_m": true}}', "not true"),
         ('{"forbid": {"tile_m": 1}}', "forbid must be a list"),
@@ -56,9 +56,9 @@ def test_what_cannot_be_read_is_named(text, said):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"pins": {}}', "entry 'pins'\n  try: there are: pin"),
-        ('{"pin": {"tile_mm": 1}}', "parameter 'tile_mm'\n  try: there are: tile_m"),
-        ('{"forbid": [{"sketch": "tild"}]}', "sketch 'tild'\n  try: there are: tiled"),
+        ('{"pins": {}}', "entry 'pins'\n  try: known names are pin"),
+        ('{"pin": {"tile_mm": 1}}', "parameter 'tile_mm'\n  try: known names are tile_m"),
+        ('{"forbid": [{"sketch": "tild"}]}', "sketch 'tild'\n  try: known names are tiled"),
     ],
 )
 def test_unknown_names_come_with_those_that_are_like_them(text, said):

@@ -65,7 +65,11 @@ class Cluster(Facts):
             return "it has several kinds of devices, and one of them has no count"
         joined = " x ".join(str(level.ways) for level in self.levels)
         total = sum(count or 0 for count in counts)
-        return "" if total == self.size else f"levels join {joined} = {self.size}, and there are {total}"
+        return (
+            ""
+            if total == self.size
+            else f"its levels join {joined} = {self.size} devices, but it has {total}"
+        )
 
     @cached_property
     def size(self) -> int:
@@ -121,7 +125,7 @@ class Cluster(Facts):
             left = 0 if left % sizes[-1] else left // sizes[-1]
             changed = sizes[-1] != level.ways
             if not left or (changed and (level.dims or level.wiring)):
-                self._refuse(devices, f"they are no whole groups of its {level.name}")
+                self._refuse(devices, f"they do not fill whole groups of its {level.name}")
         levels = tuple(replace(level, ways=ways) for level, ways in zip(self.levels, sizes, strict=True))
         kinds, rest = list[Device](), devices
         for kind in self.devices:
@@ -151,5 +155,5 @@ class Cluster(Facts):
             if count < 1 or (level.most and count > level.most):
                 return f"{level.name} joins 1 to {level.most or 'any number'}, not {count}"
             if level.dims:
-                return f"{level.name} is a torus, whose dims a name does not say: write a file"
-        return "" if len(self.devices) == 1 else "it has several kinds of devices: write a file"
+                return f"{level.name} is a torus, whose dims a name cannot give: write a YAML file"
+        return "" if len(self.devices) == 1 else "it has several kinds of devices: write a YAML file"

@@ -72,5 +72,5 @@ class Level(Facts):
         if self.wiring and (len(sizes) > 1 or max(sizes) < self.ways):
             return f"wiring is not a square of at least {self.ways} rows"
         if any(self.wiring[i][j] != self.wiring[j][i] for i in range(len(self.wiring)) for j in range(i)):
-            return "wiring has links that one end alone knows"
+            return "wiring has links that only one end lists"
         return ""

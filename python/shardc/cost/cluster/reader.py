@@ -43,7 +43,7 @@ def cluster_of(text: str, path: str) -> Cluster:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = None if mark is None else f"{path}:{mark.line + 1}"
-        problem = f"is no YAML: {getattr(error, 'problem', None) or error}"
+        problem = f"is not YAML: {getattr(error, 'problem', None) or error}"
         raise UnreadableCluster(path=path, problem=problem, where=where) from None
     if not isinstance(root, yaml.MappingNode):
         raise UnreadableCluster(path=path, problem="holds no keys with values")

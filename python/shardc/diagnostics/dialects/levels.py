@@ -19,10 +19,10 @@ class RankProgramBroken(ShardcError):
     Fails: two ``pipe.send`` to one rank that have changed places. Works: both in the order of the receives.
     """
 
-    template = "the program of rank {rank} is not what the schedule {schedule} says: {problem}"
+    template = "the program of rank {rank} does not follow the schedule {schedule}: {problem}"
     hint = (
-        "put back what was edited; in shardc compile this is a bug, please report it with the schedule and "
-        "the model"
+        "undo edits of the program; in shardc compile this is a bug, please report it with the "
+        "schedule and the model"
     )
     exit_code = 1
 
@@ -30,7 +30,7 @@ class RankProgramBroken(ShardcError):
 class UnknownOperation(ShardcError):
     """A program for passes contains an op that is not an operator of PyTorch."""
 
-    template = "{op} is no operator that PyTorch knows in this process"
+    template = "PyTorch has no operator {op} in this process"
     hint = "import the library that registers it, or decompose it before this pass"
 
 
@@ -38,11 +38,11 @@ class UnreadableOperation(ShardcError):
     """An op has operands or results that are not value tensors with a shape, or is not a valid call."""
 
     template = "{op} can't be sharded: {problem}"
-    hint = "passes of level 1 and 2 take ATen calls on !torch.vtensor with static shapes"
+    hint = "write it as an ATen call on value tensors (!torch.vtensor) with static shapes"
 
 
 class ManualRegionNotYet(ShardcError):
     """A program with ``dist.manual`` was to be partitioned."""
 
     template = "dist.manual can be parsed, verified and executed, but passes do not partition it yet"
-    hint = "write what it does with ATen ops and dist.constraint"
+    hint = "write its body with ATen ops and dist.constraint instead"

@@ -18,9 +18,7 @@ class UnsoundRule(ShardcError):
     """
 
     template = "the rule of {op} is wrong: {problem}\n  rule: {rule}\n  cut:  {cut}"
-    hint = (
-        "mend the factors, reduce, replicate, linear or lower of the rule; the proof runs it on real tensors"
-    )
+    hint = "correct the rule's factors, reduce, replicate, linear or lower; the proof runs it on real tensors"
 
 
 class BadRuleText(ShardcError):

@@ -19,7 +19,7 @@ class IndivisibleDim(ShardcError):
 class NoSuchAxis(ShardcError):
     """A sharding in the IR names an axis that the mesh lacks: ``rows`` on a mesh of data and tensor."""
 
-    template = "a sharding names axis {axis!r}; the mesh has {known}"
+    template = "a sharding names axis {axis!r}, but the mesh has {known}"
     hint = "name one of the mesh's axes, or add the axis to the dist.mesh"
 
 

@@ -6,8 +6,8 @@ from shardc.diagnostics.base import ShardcError
 class OneMicroBatch(ShardcError):
     """``per_micro_batch=True`` without micro-batches. Works: ``micro_batches=4, per_micro_batch=True``."""
 
-    template = "per_micro_batch=True needs micro-batches, and micro_batches is {count}"
-    hint = "pass micro_batches=n, from 2 (--micro-batches n), or leave per_micro_batch out"
+    template = "per_micro_batch=True needs micro-batches, but micro_batches is {count}"
+    hint = "pass micro_batches=n (--micro-batches n), n being 2 or more, or leave per_micro_batch out"
 
 
 class OutputsOfMicroBatches(ShardcError):
@@ -16,8 +16,11 @@ class OutputsOfMicroBatches(ShardcError):
     Works: ``outputs=["logits"]`` with ``micro_batches=4`` alone.
     """
 
-    template = "outputs= does not go with per_micro_batch=True, whose micro-batches are programs of their own"
-    hint = "leave per_micro_batch out, or take outputs of step.evaluate(batch) or step.forward(batch)"
+    template = (
+        "outputs= cannot be combined with per_micro_batch=True, which runs each micro-batch as a "
+        "separate program"
+    )
+    hint = "leave per_micro_batch out, or get the outputs from step.evaluate(batch) or step.forward(batch)"
 
 
 class UnevenMicroBatches(ShardcError):
@@ -27,7 +30,9 @@ class UnevenMicroBatches(ShardcError):
     """
 
     template = "{what} of {size} rows does not divide {into}"
-    hint = "take a batch of a multiple of {multiple} rows: each micro-batch is traced once, at one size"
+    hint = (
+        "use a batch whose number of rows is a multiple of {multiple}: all micro-batches must have one size"
+    )
 
 
 class NoBatchDim(ShardcError):
@@ -36,10 +41,10 @@ class NoBatchDim(ShardcError):
     Fails: ``{"x": [8, 4], "classes": [5]}``. Works: ``{"x": [8, 4], "classes": [1, 5]}``.
     """
 
-    template = "micro-batches are cut from dim 0 of the batch's tensors, and these differ in it: {sizes}"
+    template = "micro_batches splits dim 0 of the batch's tensors, but they differ in its size: {sizes}"
     hint = (
-        "give every tensor as many rows as the batch has, or dim 0 of size 1 (or no dim) where all "
-        "micro-batches see the same; constants can be buffers of the model"
+        "give every tensor one row for each sample; a tensor that all micro-batches share needs dim 0"
+        " of size 1, or no dim; a constant can be a buffer of the model"
     )
 
 
@@ -49,22 +54,25 @@ class BufferFeedsLoss(ShardcError):
     A micro-batch would then read what earlier micro-batches wrote.
     """
 
-    template = "the buffer {name!r} is written by the forward, and the loss depends on it"
+    template = "the forward writes the buffer {name!r}, and the loss reads it"
     hint = (
-        "with per_micro_batch=True a buffer may be written (running statistics) or read by the loss, not "
-        "both: leave per_micro_batch out, or update it outside of the step"
+        "with per_micro_batch=True a buffer may be written (running statistics) or read by the loss, "
+        "not both: leave per_micro_batch out, or update the buffer outside of the step"
     )
 
 
 class NoGradient(ShardcError):
     """The optimizer reads a value of a micro-batch that is not a gradient, so it cannot be averaged."""
 
-    template = "the optimizer's part of the step reads {op}, which is no gradient"
+    template = (
+        "the optimizer's part of the step reads {op}, which is not a gradient and has no mean over "
+        "micro-batches"
+    )
     hint = "leave per_micro_batch out"
 
 
 class NotMeanOfMicroBatches(ShardcError):
     """A loss or gradient is not a floating-point number, so it has no mean over micro-batches."""
 
-    template = "{what} has no mean over micro-batches"
+    template = "a loss or gradient of type {what} has no mean over micro-batches"
     hint = "leave per_micro_batch out"

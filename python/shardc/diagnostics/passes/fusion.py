@@ -13,7 +13,7 @@ class BadFusionEdge(FusionConstraintError):
     Fails: ``forbid_fusion=["gelu"]``. Works: ``forbid_fusion=["aten.add.Tensor+gelu@model.py:12"]``.
     """
 
-    template = "{edge!r} names no pair of ops: {problem}"
+    template = "{edge!r} is not a valid pair of ops: {problem}"
     hint = "write two names as shardc explain --fusion prints them, such as aten.add.Tensor+gelu@model.py:12"
 
 
@@ -27,5 +27,5 @@ class NoSuchFusionEdge(FusionConstraintError):
 class FusionRefused(FusionConstraintError):
     """Two ops cannot be forced into one kernel."""
 
-    template = "{edge!r} cannot be one kernel: {why}"
-    hint = "take the edge away, or rewrite the line so that the reason is gone"
+    template = "{edge!r} cannot share one kernel: {why}"
+    hint = "leave out this pair of ops, or rewrite the line so that the reason no longer applies"

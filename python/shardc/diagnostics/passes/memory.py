@@ -9,5 +9,5 @@ class PeakUnknown(ShardcError):
     Fails: a custom operator without ``register_fake``. Works: the same with ``torch.library.register_fake``.
     """
 
-    template = "the peak of a program's memory is not known: {problem}"
-    hint = "give a custom operator a torch.library.register_fake"
+    template = "the peak of a program's memory is unknown: {problem}"
+    hint = "register a fake implementation of the custom operator: torch.library.register_fake"

@@ -13,16 +13,17 @@ class BadAction(PipelineError):
     Fails: ``F0``. Works: ``2F0``.
     """
 
-    template = "{text!r} is no action of a pipeline"
+    template = "{text!r} is not an action of a pipeline"
     hint = "write stage, kind (F, B, I or W) and micro-batch, such as 2F0"
 
 
 class ScheduleStuck(PipelineError):
     """Ranks of a schedule wait for each other forever."""
 
-    template = "schedule {schedule} is stuck: its ranks wait at {actions}, none of which can run"
+    template = "schedule {schedule} deadlocks: its ranks wait at {actions}, none of which can run"
     hint = (
-        "an action must stand behind what it needs, and a cap on memory leave room for every stage of a rank"
+        "place each action behind the actions that it needs; a memory limit must leave room for every"
+        " stage of a rank"
     )
 
 
@@ -31,8 +32,8 @@ class BadSchedule(PipelineError):
 
     template = "schedule {schedule} cannot run: {action} {problem}"
     hint = (
-        "every stage needs F and B (or I and W) of each micro-batch once, on one rank, behind F of the stage "
-        "before and B or I of the stage behind"
+        "every stage needs F and B (or I and W) of each micro-batch once, on one rank: F behind F of "
+        "the previous stage, B or I behind B or I of the next stage"
     )
 
 
@@ -40,31 +41,31 @@ class TooMuchMemory(PipelineError):
     """A rank would hold more activations at a time than its limit allows."""
 
     template = (
-        "schedule {schedule} makes rank {rank} hold {held:,.0f} bytes of activations in {action}; it may "
-        "hold {cap:,.0f}"
+        "schedule {schedule} makes rank {rank} hold {held:,.0f} bytes of activations in {action}; its"
+        " limit is {cap:,.0f}"
     )
-    hint = "take a schedule with fewer micro-batches in flight, or recompute activations"
+    hint = "use a schedule with fewer micro-batches in flight, or recompute activations"
 
 
 class UnknownSchedule(PipelineError):
     """No schedule has this name. Fails: ``schedule("zbv", ...)``. Works: ``schedule("zb-v", ...)``."""
 
     template = "there is no schedule {name!r}{nearest}"
-    hint = "take one of {known}"
+    hint = "use one of {known}"
 
 
 class UnknownScheduleOption(PipelineError):
     """A schedule was given an option that it does not have."""
 
     template = "the schedule {schedule} has no option {option!r}; it has: {known}"
-    hint = "leave the option out, or take a schedule that has it"
+    hint = "leave the option out, or use a schedule that has it"
 
 
 class BadScheduleOption(PipelineError):
     """An option of a schedule has a value that it cannot take."""
 
     template = "the schedule {schedule} cannot take {option}={value}: it must be {must}"
-    hint = "take {option}={nearest}"
+    hint = "use {option}={nearest}"
 
 
 class BadStages(PipelineError):
@@ -80,41 +81,42 @@ class BadStages(PipelineError):
 class TooLargeToPlay(ShardcError):
     """A schedule has so many actions that making and checking it would take minutes."""
 
-    template = (
-        "{stages} stages on {ranks} ranks with {micro_batches} micro-batches are too many to play through"
-    )
-    hint = "there can be {most} stages and ranks, and {pairs} stages times micro-batches"
+    template = "{stages} stages on {ranks} ranks with {micro_batches} micro-batches are too many to simulate"
+    hint = "use at most {most} stages and ranks, and at most {pairs} stages times micro-batches"
 
 
 class BadMicroBatches(PipelineError):
     """A schedule does not allow this number of micro-batches: too few, or not a multiple that it needs."""
 
-    template = "the schedule {schedule} on {ranks} ranks needs {needs}, and got {micro_batches}"
-    hint = "take {nearest}, the nearest number that it can be made of"
+    template = "the schedule {schedule} on {ranks} ranks needs {needs}, not {micro_batches}"
+    hint = "use {nearest}, the nearest number that works"
 
 
 class NoScheduleFits(PipelineError):
     """No schedule keeps every rank within the memory limit."""
 
     template = (
-        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps each rank within {cap:,.0f} "
-        "bytes; of those with a name {schedule} needs the least, {least:,.0f}"
+        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps each rank within "
+        "{cap:,.0f} bytes; the named schedule that needs the least, {schedule}, needs {least:,.0f}"
     )
-    hint = "allow more memory, recompute activations, or take smaller micro-batches"
+    hint = "allow more memory, recompute activations, or use smaller micro-batches"
 
 
 class ScheduleWithoutCluster(PipelineError):
     """``schedule="auto"`` was given without a cluster that its costs depend on."""
 
-    template = "schedule 'auto' needs to know the cluster that the step is for"
-    hint = "name it, as in cluster='h100-8x8' (8 nodes of 8), or give its file; 'local' is this machine's CPU"
+    template = "schedule 'auto' needs the cluster that the step runs on"
+    hint = (
+        "pass cluster='h100-8x8' (8 nodes of 8 devices), or the path of its file; 'local' is this "
+        "machine's CPU"
+    )
 
 
 class WrongStages(PipelineError):
     """A schedule is for another number of stages, ranks or micro-batches than the step has."""
 
     template = "the schedule {schedule} is for {found} {what}, not for {wanted}"
-    hint = "take a schedule for {wanted} {what}, or {found} {what}"
+    hint = "use a schedule for {wanted} {what}, or {found} {what}"
 
 
 class BadTransfers(PipelineError):
@@ -144,7 +146,7 @@ class TooManyBuffers(PipelineError):
     template = (
         "schedule {schedule} makes rank {rank} keep {kept} received values at {step}; it has room for {room}"
     )
-    hint = "give it more buffers, or take a schedule whose ranks run less far ahead of each other"
+    hint = "allow more buffers, or use a schedule whose ranks run less far ahead of each other"
 
 
 class BadTrace(PipelineError):
@@ -171,8 +173,8 @@ class BadOptionText(PipelineError):
 class NotMeasured(PipelineError):
     """A measured run lacks the actions of a stage from which its times are taken."""
 
-    template = "the run has no {kind} of stage {stage}, nor a whole backward to take it from"
-    hint = "give a run of as many stages, with every action in its trace"
+    template = "the trace has no {kind} of stage {stage}, and no whole backward from which to derive it"
+    hint = "use the trace of a run with as many stages that recorded every action"
 
 
 class NoMicroBatches(PipelineError):
@@ -182,14 +184,17 @@ class NoMicroBatches(PipelineError):
     ``mesh={"pipe": 2}, plan="pipeline", micro_batches=4``.
     """
 
-    template = "a pipeline runs micro-batches, and nothing in this step is cut into any"
-    hint = "pass micro_batches=n, from 2, to compile_step; the batch is dim 0 of the inputs"
+    template = "a pipeline needs micro-batches, but nothing in this step is split into any"
+    hint = "pass micro_batches=n to compile_step, n being 2 or more; dim 0 of the inputs is split"
 
 
 class SeveralLoops(PipelineError):
     """A value of all micro-batches is needed within forward or backward, as batch norm's statistics are."""
 
-    template = "forward and backward of one micro-batch cannot run without waiting for the others"
+    template = (
+        "forward or backward of one micro-batch needs values of all others, so micro-batches cannot "
+        "run separately"
+    )
     hint = (
         "pass per_micro_batch=True (--per-micro-batch) to compute statistics and loss of each micro-batch by "
         "itself, which changes the mathematics; or replace what mixes samples of a batch, such as batch norm "
@@ -204,14 +209,14 @@ class BadSpeeds(PipelineError):
     """
 
     template = "speeds={given} is not one number above 0 for each of the pipeline's {ranks} ranks"
-    hint = "give a speed for each rank; only their proportions count"
+    hint = "give one speed for each rank; only their ratios count"
 
 
 class TooManyStages(PipelineError):
     """There are more stages than places at which the forward can be cut."""
 
-    template = "{stages} stages need {stages} ops that depend on parameters; forward has {most}"
-    hint = "take at most {most} stages"
+    template = "{stages} stages need {stages} ops that depend on parameters, but the forward has {most}"
+    hint = "use at most {most} stages"
 
 
 class UnknownCut(PipelineError):
@@ -235,20 +240,21 @@ class WrongRecompute(PipelineError):
     """
 
     template = "{problem}"
-    hint = "take none, full or selective, one for all stages or a list with one for each: {nearest}"
+    hint = "pass none, full or selective for all stages, or a list with one for each stage: {nearest}"
 
 
 class NoCutFits(PipelineError):
     """In every cut of the step into stages, a device would exceed its memory limit."""
 
     template = (
-        "no cut into {stages} stages was found that keeps each device within {cap:,.0f} bytes; the nearest, "
-        "before {cuts}, makes those of rank {rank} hold {least:,.0f}: {state:,.0f} of parameters, gradients "
-        "and optimizer state, {activations:,.0f} of activations"
+        "no division into {stages} stages was found that keeps each device within {cap:,.0f} bytes; "
+        "in the nearest, with stages that start at {cuts}, devices of rank {rank} hold {least:,.0f}: "
+        "{state:,.0f} of parameters, gradients and optimizer state, {activations:,.0f} of activations"
     )
     hint = (
-        'allow {least:,.0f} bytes, recompute activations (recompute="full"), take smaller micro-batches or a '
-        'schedule with fewer in flight, or shard state too (plan="pipeline*zero1")'
+        'allow {least:,.0f} bytes, recompute activations (recompute="full"), use smaller '
+        "micro-batches or a schedule with fewer in flight, or also shard state "
+        '(plan="pipeline*zero1")'
     )
 
 
@@ -258,7 +264,7 @@ class NotAPipeline(PipelineError):
     Fails: ``plan="data", schedule="1f1b"``. Works: ``plan="pipeline*data", schedule="1f1b"``.
     """
 
-    template = "plan {plan!r} has no pipeline, so it takes no schedule, no stages and no recomputation"
+    template = "plan {plan!r} has no pipeline, so schedule=, stages= and recomputation per stage do not apply"
     hint = 'add one, as in plan="pipeline*data" with mesh={{"pipe": 2, "data": 2}}'
 
 
@@ -269,8 +275,11 @@ class ReshardOfStages(PipelineError):
     Works: ``plan="pipeline*zero3", gather="step"``.
     """
 
-    template = "stages of a pipeline keep what they gather by gather=, not by reshard_after_forward="
-    hint = 'pass gather="step"'
+    template = (
+        "reshard_after_forward= is not for pipelines, where gather= decides how long gathered "
+        "parameters are kept"
+    )
+    hint = 'pass gather="step" to keep them for a whole step'
 
 
 class RerunOfParts(PipelineError):
@@ -280,8 +289,8 @@ class RerunOfParts(PipelineError):
     Works: the same with ``on_overflow="stop"``, or ``plan="data*expert"``.
     """
 
-    template = "on_overflow='rerun' runs a whole step again, and here {parts} are programs of their own"
-    hint = "leave on_overflow out, or expert_capacity: then there is room for all rows"
+    template = "on_overflow='rerun' runs a whole step again, but here {parts} are separate programs"
+    hint = "leave on_overflow out, or leave expert_capacity out: then there is room for all rows"
 
 
 class BadScheduleFile(PipelineError):
@@ -302,8 +311,8 @@ class ChangesMathematics(PipelineError):
         "are in flight, so gradients of older weights are applied to newer ones"
     )
     hint = (
-        "pass stale_weights=True (--stale-weights) if that is wanted, or take 1f1b, whose steps are those of "
-        "one device"
+        "pass stale_weights=True (--stale-weights) to allow this, or use 1f1b, whose steps equal "
+        "those of one device"
     )
 
 
@@ -314,20 +323,23 @@ class OneUpdateForAll(PipelineError):
     """
 
     template = (
-        "{name} cannot be updated by one stage while others are ahead of it: stages {stages} take part, as "
-        "{cause}"
+        "{name} cannot be updated by one stage while others are ahead of it: the update involves "
+        "stages {stages}, because {cause}"
     )
     hint = (
-        "leave out clipping by the norm of all gradients, untie weights or put the modules that share them "
-        "in one stage; or take a schedule that updates once, such as 1f1b"
+        "leave out clipping by the norm of all gradients, untie weights or put the modules that share"
+        " them in one stage; or use a schedule that updates once, such as 1f1b"
     )
 
 
 class OneRouteOnly(PipelineError):
     """A schedule with several routes holds weights twice, so its stages cannot update them separately."""
 
-    template = "the schedule {schedule} has {routes} routes, whose stages hold the same weights"
-    hint = "updates while micro-batches are in flight need one route, as pipedream has"
+    template = (
+        "the schedule {schedule} has {routes} routes, whose stages hold the same weights and cannot "
+        "update them separately"
+    )
+    hint = "use a schedule with one route, such as pipedream"
 
 
 class NotCausal(PipelineError):
@@ -336,22 +348,22 @@ class NotCausal(PipelineError):
     Fails: an encoder's attention, a convolution or a mean over the sequence, with ``schedule="terapipe"``.
     """
 
-    template = "the tokens of a sequence cannot run slice by slice: {op}: {why}"
+    template = "a sequence cannot run slice by slice through {op}: {why}"
     hint = (
-        "slices need a model that is causal along dim 1 of its inputs, with attention that says is_causal; "
-        "or take a schedule of whole sequences, such as 1f1b"
+        "use a model that is causal along dim 1 of its inputs, with is_causal=True in its attention; "
+        "or use a schedule of whole sequences, such as 1f1b"
     )
 
 
 class TooFewTokens(PipelineError):
     """A sequence has fewer tokens than the schedule has slices."""
 
-    template = "the schedule {schedule} cuts sequences into {slices} slices, and they have {tokens} tokens"
-    hint = "take at most {tokens} slices; the sequence is dim 1 of the inputs"
+    template = "the schedule {schedule} splits sequences into {slices} slices, but they have {tokens} tokens"
+    hint = "use at most {tokens} slices; the sequence is dim 1 of the inputs"
 
 
 class ScheduleNotYet(PipelineError):
     """A schedule can be made, checked and simulated, but steps cannot be compiled for it yet."""
 
-    template = "a step cannot be cut for the schedule {schedule} yet: {why}"
-    hint = "take a schedule of whole sequences with one update a step, such as 1f1b or zb-v"
+    template = "a step cannot be compiled for the schedule {schedule} yet: {why}"
+    hint = "use a schedule of whole sequences with one update per step, such as 1f1b or zb-v"

@@ -7,7 +7,7 @@ from shardc.diagnostics.text import did_you_mean
 class UnknownPreset(ShardcError):
     """A word in a plan is no preset: ``plan="tensr"``."""
 
-    template = "{word!r} in plan {plan!r} is no preset{nearest}"
+    template = "{word!r} in plan {plan!r} is not a preset{nearest}"
     hint = (
         "use {known}, products such as 'data*tensor', the path of a saved plan (a .json file), or a mapping "
         "of name patterns to shardings"
@@ -29,8 +29,8 @@ class NoExperts(ShardcError):
     """``plan="expert"`` was given for a step without expert parameters [experts, ...] in one product."""
 
     template = (
-        "preset 'expert' finds no experts: no matrix of a parameter [experts, rows, columns] is chosen for "
-        "each row, and none has experts as the batch of a product"
+        "preset 'expert' found no experts: no parameter [experts, rows, columns] has a matrix chosen "
+        "for each row, or experts as the batch dim of a matrix product"
     )
     hint = (
         "write experts that a loop calls one by one as one product, torch.bmm(w[ids], x[..., None]) or "
@@ -46,8 +46,8 @@ class ExpertsInALoop(ShardcError):
     """
 
     template = (
-        "preset 'expert' can't share out the {experts} experts of {name!r}: they are multiplied one by one, "
-        "each with all rows, in {share:.0%} of the forward's work"
+        "preset 'expert' cannot distribute the {experts} experts of {name!r}: a loop multiplies each "
+        "of them with all rows, which is {share:.0%} of the forward's work"
     )
     hint = (
         "write them as one product, torch.bmm(w[ids], x[..., None]) or torch.einsum('ecm,emh->ech', x, w), "
@@ -58,8 +58,8 @@ class ExpertsInALoop(ShardcError):
 class ExpertsNotDivided(ShardcError):
     """The axis of ``plan="expert"`` does not divide the number of experts: 8 experts on 3 devices."""
 
-    template = "{experts} experts of {name!r} can't be shared out over {axis}={ways}"
-    hint = "give the axis a size that divides them, the nearest is {nearest}: mesh={{{axis!r}: {nearest}}}"
+    template = "{experts} experts of {name!r} cannot be distributed evenly over {axis}={ways}"
+    hint = "give the axis a size that divides them; the nearest is {nearest}: mesh={{{axis!r}: {nearest}}}"
 
 
 class ExpertGroups(ShardcError):
@@ -69,15 +69,15 @@ class ExpertGroups(ShardcError):
     Works: the same with ``expert_group=2``.
     """
 
-    template = "groups of {group} devices are no part of {axis}={ways}"
-    hint = "give expert_group a number that divides {ways}, the nearest is expert_group={nearest}"
+    template = "expert_group={group} does not divide the devices of {axis}={ways}"
+    hint = "pass a number that divides {ways}; the nearest is expert_group={nearest}"
 
 
 class AxisUsedTwice(ShardcError):
     """A sharding uses a mesh axis twice: ``["tensor", "tensor"]``."""
 
     template = "the sharding of {name!r} uses axis {axis!r} twice: {sharding}"
-    hint = "an axis can cut one dim of a value only; take it away from one of them"
+    hint = "an axis can shard only one dim of a value; remove it from the others"
 
 
 class AxisOfTwoPresets(ShardcError):
@@ -93,7 +93,7 @@ class TooManyDims(ShardcError):
     """A sharding has more dims than the value: ``["data", None, None]`` for a matrix."""
 
     template = "the sharding of {name!r} has {given} dims, but its shape is {shape}"
-    hint = "give one entry per dim (None: not cut), or fewer: the rest stay whole"
+    hint = "give one entry per dim (None: not sharded), or fewer: the remaining dims stay whole"
 
 
 class PatternMatchesNothing(ShardcError):
@@ -116,10 +116,10 @@ class ConstrainsNothing(ShardcError):
 class TooManyWays(ShardcError):
     """A dim has fewer elements than blocks: 3 elements over 4 devices (5 over 4 works: 2, 2, 1, 0)."""
 
-    template = "dim {dim} of {name!r} has {size} elements and can't be cut {ways} ways ({axes})"
+    template = "dim {dim} of {name!r} has {size} elements and cannot be sharded {ways} ways ({axes})"
     hint = (
-        "cut it over axes of at most {size} in all, or leave it whole; of a batch, pass {ways} rows or more, "
-        "or take fewer micro_batches"
+        "shard it over axes of at most {size} devices in all, or leave it whole; for a batch, pass "
+        "{ways} rows or more, or use fewer micro_batches"
     )
 
 
@@ -127,14 +127,15 @@ class HeadsNotDivided(ShardcError):
     """``plan="ulysses"`` does not divide the attention heads: 12 heads on 8 devices."""
 
     template = (
-        "attention has {heads} heads, which axis {axis!r} of {ways} devices can't share out evenly{besides}"
+        "attention has {heads} heads, which do not divide evenly over axis {axis!r} of {ways} "
+        "devices{besides}"
     )
-    hint = "{fewer}take the preset 'allgather', which cuts no heads"
+    hint = "{fewer}use the preset 'allgather', which does not shard heads"
 
     def __init__(
         self, *, axis: str, nearest: int, others: int, where: str | None = None, **fields: object
     ) -> None:
-        fields["besides"] = f" beside the {others} ways in which other axes cut them" if others > 1 else ""
+        fields["besides"] = f" beside the {others} ways that other axes shard them" if others > 1 else ""
         second = f"a second axis the rest, as in 'allgather:rows*ulysses:{axis}'"
         fields["fewer"] = f"give {axis!r} {nearest} devices and {second}, or " if nearest > 1 else ""
         super().__init__(where=where, axis=axis, **fields)
@@ -143,14 +144,14 @@ class HeadsNotDivided(ShardcError):
 class BadMeshSpec(ShardcError):
     """A mesh that is empty, or an axis with a size below 1."""
 
-    template = "mesh {mesh} is not a mesh: {problem}"
+    template = "mesh {mesh} is not valid: {problem}"
     hint = 'give names and sizes, as in mesh={{"data": 2, "tensor": 2}}'
 
 
 class BadPlanFile(ShardcError):
     """A saved plan is truncated, of another version, or for another model."""
 
-    template = "{path} is not a plan that fits: {problem}"
+    template = "plan {path} cannot be used: {problem}"
     hint = (
         "save the plan again with step.save_plan(path), or take plan.json from a folder that shardc compile "
         "wrote, of this model, optimizer, batch and mesh"
@@ -160,8 +161,8 @@ class BadPlanFile(ShardcError):
 class BadShardingEntry(ShardcError):
     """An entry of a sharding that is neither None, an axis, nor a list of axes."""
 
-    template = "the sharding of {name!r} has entry {entry!r}"
-    hint = 'each entry is None, an axis such as "tensor", or a list of axes such as ["data", "tensor"]'
+    template = "the sharding of {name!r} has the invalid entry {entry!r}"
+    hint = 'write each entry as None, an axis such as "tensor", or a list of axes such as ["data", "tensor"]'
 
 
 class OneTimeAxis(ShardcError):

@@ -11,8 +11,8 @@ class UnknownRecomputed(ShardcError):
     Fails: ``recompute=["layer.*"]`` for a model with ``layers.0``. Works: ``recompute=["layers.*"]``.
     """
 
-    template = "no module of the model is called {pattern!r}, which is to be recomputed"
-    hint = "the nearest names are {nearest}; none, full and selective stand alone, as in recompute='full'"
+    template = "recompute= names {pattern!r}, which matches no module of the model"
+    hint = "the nearest names are {nearest}; write none, full and selective alone, as in recompute='full'"
 
 
 class NoRepeatedLayers(ShardcError):
@@ -22,7 +22,8 @@ class NoRepeatedLayers(ShardcError):
     """
 
     template = (
-        "recompute={policy!r} is of repeated layers, and no list of the model has two modules with parts"
+        "recompute={policy!r} recomputes repeated layers, but no list of the model has two modules "
+        "that contain others"
     )
     hint = "name modules instead, such as recompute=[{example!r}]"
 
@@ -30,8 +31,8 @@ class NoRepeatedLayers(ShardcError):
 class NeverCalled(ShardcError):
     """The forward does not call the modules to recompute."""
 
-    template = "no module that is to be recomputed is called in the forward"
-    hint = "name modules whose calls the forward makes: in print(model), those around what takes the memory"
+    template = "the forward calls none of the modules that recompute= names"
+    hint = "name modules that the forward calls; print(model) shows all modules"
 
 
 class BudgetTooSmall(ShardcError):
@@ -41,10 +42,11 @@ class BudgetTooSmall(ShardcError):
     """
 
     template = (
-        "no step was found that needs at most {budget:,} bytes on a device: with all computed again that "
-        "saves memory it is {least:,}, of which parameters, optimizer state and batch are {given:,}"
+        "memory_budget is {budget:,} bytes, but a device needs at least {least:,}, even if backward "
+        "recomputes all that saves memory; parameters, optimizer state and batch are {given:,} of "
+        "them"
     )
-    hint = "allow {least:,} bytes, cut the batch (micro_batches=), or shard more (plan='zero3')"
+    hint = "allow {least:,} bytes, split the batch (micro_batches=), or shard more (plan='zero3')"
 
 
 class BudgetAndRecompute(ShardcError):
@@ -53,8 +55,8 @@ class BudgetAndRecompute(ShardcError):
     Fails: ``memory_budget="40GB", recompute="full"``. Works: either of them.
     """
 
-    template = "memory_budget decides what is recomputed, and recompute={recompute!r} was given too"
-    hint = "give one of memory_budget= and recompute="
+    template = "memory_budget decides what is recomputed, but recompute={recompute!r} was given too"
+    hint = "pass only one of memory_budget= and recompute="
 
 
 class BudgetOfStages(ShardcError):
@@ -63,5 +65,8 @@ class BudgetOfStages(ShardcError):
     Fails: ``plan="pipeline", memory_budget="40GB"``. Works: ``memory_limit_bytes=40e9``, which cuts stages.
     """
 
-    template = "memory_budget is not for pipelines yet, and the plan cuts stages along {axis!r}"
-    hint = "give memory_limit_bytes=, by which stages are cut, and recompute= for what stages keep"
+    template = "memory_budget does not support pipelines yet, and the plan has stages along {axis!r}"
+    hint = (
+        "pass memory_limit_bytes=, which chooses stages that fit, and recompute= for the activations "
+        "that stages keep"
+    )

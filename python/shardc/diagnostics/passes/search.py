@@ -6,8 +6,8 @@ from shardc.diagnostics.base import ShardcError
 class NoPlanFound(ShardcError):
     """With every plan a device's memory is too small, or no plan that fits was found in time."""
 
-    template = "the search found no plan with which {devices} devices of {memory} hold the step"
-    hint = "use more devices, a smaller batch, or recompute='full'; shardc plan says what a named plan needs"
+    template = "the search found no plan that fits the step into {devices} devices of {memory}"
+    hint = "use more devices, a smaller batch, or recompute='full'; shardc plan shows what a named plan needs"
 
 
 class NoPlanYet(ShardcError):
@@ -16,9 +16,9 @@ class NoPlanYet(ShardcError):
     Fails: ``shardc plan config.json -c h100-8x8 --plan auto --search-seconds 0.1``.
     """
 
-    template = "the search had found no plan when it ended: {why}"
+    template = "the search ended before it found a plan: {why}"
     hint = (
-        "give it more time (search_seconds=, --search-seconds), or less to search: name the mesh, the "
+        "give it more time (search_seconds=, --search-seconds), or fewer choices: name the mesh, the "
         "micro-batches, recompute='full'"
     )
 
@@ -29,7 +29,7 @@ class NothingSearched(ShardcError):
     Fails: ``plan="zero3", search_seconds=10``. Works: ``plan="auto", search_seconds=10``.
     """
 
-    template = "{option} is about a search, and no plan is searched{missing}"
+    template = "{option} applies to a search, but no plan is searched{missing}"
     hint = "ask for a search with plan 'auto', or leave {option} out"
 
 
@@ -39,8 +39,8 @@ class ConstraintNotSearched(ShardcError):
     Fails: a dim that the axes ``tensor`` and ``data`` cut in this order, on a mesh that has ``data`` first.
     """
 
-    template = "the search for a plan knows no layout {layout}"
-    hint = "let axes that cut one dim stand in the mesh's order, or name a plan"
+    template = "the search does not support the layout {layout} of a constraint"
+    hint = "list axes that shard one dim in the mesh's order, or name a plan"
 
 
 class NotSearched(ShardcError):
@@ -49,15 +49,18 @@ class NotSearched(ShardcError):
     Fails: ``plan="auto", memory_budget="8GB"``. Works: ``plan="data*tensor", memory_budget="8GB"``.
     """
 
-    template = "plan 'auto' does not go together with {option} yet"
+    template = "plan 'auto' does not support {option} yet"
     hint = "leave {option} out, or name a plan: data, zero3, or a product such as 'data*tensor'"
 
 
 class SearchWithoutCluster(ShardcError):
     """``plan="auto"`` was given on a machine with GPUs, but without a cluster."""
 
-    template = "plan 'auto' needs to know the cluster that the step is for"
-    hint = "name it, as in cluster='h100-8x8' (8 nodes of 8), or give its file; 'local' is this machine's CPU"
+    template = "plan 'auto' needs the cluster that the step runs on"
+    hint = (
+        "pass cluster='h100-8x8' (8 nodes of 8 devices), or the path of its file; 'local' is this "
+        "machine's CPU"
+    )
 
 
 class AutoInProduct(ShardcError):
@@ -66,7 +69,10 @@ class AutoInProduct(ShardcError):
     Fails: ``plan="data*auto"``. Works: ``plan="auto"``, ``plan="pipeline*auto"``.
     """
 
-    template = "plan {plan!r}: 'auto' stands alone or beside 'pipeline', it decides about all other axes"
+    template = (
+        "plan {plan!r} combines 'auto' with other presets, but a search decides on all axes except a "
+        "pipeline's"
+    )
     hint = "write plan='auto' or plan='pipeline*auto', or name a preset for each axis"
 
 
@@ -77,8 +83,8 @@ class NothingToSearchFor(ShardcError):
     Works: the same with ``cluster="h100-8x8"``, or started by ``torchrun --nproc-per-node 4``.
     """
 
-    template = "plan 'auto' was given neither a mesh nor a cluster, and no other processes run"
-    hint = "name the cluster, as in cluster='h100-8x8' (8 nodes of 8), give a mesh, or start with torchrun"
+    template = "plan 'auto' was given neither a mesh nor a cluster, and this process runs alone"
+    hint = "pass cluster='h100-8x8' (8 nodes of 8 devices) or a mesh, or start with torchrun"
 
 
 class ElasticNotSearched(ShardcError):
@@ -87,7 +93,7 @@ class ElasticNotSearched(ShardcError):
     Works: ``shardc plan config.json -c h100-8x4 --plan auto --elastic 2``.
     """
 
-    template = "plans for fewer devices are searched, which a mesh or a named plan leaves no room for"
+    template = "--elastic searches plans for fewer devices, but a mesh or a named plan fixes their number"
     hint = "give --plan auto and no --mesh"
 
 
@@ -97,5 +103,5 @@ class CutsDoNotFit(ShardcError):
     The plan was changed by hand, or saved by another version of shardc.
     """
 
-    template = "the cuts of the saved plan do not fit this step: {problem}"
-    hint = "save the plan anew, or take its field 'cuts' out: then layouts of arguments decide"
+    template = "the saved plan's choices for calls do not fit this step: {problem}"
+    hint = "save the plan again, or remove its field 'cuts': then only layouts of arguments decide"

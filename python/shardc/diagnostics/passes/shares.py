@@ -21,7 +21,7 @@ class SharesUnsupported(ShardcError):
     Fails: ``shares={"data": [3, 1]}, per_micro_batch=True``. Works: either of them.
     """
 
-    template = "unequal shares of mesh axis {axis!r} do not go with {other}"
+    template = "unequal shares of mesh axis {axis!r} cannot be combined with {other}"
     hint = "{instead}"
 
 
@@ -31,8 +31,8 @@ class SharesOfNoBatch(ShardcError):
     Fails: ``plan="tensor", shares={"tensor": [3, 1]}``. Works: ``plan="data", shares={"data": [3, 1]}``.
     """
 
-    template = "mesh axis {axis!r} has unequal shares, and the plan {plan!r} cuts no batch along it"
-    hint = "shares are of batches: give them to the axis of data, zero1, zero2, zero3 or their products"
+    template = "mesh axis {axis!r} has unequal shares, but the plan {plan!r} shards no batch along it"
+    hint = "give shares to an axis that shards the batch: that of data, zero1, zero2, zero3 or their products"
 
 
 class ShareBesideOther(ShardcError):
@@ -41,8 +41,11 @@ class ShareBesideOther(ShardcError):
     Fails: ``plan="data:x*data:y"`` with shares of ``x``. Works: one axis for the batch.
     """
 
-    template = "unequal shares of mesh axis {axis!r} cut dim 0 alone, and {name!r} is cut by {others} too"
-    hint = "let one axis cut the batch, and give the shares of all its devices"
+    template = (
+        "mesh axis {axis!r} with unequal shares must shard dim 0 of an input and nothing else, but "
+        "{name!r} is also sharded along {others}"
+    )
+    hint = "let one axis shard the batch, and give the shares of all its devices"
 
 
 class ShareWithoutRows(ShardcError):
@@ -51,5 +54,5 @@ class ShareWithoutRows(ShardcError):
     Fails: a batch of 5 with ``shares={"data": [7, 1]}``. Works: a batch of 8, or shares 4:1.
     """
 
-    template = "{name!r} has {rows} rows, of which shares {shares} along {axis!r} leave a device none"
-    hint = "the nearest shares that work are {nearest}; or take a batch of a multiple of the shares' sum"
+    template = "{name!r} has {rows} rows: with shares {shares} along {axis!r} a device gets none"
+    hint = "use shares {nearest}, or a batch whose rows are a multiple of the shares' sum"

@@ -148,7 +148,7 @@ def _refused(error: ir.MLIRError, expected: list[ExpectedCall]) -> GraphNotCompi
     message = error.error_diagnostics[0].message
     op = message.partition("'torch.")[2].partition("'")[0]
     where = next((call.where for call in expected if call.target == op), None)
-    return GraphNotCompiled(op=op or "the graph", reason=f"MLIR refuses it: {message}", where=where)
+    return GraphNotCompiled(op=op or "the graph", reason=f"MLIR rejects it: {message}", where=where)
 
 
 def _copy(module: GraphModule) -> Graph:

@@ -141,7 +141,7 @@ def _lift_constants(trace: Trace, arguments: dict[Node, TensorSpec]) -> dict[str
 def _check_constant(node: Node, value: torch.Tensor, trace: Trace) -> None:
     if isinstance(value, FakeTensor) or value.is_meta:
         shape = list(value.shape)
-        reason = f"it uses a tensor of shape {shape} that has no values and is no parameter or buffer"
+        reason = f"it uses a tensor of shape {shape} that has no values and is not a parameter or buffer"
         hint = "give it values and register it with register_buffer, or pass it in the batch"
         raise TraceFailed(reason=reason, hint=hint, where=where_of(node))
     if name := trace.storages.get(value.untyped_storage().data_ptr()):

@@ -36,7 +36,7 @@ def check_hooks(params: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.T
         known, found = gradient_hooks(params[name]), gradient_hooks(leaf)
         for old, new in zip(known, found, strict=True):
             if leaf.requires_grad and len(new) > len(old):
-                reason = "the forward registers it, so that eager PyTorch has one more of it in each step"
+                reason = "the forward registers it, so eager PyTorch would have one more hook after each step"
                 raise HookUnsupported(parameter=name, reason=reason, where=line_of_code(new[-1]))
 
 

@@ -106,7 +106,7 @@ class _Search:
             self.floor_s = self.start.floor_s
 
     def run(self, limit_s: float, clock: Clock) -> Around:
-        start_s, why, is_stopped = perf_counter(), "all choices were looked at, or can be no better", False
+        start_s, why, is_stopped = perf_counter(), "all choices were considered, or cannot be better", False
         for choice in self._order():
             if self._is_worth(choice):
                 self._look(choice)

@@ -78,7 +78,7 @@ def front_text(front: Front) -> list[str]:
         for point in front.points
     ]
     head = "memory against time: the fastest plans that were found for less and less memory"
-    return [f"{head}; it ends since {front.why}", *table(rows, right=(0, 1, 2))]
+    return [f"{head}; the list ends because {front.why}", *table(rows, right=(0, 1, 2))]
 
 
 def front_json(front: Front) -> Json:

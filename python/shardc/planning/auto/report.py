@@ -19,7 +19,7 @@ def searched(around: Around) -> list[str]:
         rows.append((text, seconds, bound, size_text(estimate.held_bytes)))
     return [
         f"searched: {around.looked_at} of {around.choices} choices of stages, mesh, micro-batches and "
-        f"recomputation; no choice takes less than {time_text(around.bound_s)} (gap {around.gap:.1%}); the "
+        f"recomputation; no plan takes less than {time_text(around.bound_s)} (gap {around.gap:.1%}); the "
         f"search ended: {around.why}",
         *table(rows, right=(1, 2, 3)),
     ]

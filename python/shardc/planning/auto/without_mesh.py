@@ -72,7 +72,7 @@ def search_for(
     parallelism, named = options.parallelism, parallelism_of(given)
     for name in ("constraints", "per_micro_batch"):
         if getattr(parallelism, name):
-            raise NotSearched(option=f"{name}, where no mesh is given,")
+            raise NotSearched(option=f"{name} without a mesh")
     found = search_plan(
         model,
         optimizer,

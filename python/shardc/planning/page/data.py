@@ -17,7 +17,7 @@ from shardc.planning.price import Price
 from shardc.planning.question import Question
 from shardc.planning.verdict import CAUSES
 from shardc.planning.write_json import prices_json
-from shardc.report.source_lines import shown
+from shardc.report.source_lines import remark_text, shown
 from shardc.runtime.check import Json
 
 PAGE_SCHEMA = 1
@@ -38,7 +38,7 @@ def page_json(question: Question, prices: Sequence[Price]) -> Json:
         "words": dict(CAUSES),
         "mesh": _mesh(best),
         "work": best.priced.work.render(),
-        "remarks": [r.render() for r in (*best.priced.remarks, *best.priced.work.remarks())],
+        "remarks": [remark_text(r) for r in (*best.priced.remarks, *best.priced.work.remarks())],
         "memory": [_curve(rank) for rank in best.priced.memory],
         "tree": module_tree(best.priced.placement),
         "collectives": collective_rows(best),

@@ -127,7 +127,7 @@
     return h("details", { id: "by-module" }, h("summary", {}, "by module"), h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ["module", "where", "state", "made by its code"].map((name, n) => h("th", { class: n > 1 ? "number" : false }, name)))), h("tbody", {}, rows))));
   }
   function overTime(curve) {
-    if (curve.unknown) return [h("p", { class: "quiet" }, `Activations are not known: ${curve.unknown}`)];
+    if (curve.unknown) return [h("p", { class: "quiet" }, `Activations are unknown: ${curve.unknown}`)];
     if (!curve.bytes.length) return [];
     const peak = curve.bytes.indexOf(Math.max(...curve.bytes));
     const chart = h("div", { id: "curve" }), alive = h("div", { class: "alive", id: "alive", "aria-live": "polite" });
@@ -323,7 +323,7 @@
     update();
     const state = weight.state ? `; optimizer state ${weight.state.join(", ")}` : "";
     return h("div", { class: "weight" }, picture, h("div", {}, h("code", {}, `${weight.name}  ${weight.dtype} [${weight.shape.join(", ")}]`),
-      h("div", { class: "said" }, `${weight.placed}${state}; from: ${weight.why}`), said, who));
+      h("div", { class: "said" }, `${weight.placed}${state}; origin: ${weight.why}`), said, who));
   }
   function lines(rows, columns, width, height) {
     const made = h("g", { stroke: "var(--card)", "stroke-width": 1 });
@@ -377,9 +377,9 @@
     if (!found) return;
     const rows = found.runners_up.map((r) => h("tr", {}, h("td", { class: "mono" }, r.module), h("td", { class: "number" }, countText(r.calls)), h("td", {}, r.now), h("td", {}, r.other),
       h("td", { class: "number" }, moreText(r.more_s)), h("td", { class: "number" }, changeText(found.seconds + r.more_s, found.seconds)), h("td", { class: r.fits ? "good" : "bad" }, r.fits ? "✓ fits" : "✗ too much")));
-    section("searched", "The search", h("p", {}, h("b", {}, timeText(found.seconds)), ` by the search's count; no choice takes less than ${timeText(found.bound_s)} (a gap of ${partText(Math.max(0, 1 - found.bound_s / found.seconds))})`),
+    section("searched", "The search", h("p", {}, h("b", {}, timeText(found.seconds)), ` by the search's count; no plan takes less than ${timeText(found.bound_s)} (a gap of ${partText(Math.max(0, 1 - found.bound_s / found.seconds))})`),
       h("p", { class: "quiet" }, found.bound),
-      rows.length ? h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, [["product", ""], ["times", "number"], ["cut now", ""], ["the best other cut", ""], ["the step then", "number"], ["", "number"], ["memory", ""]].map(([text, kind]) => h("th", { class: kind }, text)))), h("tbody", {}, rows))) : "");
+      rows.length ? h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, [["product", ""], ["times", "number"], ["sharded by", ""], ["best alternative", ""], ["step with it", "number"], ["", "number"], ["memory", ""]].map(([text, kind]) => h("th", { class: kind }, text)))), h("tbody", {}, rows))) : "");
   }
 
   // ---- questions to a search
@@ -391,7 +391,7 @@
     const points = data.front.points, longest = Math.max(...points.map((p) => p.step_s)), most = Math.max(...points.map((p) => p.needed_bytes));
     const bar = (part) => h("div", { class: "bar thin" }, h("i", { style: { width: `${100 * part}%`, background: "var(--c-memory)" } }));
     const rows = points.map((p) => h("tr", {}, h("td", { class: "number" }, sizeText(p.needed_bytes)), h("td", {}, bar(p.needed_bytes / most)), h("td", { class: "number" }, timeText(p.step_s)), h("td", {}, bar(p.step_s / longest)), h("td", {}, againText(p))));
-    section("front", "Memory against time", h("p", { class: "quiet" }, `The fastest plans that were found for less and less memory; it ends since ${data.front.why}.`),
+    section("front", "Memory against time", h("p", { class: "quiet" }, `The fastest plans that were found for less and less memory; the list ends because ${data.front.why}.`),
       h("div", { class: "wide" }, h("table", {}, headsOf([["needs", "number"], ["", ""], ["step", "number"], ["", ""], ["plan", ""]]), h("tbody", {}, rows))));
   }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from shardc.planning.placement import ArgumentPlacement, PlacedArgument
+from shardc.report.origin_text import origin_text
 from shardc.runtime.check import Json
 from shardc.runtime.comm.layout import Leaf
 from shardc.runtime.comm.mesh import Mesh
@@ -19,7 +20,8 @@ def module_tree(placement: ArgumentPlacement) -> list[Json]:
 
     A module has ``name``, ``repeat`` (how many equal modules it stands for), ``children``, ``bytes`` of its
     weights, and ``held_bytes`` (on a device that holds them, with optimizer state). A weight has ``shape``,
-    ``dtype``, ``dims`` (for each dim the axes that shard it, major first), ``placed`` as text, and ``why``.
+    ``dtype``, ``dims`` (for each dim the axes that shard it, major first), ``placed`` as text, and ``why``:
+    the origin of its sharding, in the words of :func:`~shardc.report.origin_text.origin_text`.
     In a pipeline both have ``stages``, the stages that hold them or a part of them.
     """
     states: dict[str, list[PlacedArgument]] = {}
@@ -45,7 +47,7 @@ def _weight(name: str, argument: PlacedArgument, states: Sequence[PlacedArgument
         "dtype": str(leaf.dtype).removeprefix("torch."),
         "dims": [[list(axis) for axis in dim] for dim in leaf.space_dims(mesh)],
         "placed": leaf.placed(mesh),
-        "why": argument.why,
+        "why": origin_text(argument.why, leaf.name, str(list(leaf.shape))),
         **({"padded": list(leaf.padded)} if leaf.padded else {}),
         "bytes": prod(leaf.shape) * leaf.dtype.itemsize,
         "held_bytes": sum(_held_bytes(part.leaf, mesh) for part in (argument, *states)),

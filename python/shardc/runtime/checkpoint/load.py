@@ -76,7 +76,11 @@ class Checkpoint:
         """
         for name, value in values.items():
             if what := _misfit(name, value, self._saved.get(name)):
-                raise StateMismatch(what, str(self.folder), "it is of another program")
+                raise StateMismatch(
+                    what,
+                    str(self.folder),
+                    "load a checkpoint of this program, or compile the model that was saved",
+                )
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "torch.distributed is disabled")

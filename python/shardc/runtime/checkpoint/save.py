@@ -202,7 +202,7 @@ def _check_folder(folder: Path, keep: int | None) -> None:
             f"keep_last is {keep!r}", "keep_last=", "pass a number of checkpoints from 1 on"
         )
     if folder.exists() and not folder.is_dir():
-        raise CheckpointNotSaved("it is no folder", str(folder), "name another folder")
+        raise CheckpointNotSaved("it is not a folder", str(folder), "name another folder")
     if not (is_for_checkpoints(folder) if keep is None else is_for_series(folder)):
         kind = "checkpoint" if keep is None else "series of checkpoints"
         what = f"the folder is not empty and holds no {kind}"

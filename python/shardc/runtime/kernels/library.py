@@ -39,7 +39,7 @@ class Library:
         self.path = Path(path)
         content = self.path.read_bytes()
         if not is_whole(content):
-            raise BadLibrary(f"{path} was cut off or changed, or is no kernel library; compile it again")
+            raise BadLibrary(f"{path} is truncated or changed, or is not a kernel library; compile it again")
         _check_cpu(self.path, content)
         ctypes.CDLL(openmp_path(), mode=ctypes.RTLD_GLOBAL)
         ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)

@@ -63,9 +63,9 @@ def _read(key: Path) -> tuple[str, str, _Entry]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadModules(f"it does not parse ({type(error).__name__}: {error})", str(key), AGAIN) from None
     if not all(isinstance(text, str) for text in (version, rest, metadata)):
-        raise BadModules("it holds something else than texts", str(key), AGAIN)
+        raise BadModules("it holds values that are not strings", str(key), AGAIN)
     if Path(metadata).name != metadata or not (key.parent / metadata).is_file():
-        raise BadModules(f"it names {metadata!r}, which is no file beside it", str(key), AGAIN)
+        raise BadModules(f"it names {metadata!r}, which is not a file beside it", str(key), AGAIN)
     stem = Path(metadata).stem
     paths = {p.name: str(p) for p in key.parent.iterdir() if p.stem == stem and p.is_file()}
     return version, rest, _Entry(metadata, paths)

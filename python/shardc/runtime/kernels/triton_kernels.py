@@ -99,7 +99,7 @@ def check_triton() -> None:
     try:
         import triton
     except ImportError as error:
-        raise BadTriton(f"Triton does not import: {error}", hint=hint) from None
+        raise BadTriton(f"Triton cannot be imported: {error}", hint=hint) from None
     if triton_version() < OLDEST:
         raise BadTriton(f"Triton {triton.__version__} is too old for these kernels", hint=hint)
 

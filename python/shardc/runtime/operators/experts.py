@@ -42,8 +42,8 @@ def expert_ids(ids: Tensor, experts: int) -> Tensor:
         what = f"NoSuchExpert: a row's expert is none of {experts} ({calling_line()})"
         torch.ops.aten._assert_async.msg(~outside.any(), what)
     elif outside.any():
-        what = f"aten.index.Tensor: a row chooses expert {int(ids[outside][0])}, and there are {experts}"
-        hint = f"find what gives this index: experts are 0 to {experts - 1}, none counts from the end"
+        what = f"aten.index.Tensor: a row chooses expert {int(ids[outside][0])}, but there are {experts}"
+        hint = f"find the op that gives this index; experts are 0 to {experts - 1}, never negative"
         raise NoSuchExpert(what, calling_line(), hint)
     return ids.clone()
 

@@ -130,5 +130,5 @@ def _set(name: str, level: int | None) -> None:
 def _unknown(text: str, name: str) -> BadVariable:
     near = get_close_matches(name, [*TOPICS, "all", "help"], n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    what = f"{LOGS.name} is {text!r}, and {name!r} is no topic"
+    what = f"{LOGS.name} is {text!r}, but {name!r} is not a topic"
     return BadVariable(what, "the environment variables", f"{hint}topics are {', '.join(TOPICS)}, all; help")

@@ -136,7 +136,7 @@ def _port_misfits(where: str, port: Json, sizes: dict[str, int]) -> Iterator[str
     used = [axis for dim in dims for axis in dim] + [axis for _, axis in port["sharding"]["partial"]]
     for name, before, size in used:
         if sizes.get(name, 0) % (before * size) or name not in sizes:
-            yield f"{where} is cut by {[name, before, size]}, which the mesh does not have"
+            yield f"{where} is sharded by {[name, before, size]}, which the mesh does not have"
     shape, padded = port["shape"], port.get("padded", port["shape"])
     if len(padded) != len(shape) or any(p < n for p, n in zip(padded, shape, strict=True)):
         yield f"{where} has shape {shape} and padded shape {padded}"
@@ -166,7 +166,7 @@ def _name_misfits(manifest: Json) -> Iterator[str]:
     yield from _index_misfits(manifest["hyperparameters"])
     for alias, name in manifest["tied"].items():
         if name not in named["param"] | named["buffer"]:
-            yield f"tied[{alias!r}] is {name!r}, which is no parameter"
+            yield f"tied[{alias!r}] is {name!r}, which is not a parameter"
     loss = [r for r in manifest["results"] if r["role"] == "loss"]
     if len(loss) != 1:
         yield f"results has {len(loss)} losses"

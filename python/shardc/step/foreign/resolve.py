@@ -136,7 +136,11 @@ def _check_names(model: nn.Module, plan: Mapping[str, str], where: str, shipped:
             continue
         if not shipped:
             raise no_match(model, pattern, style, where)
-        remark("PatternUnused", f"{pattern!r} ({style}) of the model's own plan names no module of it", where)
+        remark(
+            "PatternUnused",
+            f"{pattern!r} ({style}) of the model's own plan matches none of its modules",
+            where,
+        )
 
 
 def _style_plan(text: str, parts: _Parts, mesh: Mapping[str, int]) -> StylePlan:
@@ -175,7 +179,9 @@ def _with_stages(pipeline: Pipeline | None, parts: _Parts, options: Parallelism)
         fewest = named_rule(chosen.schedule).fewest
     stages = chosen.stage_count or fewest * options.mesh[options.pipeline_axis()]
     cuts = stage_cuts(parts.model, plan, stages, parts.where)
-    flows = f"{' and '.join(cuts.flows)} flow{'s' * (len(cuts.flows) == 1)}"
-    text = f"the model's own plan cuts it: stages begin at {', '.join(cuts.modules)}, and {flows} into them"
+    flows = " and ".join(cuts.flows)
+    text = (
+        f"the model's own plan sets the stages: they begin at {', '.join(cuts.modules)} and receive {flows}"
+    )
     remark("StagesOfModel", text, parts.where)
     return replace(chosen, stages=cuts.modules)

@@ -82,7 +82,9 @@ def set_aside(path: Path, error: Exception) -> None:
         part = path.with_name(path.name + suffix)
         if part.exists():
             part.replace(aside.with_name(aside.name + suffix))
-    message = f"the tuning database {path} is damaged ({error}); it is now {aside}, and a new one is begun"
+    message = (
+        f"the tuning database {path} is damaged ({error}); it was renamed to {aside}, a new one was created"
+    )
     warn("TuningDatabaseDamaged", message, TuningDatabaseWarning, 3)
 
 

@@ -75,7 +75,7 @@ def _read(path: Path) -> Iterator[Line]:
         try:
             line = json.loads(text)
         except ValueError as error:
-            raise NotATuningExport(line=number, reason=f"it is no JSON ({error})", where=str(path)) from None
+            raise NotATuningExport(line=number, reason=f"it is not JSON ({error})", where=str(path)) from None
         if (reason := first_problem(EXPORTED, line)) is not None:
             raise NotATuningExport(line=number, reason=reason, where=str(path))
         yield line

@@ -23,7 +23,7 @@ def _json(part: s.Check) -> s.Check:
         try:
             held = json.loads(value)
         except (ValueError, TypeError, RecursionError) as error:
-            yield f"{where} is no JSON ({error})"
+            yield f"{where} is not JSON ({error})"
             return
         yield from part(where, held)
 

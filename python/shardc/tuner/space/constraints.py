@@ -39,9 +39,9 @@ def read_constraints(text: str, where: str | None = None) -> Constraints:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise MalformedConstraints(where=where, problem=f"it is no JSON: {error}") from None
+        raise MalformedConstraints(where=where, problem=f"it is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise MalformedConstraints(where=where, problem="it is no object")
+        raise MalformedConstraints(where=where, problem="it is not an object")
     for kind in found:
         if kind not in KINDS:
             raise UnknownConstraint(where=where, kind="entry", name=kind, known=_near(kind, KINDS))

@@ -11,7 +11,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
-  // expected-error@+1 {{'dist.all_to_all' op axis 'tensor' stands twice}}
+  // expected-error@+1 {{'dist.all_to_all' op axis 'tensor' appears twice}}
   %0 = "dist.all_to_all"(%x) {axes = ["tensor", "tensor"], split_dim = 1, concat_dim = 0} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[16,2],f32>
   return
 }

@@ -38,7 +38,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
-  // expected-error@+1 {{'dist.reshard' op sharding: axis 'tensor' stands twice: in dim 0 and in dim 1}}
+  // expected-error@+1 {{'dist.reshard' op sharding: axis 'tensor' appears twice: in dim 0 and in dim 1}}
   %0 = "dist.reshard"(%x) {sharding = #dist.sharding<@mesh, [[#dist.axis<"tensor", 1, 2>], [#dist.axis<"tensor", 1, 2>]], []>} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>
   return
 }

@@ -11,7 +11,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
-  // expected-error@+1 {{'dist.constraint' op can't ask for partial terms: a constraint says how a whole value lies}}
+  // expected-error@+1 {{'dist.constraint' op can't have partial terms: a constraint is the layout of a whole value}}
   %0 = "dist.constraint"(%x) {sharding = #dist.sharding<@mesh, [["data"], []], [["sum", "tensor"]]>} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>
   return
 }

@@ -40,9 +40,9 @@ func.func @too_many_dims(%x: !torch.vtensor<[8],f32> {dist.sharding = #dist.shar
 
 "dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
 
-// MLIR's verifiers do not see into attributes: an axis that stands twice is found here.
+// MLIR's verifiers do not see into attributes: an axis that appears twice is found here.
 func.func @axis_twice(%x: !torch.vtensor<[8,8],f32> {dist.sharding = #dist.sharding<@mesh, [["data"], []], []>}) -> !torch.vtensor<[8,8],f32> {
-  // expected-error@+1 {{the sharding of result 0: axis 'data' stands twice: in dim 0 and in dim 1}}
+  // expected-error@+1 {{the sharding of result 0: axis 'data' appears twice: in dim 0 and in dim 1}}
   %0 = torch.aten.relu %x {dist.shardings = [#dist.sharding<@mesh, [["data"], ["data"]], []>]} : !torch.vtensor<[8,8],f32> -> !torch.vtensor<[8,8],f32>
   return %0 : !torch.vtensor<[8,8],f32>
 }
@@ -73,7 +73,7 @@ func.func @unit_of_a_call(%x: !torch.vtensor<[8],f32>) -> !torch.vtensor<[8],f32
 // -----
 
 func.func @phase(%x: !torch.vtensor<[8],f32>) -> !torch.vtensor<[8],f32> {
-  // expected-error@+1 {{dist.phase is [], not a text}}
+  // expected-error@+1 {{dist.phase is [], not a string}}
   %0 = torch.aten.relu %x {dist.phase = []} : !torch.vtensor<[8],f32> -> !torch.vtensor<[8],f32>
   return %0 : !torch.vtensor<[8],f32>
 }

@@ -29,7 +29,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
-  // expected-error@+1 {{'dist.exchange' op source 2 is no place of 2, nor -1 for zeros}}
+  // expected-error@+1 {{'dist.exchange' op source 2 is neither one of the 2 places nor -1 for zeros}}
   %0 = "dist.exchange"(%x) {axes = ["data"], sources = [2, 0]} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>
   return
 }

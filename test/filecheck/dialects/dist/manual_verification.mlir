@@ -59,7 +59,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
   %t = torch.prim.TupleConstruct %x : !torch.vtensor<[4,8],f32> -> !torch.tuple<vtensor<[4,8],f32>>
-  // expected-error@+1 {{'dist.manual' op in_shardings[0]: axis 'data' stands twice: in dim 0 and in dim 1}}
+  // expected-error@+1 {{'dist.manual' op in_shardings[0]: axis 'data' appears twice: in dim 0 and in dim 1}}
   %0 = "dist.manual"(%t) ({
   ^bb0(%a: !torch.vtensor<[2,8],f32>):
     %u = torch.prim.TupleConstruct %a : !torch.vtensor<[2,8],f32> -> !torch.tuple<vtensor<[2,8],f32>>
@@ -115,7 +115,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
   %t = torch.prim.TupleConstruct %x : !torch.vtensor<[4,8],f32> -> !torch.tuple<vtensor<[4,8],f32>>
-  // expected-error@+1 {{'dist.manual' op in_shardings[0]: axis tensor:(1)4 is manual in part: cut it at tensor:(1)2}}
+  // expected-error@+1 {{'dist.manual' op in_shardings[0]: axis tensor:(1)4 is only partly manual: split it at tensor:(1)2}}
   %0 = "dist.manual"(%t) ({
   ^bb0(%a: !torch.vtensor<[2,8],f32>):
     %u = torch.prim.TupleConstruct %a : !torch.vtensor<[2,8],f32> -> !torch.tuple<vtensor<[2,8],f32>>

@@ -11,7 +11,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
-  // expected-error@+1 {{'dist.reduce_scatter' op axis 'tensor' stands twice}}
+  // expected-error@+1 {{'dist.reduce_scatter' op axis 'tensor' appears twice}}
   %0 = "dist.reduce_scatter"(%x) {axes = ["tensor", "tensor"], dim = 0, reduction = "sum"} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[1,8],f32>
   return
 }

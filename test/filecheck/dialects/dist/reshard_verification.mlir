@@ -2,7 +2,7 @@
 
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
-  // expected-error@+1 {{'dist.reshard' op must give !torch.vtensor<[4,8],f32>, not !torch.vtensor<[2,8],f32>: a reshard moves a value's blocks and leaves its type alone}}
+  // expected-error@+1 {{'dist.reshard' op must give !torch.vtensor<[4,8],f32>, not !torch.vtensor<[2,8],f32>: a reshard moves a value's blocks and does not change its type}}
   %0 = "dist.reshard"(%x) {sharding = #dist.sharding<@mesh, [["data"], []], []>} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[2,8],f32>
   return
 }
@@ -11,7 +11,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
-  // expected-error@+1 {{'dist.reshard' op sharding: open dims ("?") are for dist.constraint; here every dim must be settled}}
+  // expected-error@+1 {{'dist.reshard' op sharding: open dims ("?") are for dist.constraint; here every dim must be closed}}
   %0 = "dist.reshard"(%x) {sharding = #dist.sharding<@mesh, [["data"], ["?"]], []>} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>
   return
 }

@@ -11,7 +11,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
-  // expected-error@+1 {{'dist.reshard' op sharding: axis 'data' stands twice: in dim 0 and in dim 1}}
+  // expected-error@+1 {{'dist.reshard' op sharding: axis 'data' appears twice: in dim 0 and in dim 1}}
   %0 = "dist.reshard"(%x) {sharding = #dist.sharding<@mesh, [["data"], ["data"]], []>} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>
   return
 }
@@ -20,7 +20,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
-  // expected-error@+1 {{'dist.reshard' op sharding: axis 'data' stands twice: in dim 0 and in dim 0}}
+  // expected-error@+1 {{'dist.reshard' op sharding: axis 'data' appears twice: in dim 0 and in dim 0}}
   %0 = "dist.reshard"(%x) {sharding = #dist.sharding<@mesh, [["data", "data"], []], []>} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>
   return
 }
@@ -29,7 +29,7 @@ func.func @f(%x: !torch.vtensor<[4,8],f32>) {
 
 "dist.mesh"() {axes = [["data", 2, "space"], ["tensor", 4, "space"], ["micro", 4, "time"]], sym_name = "mesh"} : () -> ()
 func.func @f(%x: !torch.vtensor<[4,8],f32>) {
-  // expected-error@+1 {{'dist.reshard' op sharding: axis 'data' stands twice: in dim 0 and in partial sum}}
+  // expected-error@+1 {{'dist.reshard' op sharding: axis 'data' appears twice: in dim 0 and in partial sum}}
   %0 = "dist.reshard"(%x) {sharding = #dist.sharding<@mesh, [["data"], []], [["sum", "data"]]>} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>
   return
 }

@@ -184,7 +184,7 @@ func.func @f(%ins: !torch.tuple<vtensor<[2,4],f32>>) {
 // -----
 
 func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
-  // expected-error@+1 {{'kern.kernel' op a tensor.extract_slice of its body must have numbers as offsets and strides}}
+  // expected-error@+1 {{'kern.kernel' op a tensor.extract_slice of its body must have constant offsets and strides}}
   %outs = "kern.kernel"(%ins) ({
   ^bb0(%x: tensor<4xf32>):
     %i = arith.constant 1 : index
@@ -258,7 +258,7 @@ func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
 // -----
 
 func.func @f(%ins: !torch.tuple<vtensor<[?],f32>, int>) {
-  // expected-error@+1 {{'kern.kernel' op has sizes that its types do not say, and so must have kern.shapes and kern.hints}}
+  // expected-error@+1 {{'kern.kernel' op has sizes that its types do not give, so it must have kern.shapes and kern.hints}}
   %outs = "kern.kernel"(%ins) ({
   ^bb0(%x: tensor<?xf32>, %n: index):
     %t = builtin.unrealized_conversion_cast %x : tensor<?xf32> to tuple<tensor<?xf32>>
@@ -309,7 +309,7 @@ func.func @f(%ins: !torch.tuple<vtensor<[?],f32>, int>) {
 // -----
 
 func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
-  // expected-error@+1 {{'kern.kernel' op kern.checks: result 0 is no single si64}}
+  // expected-error@+1 {{'kern.kernel' op kern.checks: result 0 is not a single si64}}
   %outs = "kern.kernel"(%ins) ({
   ^bb0(%x: tensor<4xf32>):
     %t = builtin.unrealized_conversion_cast %x : tensor<4xf32> to tuple<tensor<4xf32>>

@@ -41,7 +41,7 @@ func.func @dtypes_differ(%i: tensor<8xi64>, %u: tensor<8x16xbf16>) {
 // -----
 
 func.func @truth_values(%i: tensor<8xi64>, %u: tensor<8x16xi8>) {
-  // expected-error@+1 {{'kern.scatter_add' op adds up no truth values}}
+  // expected-error@+1 {{'kern.scatter_add' op cannot add booleans}}
   %out, %wrong = "kern.scatter_add"(%i, %u) {dim = 0 : i64} : (tensor<8xi64>, tensor<8x16xi8>) -> (tensor<50x16xi8>, tensor<i64>)
   return
 }

@@ -9,7 +9,7 @@ func.func @f() {
 // -----
 
 func.func @f() {
-  // expected-error@+1 {{'pipe.action' op runs @stage_0_F, and the module has no such pipe.stage}}
+  // expected-error@+1 {{'pipe.action' op runs @stage_0_F, but the module has no such pipe.stage}}
   "pipe.action"() {action = "0F0", stage = @stage_0_F} : () -> ()
   return
 }

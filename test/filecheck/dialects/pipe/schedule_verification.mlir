@@ -31,29 +31,29 @@
 // -----
 
 "dist.mesh"() {axes = [["pipe", 2, "space"]], sym_name = "mesh"} : () -> ()
-// expected-error@+1 {{'pipe.schedule' op has the orders of 1 ranks; "pipe" must be a space axis of so many ways}}
+// expected-error@+1 {{'pipe.schedule' op has the orders of 1 ranks; "pipe" must be a space axis of that size}}
 "pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0"]], routes = [[0]], slices = 1 : i64} : () -> ()
 
 // -----
 
 "dist.mesh"() {axes = [["pipe", 1, "space"]], sym_name = "mesh"} : () -> ()
-// expected-error@+1 {{'pipe.schedule' op rank 0 runs 0O0, but updates, and no order, says where optimizers run}}
+// expected-error@+1 {{'pipe.schedule' op rank 0 runs 0O0, but updates, not the orders, determine where optimizers run}}
 "pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0", "0B0", "0O0"]], routes = [[0]], slices = 1 : i64} : () -> ()
 
 // -----
 
 "dist.mesh"() {axes = [["pipe", 1, "space"]], sym_name = "mesh"} : () -> ()
-// expected-error@+1 {{'pipe.schedule' op updates has every, at least 1, and may have delay, at least 0; not every = 0 : i64}}
+// expected-error@+1 {{'pipe.schedule' op updates must have every, at least 1, and may have delay, at least 0, not every = 0 : i64}}
 "pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0", "0B0"]], routes = [[0]], slices = 1 : i64, updates = {every = 0 : i64}} : () -> ()
 
 // -----
 
 "dist.mesh"() {axes = [["pipe", 1, "space"]], sym_name = "mesh"} : () -> ()
-// expected-error@+1 {{'pipe.schedule' op updates must say behind how many micro-batches: every}}
+// expected-error@+1 {{'pipe.schedule' op updates must have every, the number of micro-batches per update}}
 "pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0", "0B0"]], routes = [[0]], slices = 1 : i64, updates = {delay = 1 : i64}} : () -> ()
 
 // -----
 
 "dist.mesh"() {axes = [["pipe", 1, "space"]], sym_name = "mesh"} : () -> ()
-// expected-error@+1 {{'pipe.schedule' op 0F1 needs version 1 of its weights, of which 0 are made by then}}
+// expected-error@+1 {{'pipe.schedule' op 0F1 needs version 1 of its weights, but only 0 exist by then}}
 "pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0", "0F1", "0B0", "0B1"]], routes = [[0]], slices = 1 : i64, updates = {delay = 0 : i64, every = 1 : i64}} : () -> ()

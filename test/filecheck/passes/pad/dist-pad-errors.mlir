@@ -4,8 +4,8 @@
 
 "dist.mesh"() {sym_name = "mesh", axes = [["data", 4, "space"]]} : () -> ()
 
-// CHECK:      TooManyWays: dim 0 of 'x' has 3 elements and can't be cut 4 ways (data)
-// CHECK-NEXT: try: cut it over axes of at most 3 in all, or leave it whole; of a batch, pass 
+// CHECK:      TooManyWays: dim 0 of 'x' has 3 elements and cannot be sharded 4 ways (data)
+// CHECK-NEXT: try: shard it over axes of at most 3 devices in all, or leave it whole;
 func.func @step(%x: !torch.vtensor<[3],f32> {dist.role = "input", dist.name = "x", dist.sharding = #dist.sharding<@mesh, [["data"]], []>}) -> !torch.vtensor<[3],f32> {
   return %x : !torch.vtensor<[3],f32>
 }

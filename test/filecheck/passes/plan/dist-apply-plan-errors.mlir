@@ -8,7 +8,7 @@
 
 "dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["shards", 9, "space"]]} : () -> ()
 
-// PRESET: UnknownPreset: 'tensr' in plan 'tensr' is no preset
+// PRESET: UnknownPreset: 'tensr' in plan 'tensr' is not a preset
 // PRESET-NEXT: try: use data, zero1, zero2, zero3, tensor, sequence
 
 // AUTO: BadPassOption: the pass 'dist-apply-plan' can't take plan='auto': it must be a plan; the pass dist-search
@@ -18,8 +18,8 @@
 
 // NAMED: UnknownAxis: preset 'data' needs mesh axis 'rows'; the mesh has data (2), shards (9)
 
-// WAYS: TooManyWays: dim 0 of 'x' has 8 elements and can't be cut 9 ways (shards)
-// WAYS-NEXT: try: cut it over axes of at most 8 in all, or leave it whole; of a batch, pass 
+// WAYS: TooManyWays: dim 0 of 'x' has 8 elements and cannot be sharded 9 ways (shards)
+// WAYS-NEXT: try: shard it over axes of at most 8 devices in all, or leave it whole;
 func.func @step(%x: !torch.vtensor<[8,16],f32> {dist.role = "input", dist.name = "x"}) -> !torch.vtensor<[8,16],f32> {
   return %x : !torch.vtensor<[8,16],f32>
 }

@@ -239,7 +239,7 @@ def test_state_that_changes_its_layout_is_refused(parse, two_layer):
         + arrow
         + rest.replace('dist.name = "w2", dist.sharding = #w2', 'dist.name = "w2", dist.sharding = #w1', 1)
     )
-    with pytest.raises(ProgramsDiffer, match=r"param 'w2' comes in as .* and goes out as"):
+    with pytest.raises(ProgramsDiffer, match=r"param 'w2' is sharded as .* before the step and as"):
         compare_step(parse(two_layer.LEVEL_1), parse(bad), two_layer.inputs())
 
 

@@ -263,7 +263,9 @@ def test_an_unknown_operator_is_named_with_its_line(parse):
 def test_a_wrong_shape_is_told(parse):
     body = "%r = torch.aten.t %x : !torch.vtensor<[3,4],f32> -> !torch.vtensor<[3,4],f32>"
     fails(
-        parse, body, r"aten.t could not.*a !torch.vtensor<\[4,3\],f32> came where the program has a .*\[3,4\]"
+        parse,
+        body,
+        r"aten.t could not.*it returned a !torch.vtensor<\[4,3\],f32>, but the program has a .*\[3,4\]",
     )
 
 

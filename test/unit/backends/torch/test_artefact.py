@@ -120,7 +120,7 @@ def test_a_checkpoint_inside_an_artefact_is_not_lost(folder: Path, module: ir.Mo
 
 def test_a_file_is_no_folder(tmp_path: Path, module: ir.Module) -> None:
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(NotOurFolder, match="is no folder"):
+    with pytest.raises(NotOurFolder, match="is not a folder"):
         write(tmp_path / "out", module)
 
 
@@ -152,7 +152,7 @@ def test_a_missing_field_is_named(folder: Path) -> None:
 def test_a_truncated_manifest_is_named(folder: Path) -> None:
     path = folder / "shardc.json"
     path.write_text(path.read_text()[:500])
-    with pytest.raises(BadArtefact, match="manifest is truncated or no JSON") as refused:
+    with pytest.raises(BadArtefact, match="manifest is truncated or not JSON") as refused:
         run_artefact(folder, 4, 1)
     assert str(path) in str(refused.value)
 

@@ -133,7 +133,7 @@ def test_a_cube_mesh_by_its_wiring() -> None:
 def test_a_mesh_that_is_too_large() -> None:
     with pytest.raises(MeshDoesNotFit) as caught:
         Placement.of(find_cluster("h100-8x2"), {"data": 4, "tensor": 8})
-    assert "data=4, tensor=8 has 32 devices, and cluster 'h100-8x2' has 16" in str(caught.value)
+    assert "data=4, tensor=8 has 32 devices, but cluster 'h100-8x2' has 16" in str(caught.value)
     assert "such as h100-8x4" in str(caught.value)
     for name in ("h100", "h100-4"):
         with pytest.raises(MeshDoesNotFit, match="such as h100-8x4"):

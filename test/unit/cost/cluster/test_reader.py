@@ -83,7 +83,7 @@ WRONG = [
         "topology: switch",
         "topology: mesh\n    wiring: [[0, 1], [2, 0]]",
         LinksDoNotConnect,
-        "links that one end alone knows",
+        "links that only one end lists",
         11,
     ),
     (
@@ -97,7 +97,7 @@ WRONG = [
         "    memory_bytes: 16e9\n",
         "    memory_bytes: 16e9\n    count: 3\n",
         LinksDoNotConnect,
-        "levels join 2 = 2, and there are 3",
+        "levels join 2 = 2 devices, but it has 3",
         2,
     ),
     (
@@ -108,7 +108,7 @@ WRONG = [
         1,
     ),
     ("devices:", "name: two\ndevices:", UnreadableCluster, "has the key 'name' of a cluster twice", 2),
-    ("ways: 2", "ways: [2", UnreadableCluster, "is no YAML", 12),
+    ("ways: 2", "ways: [2", UnreadableCluster, "is not YAML", 12),
     ("levels:", "levels: 3\nlevel:", BadClusterValue, "levels of cluster is 3, not a list", 8),
 ]
 

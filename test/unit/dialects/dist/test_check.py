@@ -21,11 +21,11 @@ DATA, TENSOR = MESH.whole("data"), MESH.whole("tensor")
             "unknown axis 'tensr'; the mesh has 'data', 'tensor'; did you mean 'tensor'?",
         ),
         (Sharding(((Axis("tensor", 2, 4),), ())), "sub-axis tensor:(2)4 does not fit"),
-        (Sharding(((TENSOR,), (TENSOR,))), "axis 'tensor' stands twice: in dim 0 and in dim 1"),
+        (Sharding(((TENSOR,), (TENSOR,))), "axis 'tensor' appears twice: in dim 0 and in dim 1"),
         (Sharding(((TENSOR,), (Axis("tensor", 2, 2),))), "axes tensor:(1)4 and tensor:(2)2 overlap"),
         (Sharding(((Axis("data", 1, 2),), (Axis("data", 1, 3),))), "axes data:(1)2 and data:(1)3 overlap"),
         (Sharding(((Axis("data", 1, 2),), (Axis("data", 3, 2),))), "axes data:(1)2 and data:(3)2 overlap"),
-        (Sharding(((DATA,), ()), (("sum", DATA),)), "axis 'data' stands twice: in dim 0 and in partial sum"),
+        (Sharding(((DATA,), ()), (("sum", DATA),)), "axis 'data' appears twice: in dim 0 and in partial sum"),
         (Sharding(((DATA,), (), ())), "too many dims: the sharding has 3, the tensor has 2"),
         (Sharding(((DATA,),)), "too few dims: the sharding has 1, the tensor has 2"),
         (Sharding(((), ()), (("mean", DATA),)), "unknown reduction 'mean'"),
@@ -54,7 +54,7 @@ def test_legal(sharding: Sharding) -> None:
 def test_axes_of_an_op() -> None:
     assert check_axes((DATA, TENSOR), MESH) is None
     assert "no axes are given" in (check_axes((), MESH) or "")
-    assert "stands twice" in (check_axes((DATA, DATA), MESH) or "")
+    assert "appears twice" in (check_axes((DATA, DATA), MESH) or "")
 
 
 def test_parts_of_one_way_change_nothing() -> None:

@@ -60,7 +60,7 @@ def test_a_call_unlike_every_sample_has_no_rule(args: tuple[Any, ...]) -> None:
     register("([...,j])->([...,j]) replicate={j}", (X, 1))
     call = call_of("shardc_unit.cumulate", args)[0]
     assert find_rule(call) is None
-    assert why_no_rule(call) == "is called in a way that no sample of its rule has"
+    assert why_no_rule(call) == "is called with arguments of which its rule has no sample"
 
 
 def test_a_rule_written_anew_takes_the_place_of_the_old_one() -> None:
@@ -130,24 +130,24 @@ REFUSED = {
     ),
     "it writes": (("([i])->([i])", (X,)), "shardc_unit::write", BadRule, "it writes to its arguments"),
     "one of ours": (("([i])->([i])", (X,)), "aten::mm", BadRule, "shardc has a rule for it"),
-    "no samples": ((TRUE,), "shardc_unit::cumulate", BadRule, "it has no samples to be proved on"),
+    "no samples": ((TRUE,), "shardc_unit::cumulate", BadRule, "it has no samples on which to prove it"),
     "a sample that it declines": (
         (None, (X, 1)),
         "shardc_unit::cumulate",
         BadRule,
-        "it has no samples to be proved on",
+        "it has no samples on which to prove it",
     ),
     "a sample of one row": (
         (TRUE, (X[:1], 1)),
         "shardc_unit::cumulate",
         BadRule,
-        "no sample cuts its factor i",
+        "no sample shards its factor i",
     ),
     "no text": (
         ("rows", (X, 1)),
         "shardc_unit::cumulate",
         BadRuleText,
-        r"'\(' is expected where 'rows' stands",
+        r"expected '\(', but found 'rows'",
     ),
 }
 

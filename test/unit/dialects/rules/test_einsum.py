@@ -65,17 +65,17 @@ def test_a_factor_of_one_element_everywhere_stays() -> None:
 
 
 UNREADABLE = {
-    "[i,j]->[i,j]": "'(' is expected where '[' stands",
-    "([i,j])->([i,j]": "')' is expected where 'the end' stands",
-    "([i;j])->([i,j])": "';j])->([i,' is no part of a rule",
-    "([i,j])->([i,2])": "'2' is no name of a factor",
-    "([i,j])->([i,j]) add={j}": "'add' is none of reduce, reduce_max, reduce_min, replicate, linear",
+    "[i,j]->[i,j]": "expected '(', but found '['",
+    "([i,j])->([i,j]": "expected ')', but found 'the end'",
+    "([i;j])->([i,j])": "';j])->([i,' is not part of a rule",
+    "([i,j])->([i,2])": "'2' is not the name of a factor",
+    "([i,j])->([i,j]) add={j}": "'add' is not one of reduce, reduce_max, reduce_min, replicate, linear",
     "([i,j],[j])->([i,j])": "it has 3 tensors, the call 2",
     "([i])->([i])": "tensor 0 has 2 dims in the call",
     "([...,...])->([i,j])": "tensor 0 has 2 dims in the call",
-    "([(a b),j])->([(a b),j])": "the sizes of a and b can't be told",
-    "([(i j),j])->([(i j),j])": "(i j) is to make 4 elements, and the others make 6",
-    "([i,j])->([i,j]) linear={i}": "linear lists operands by number, and 'i' is none",
+    "([(a b),j])->([(a b),j])": "the sizes of a and b cannot be inferred",
+    "([(i j),j])->([(i j),j])": "(i j) must have 4 elements, but the known factors have 6",
+    "([i,j])->([i,j]) linear={i}": "linear lists operands by number, and 'i' is not a number",
 }
 
 

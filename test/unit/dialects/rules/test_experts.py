@@ -81,7 +81,7 @@ def test_indices_of_experts_are_cut_as_rows() -> None:
 
 @pytest.mark.parametrize("index", [-1, EXPERTS, 2**40])
 def test_an_index_of_no_expert(index: int) -> None:
-    with pytest.raises(NoSuchExpert, match=f"expert {index}, and there are 6(?s:.)*experts are 0 to 5"):
+    with pytest.raises(NoSuchExpert, match=f"expert {index}, but there are 6(?s:.)*experts are 0 to 5"):
         torch.ops.shardc.expert_ids(torch.tensor([0, 5, index]), EXPERTS)
 
 

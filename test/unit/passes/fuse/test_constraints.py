@@ -64,7 +64,7 @@ def test_a_forced_edge_comes_first() -> None:
         (sums, "0.1+0.2", "they reduce different dims"),
         (lambda x: (x @ x).tanh(), "mm+tanh", "is left to ATen or a library"),
         (lambda x: (x.exp(), torch.ones(5).tanh()), "exp+tanh", "they share no tensor"),
-        (lambda x: (lambda y: y @ y + y)(x.exp()), "exp+add", "something between them needs one"),
+        (lambda x: (lambda y: y @ y + y)(x.exp()), "exp+add", "an op between them depends on one"),
     ],
 )
 def test_what_cannot_be_forced_is_said(f: Callable[..., Any], edge: str, why: str) -> None:

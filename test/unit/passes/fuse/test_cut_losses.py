@@ -168,7 +168,8 @@ def test_classes_that_do_not_divide() -> None:
     decisions = fuse_module(module, matmuls="generated", capabilities=ALL)
     assert FORWARD not in str(module)
     assert any(
-        "logits are masked, as where classes do not divide by their devices" in d.why for _, _, d in decisions
+        "logits are masked, as when classes do not divide evenly over devices" in d.why
+        for _, _, d in decisions
     )
 
 

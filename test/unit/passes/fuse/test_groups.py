@@ -357,7 +357,7 @@ def test_decisions_say_why(fuse: Any) -> None:
 
     texts = [str(d) for *_, d in fuse(f, torch.randn(6, 8)).decisions]
     assert any(t.startswith("fused: saves ") for t in texts)
-    assert any(t.startswith("not fused: a sum over columns would be spread") for t in texts), texts
+    assert any(t.startswith("not fused: a sum over columns would be broadcast") for t in texts), texts
 
 
 def test_what_is_dear_is_not_made_again_after_a_sum_over_columns(fuse: Any) -> None:
@@ -370,7 +370,10 @@ def test_what_is_dear_is_not_made_again_after_a_sum_over_columns(fuse: Any) -> N
         return y - y.sum(0)
 
     done = fuse(f, torch.randn(6, 64))
-    assert any("would be computed anew for what the sum is spread over" in str(d) for *_, d in done.decisions)
+    assert any(
+        "would be recomputed for the values to which the sum is broadcast" in str(d)
+        for *_, d in done.decisions
+    )
     assert not any({"aten.gelu", "aten.sum.dim_IntList", "aten.sub.Tensor"} <= set(k) for k in done.kernels)
     assert len(fuse(cheap, torch.randn(6, 64)).kernels) == 1
 

@@ -22,7 +22,7 @@ from shardc.passes.pipeline.schedules.registry import SCHEDULES
 def test_names_that_are_not_there() -> None:
     with pytest.raises(UnknownSchedule, match="no schedule 'zbv'; the nearest is 'zb-v'"):
         by_name("zbv", 4, 8)
-    with pytest.raises(UnknownSchedule, match=r"take one of fill-drain, 1f1b, .*, auto"):
+    with pytest.raises(UnknownSchedule, match=r"use one of fill-drain, 1f1b, .*, auto"):
         by_name("something else", 4, 8)
     for alias, name in ALIASES.items():
         assert by_name(alias, 4, 8) == by_name(name, 4, 8)
@@ -40,7 +40,7 @@ def test_what_is_said_of_micro_batches_is_true(name: str) -> None:
             continue
         with pytest.raises(
             BadMicroBatches,
-            match=f"{name} on 4 ranks needs .*, and got {micro_batches}\n.*take {nearest}, the nearest",
+            match=f"{name} on 4 ranks needs .*, not {micro_batches}\n.*use {nearest}, the nearest",
         ):
             by_name(name, 4 * named.fewest, micro_batches, ranks=4)
         check_schedule(by_name(name, 4 * named.fewest, nearest, ranks=4))
@@ -95,7 +95,9 @@ def test_options() -> None:
         BadScheduleOption, match=r"every=2: it must be at least 4, .* divide 16 micro-batches\n.*every=4"
     ):
         by_name("pipedream-2bw", 4, 16, every=2)
-    with pytest.raises(NoScheduleFits, match="within 0 bytes; of those with a name 1f1b needs the least, 4"):
+    with pytest.raises(
+        NoScheduleFits, match="within 0 bytes; the named schedule that needs the least, 1f1b, needs 4"
+    ):
         by_name("auto", 4, 8, memory_limit_bytes=0.5)
 
 

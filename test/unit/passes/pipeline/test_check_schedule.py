@@ -134,31 +134,33 @@ def test_the_judge_and_the_checker_take_what_is_valid(schedule: Schedule) -> Non
 def test_the_message_names_the_action_and_what_it_waits_for() -> None:
     a, b = Action(0, "F", 0), Action(0, "B", 0)
     c, d = Action(1, "F", 0), Action(1, "B", 0)
-    with pytest.raises(BadSchedule, match="1B0 stands before 1F0, which it needs"):
+    with pytest.raises(BadSchedule, match="1B0 comes before 1F0, which it needs"):
         check_schedule(Schedule("x", orders([[a, b], [d, c]]), one_route(2)))
     first = [a, b, Action(0, "F", 1), Action(0, "B", 1)]
     second = [c, Action(1, "F", 1), d, Action(1, "B", 1)]
-    with pytest.raises(BadSchedule, match="0B0 waits for 1B0, but rank 1 waits before that, at 1F1 for 0F1"):
+    with pytest.raises(
+        BadSchedule, match="0B0 waits for 1B0, but rank 1 is stuck before that, at 1F1 for 0F1"
+    ):
         check_schedule(Schedule("x", orders([first, second]), one_route(2)))
     with pytest.raises(BadSchedule, match="1F0 is on rank 2, but stage 1 is on rank 1"):
         check_schedule(Schedule("x", orders([[a, b], [d], [c]]), one_route(2)))
-    with pytest.raises(BadSchedule, match="0W0 is not there, but 0I0 is"):
+    with pytest.raises(BadSchedule, match="0W0 is missing, but 0I0 occurs"):
         check_schedule(Schedule("x", orders([[a, Action(0, "I", 0)]]), one_route(1)))
 
 
 def test_an_action_runs_once() -> None:
     f, b, i, w = (Action(0, kind, 0) for kind in "FBIW")
-    with pytest.raises(BadSchedule, match="0F0 stands there twice"):
+    with pytest.raises(BadSchedule, match="0F0 occurs twice"):
         check_schedule(Schedule("x", orders([[f, f, b]]), one_route(1)))
-    with pytest.raises(BadSchedule, match="0B0 stands beside a part of itself"):
+    with pytest.raises(BadSchedule, match="0B0 occurs beside a part of itself"):
         check_schedule(Schedule("x", orders([[f, b, i, w]]), one_route(1)))
 
 
 def test_micro_batches_are_counted() -> None:
     whole = one_f_one_b(2, 4)
-    with pytest.raises(BadSchedule, match="0F4 is not there"):
+    with pytest.raises(BadSchedule, match="0F4 is missing"):
         check_schedule(whole, micro_batches=5)
-    with pytest.raises(BadSchedule, match="0F3 is there, but there are 3 micro-batches"):
+    with pytest.raises(BadSchedule, match="0F3 occurs, but there are 3 micro-batches"):
         check_schedule(whole, micro_batches=3)
     with pytest.raises(BadSchedule, match="has 4 micro-batches, of 3 slices each"):
         check_schedule(replace(whole, slices=3))
@@ -170,12 +172,12 @@ def test_weights_that_are_not_there_yet() -> None:
     """PipeDream-2BW with smaller groups than ranks: rank 0 would need an update whose gradients
     come later.
     """
-    with pytest.raises(BadSchedule, match="0F4 needs version 1 of its weights, of which 0 are made by then"):
+    with pytest.raises(BadSchedule, match="0F4 needs version 1 of its weights, but only 0 exist by then"):
         check_schedule(replace(one_f_one_b(8, 16), updates=Updates(every=2, delay=1)))
 
 
 def test_memory_is_bounded() -> None:
     costs = [StageCost(1, 1, 1, activation_bytes=100)] * 4
     check_memory(one_f_one_b(4, 8), costs, 400)
-    with pytest.raises(TooMuchMemory, match="rank 0 hold 400 bytes of activations in 0F3; it may hold 399"):
+    with pytest.raises(TooMuchMemory, match="rank 0 hold 400 bytes of activations in 0F3; its limit is 399"):
         check_memory(one_f_one_b(4, 8), costs, 399)

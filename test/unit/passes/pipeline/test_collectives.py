@@ -60,11 +60,11 @@ def test_words_are_read_and_written() -> None:
     [
         ("0F0 0UNSHARD 0B0 0RESHARD", "0F0 on rank 0 reads parameters of stage 0 that are not gathered"),
         ("0UNSHARD 0F0 0RESHARD 0B0", "0B0 on rank 0 reads parameters of stage 0 that are not gathered"),
-        ("0UNSHARD 0UNSHARD 0F0 0B0", "0UNSHARD on rank 0 gathers what is there"),
-        ("0RESHARD 0F0 0B0", "0RESHARD on rank 0 lets go of what is not there"),
+        ("0UNSHARD 0UNSHARD 0F0 0B0", "0UNSHARD on rank 0 gathers parameters that are gathered already"),
+        ("0RESHARD 0F0 0B0", "0RESHARD on rank 0 frees parameters that are not gathered"),
         ("0F0 0REDUCE_GRAD 0B0", "0B0 on rank 0 adds to gradients that 0REDUCE_GRAD has reduced"),
-        ("0F0 0B0 0REDUCE_GRAD 0REDUCE_GRAD", "0REDUCE_GRAD on rank 0 stands there twice"),
-        ("0F0 0B0 1REDUCE_GRAD", "1REDUCE_GRAD on rank 0 is of no stage of the schedule"),
+        ("0F0 0B0 0REDUCE_GRAD 0REDUCE_GRAD", "0REDUCE_GRAD on rank 0 occurs twice"),
+        ("0F0 0B0 1REDUCE_GRAD", "1REDUCE_GRAD on rank 0 names a stage that the schedule does not have"),
     ],
 )
 def test_what_is_wrong_is_named(row: str, problem: str) -> None:

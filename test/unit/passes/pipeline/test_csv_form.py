@@ -116,7 +116,7 @@ def test_csv_and_back() -> None:
 
 @pytest.mark.parametrize("text", ("F0\n", "0F\n", "0G1\n", "0F0 0F1\n", "-1F0\n", "0SEND0\n"))
 def test_what_is_no_action_is_named(text: str) -> None:
-    with pytest.raises(BadAction, match=f"'{text.strip()}' is no action"):
+    with pytest.raises(BadAction, match=f"'{text.strip()}' is not an action"):
         read_csv(text)
 
 

@@ -31,7 +31,7 @@ def test_forwards_run_without_the_rest_where_they_were(name: str) -> None:
 
 
 def test_a_training_step_refuses_them() -> None:
-    with pytest.raises(BadSchedule, match="0B0 is not there"):
+    with pytest.raises(BadSchedule, match="0B0 is missing"):
         check_schedule(forward_alone(made("1f1b")))
 
 

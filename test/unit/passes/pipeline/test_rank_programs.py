@@ -115,12 +115,12 @@ def crossed_activations(ranks: Ranks) -> None:
 
 
 WRONG: dict[Callable[[Ranks], None], str] = {
-    swapped_sends: "the send of 1F1 .* is transfer 1 with rank 1, which has the receive of 1F0",
+    swapped_sends: "the send of 1F1 .* is transfer 1 with rank 1, where that rank has the receive of 1F0",
     swapped_receives: "1F1 takes a value of 1F0, another micro-batch's|1F0 takes a value of 1F1",
     swapped_tags: "the send of 1F1 takes a value of 0F0, another micro-batch's",
     crossed_messages: "the send of 1F1 takes a value of 0F0, another micro-batch's",
-    lost_send: "the receive of 0B2 .* is transfer|which has the receive of 1F3",
-    order_of_both_ways: "the send of 1F1 .* is transfer 2 with rank 1, which has the send of 0B0",
+    lost_send: "the receive of 0B2 .* is transfer|where that rank has the receive of 1F3",
+    order_of_both_ways: "the send of 1F1 .* is transfer 2 with rank 1, where that rank has the send of 0B0",
     swapped_labels: "it runs 1F1 where the schedule has 1F0",
     swapped_labels_of_backward: "it runs 0B3 where the schedule has 0B2",
     crossed_activations: "0B1 takes a value of 0F0, another micro-batch's",
@@ -227,7 +227,7 @@ EDITS = {
         lambda t: t.replace("stage_1_F(rank, 2", "stage_1_F(rank, 1"),
         "1F2 runs stage_1_F for micro-batch 1",
     ),
-    "lost": (lambda t: re.sub(r".*stage_1_F\(rank, 2.*\n", "", t), "where the schedule has|ACTIONS names"),
+    "lost": (lambda t: re.sub(r".*stage_1_F\(rank, 2.*\n", "", t), "where the schedule has|ACTIONS lists"),
     "group": (lambda t: t.replace("to=1, axes=PIPE)  # 1F2", "to=1, axes=GROUPS)  # 1F2"), "transfer"),
     "tags": (lambda t: _swap_words(t, "# 1F2", "# 1F3"), "another micro-batch's"),
 }

@@ -85,7 +85,7 @@ def test_a_measured_run_begins_at_0() -> None:
         (s.rank, str(s.action), s.start_s + 100, s.end_s + 100) for spans in simulated.spans for s in spans
     ]
     assert timeline_of(reversed(records), 2).spans == simulated.spans
-    with pytest.raises(BadAction, match="'x' is no action"):
+    with pytest.raises(BadAction, match="'x' is not an action"):
         timeline_of([(0, "x", 0, 1)], 1)
 
 

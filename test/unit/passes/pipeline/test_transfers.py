@@ -57,7 +57,7 @@ def test_receiving_as_late_as_possible_deadlocks_where_sends_wait() -> None:
     check_transfers(schedule, late, "batched")
     with pytest.raises(
         BadTransfers,
-        match="blocking sends: 0SEND_F1 on rank 0 waits for 1RECV_F1, but rank 1 waits before that, at "
+        match="blocking sends: 0SEND_F1 on rank 0 waits for 1RECV_F1, but rank 1 is stuck before that, at "
         "1SEND_B0",
     ):
         check_transfers(schedule, late, "blocking")
@@ -200,8 +200,8 @@ def test_what_crosses_between_two_ranks_is_named() -> None:
     )
     steps = tuple(tuple(map(parse_step, row.split())) for row in rows)
     said = (
-        "0B0 on rank 0 waits for 0RECV_B0, behind 0RECV_B0 in what goes to and from rank 1, "
-        "where 1RECV_F0 stands first"
+        "0B0 on rank 0 waits for 0RECV_B0 behind 0RECV_B0 among the transfers with rank 1, "
+        "where 1RECV_F0 comes first"
     )
     with pytest.raises(BadTransfers, match=said):
         check_transfers(schedule, steps, "paired")
@@ -217,18 +217,18 @@ def test_what_is_wrong_is_named() -> None:
         return str(caught.value)
 
     send = parse_step("0SEND_F1")
-    assert "0SEND_F1 on rank 0 is not there" in refused([s for s in first if s != send], second)
-    assert "0SEND_F1 on rank 0 stands there twice" in refused([*first, send], second)
+    assert "0SEND_F1 on rank 0 is missing" in refused([s for s in first if s != send], second)
+    assert "0SEND_F1 on rank 0 occurs twice" in refused([*first, send], second)
     assert "0SEND_F1 on rank 1 belongs on rank 0" in refused(first, [*second, send])
     assert "1SEND_F0 on rank 1 moves nothing that another rank needs" in refused(
         first, [*second, parse_step("1SEND_F0")]
     )
-    assert "1RECV_F0 on rank 1 stands where rank 0 sends 0SEND_F1" in refused(
+    assert "1RECV_F0 on rank 1 is where rank 0 sends 0SEND_F1" in refused(
         [send, *(s for s in first if s != send)], second
     )
     early = [s for s in first if s != send]
     early.insert(early.index(Action(0, "F", 1)), send)
-    assert "0SEND_F1 on rank 0 stands before 0F1, which it needs" in refused(early, second)
+    assert "0SEND_F1 on rank 0 comes before 0F1, which it needs" in refused(early, second)
 
 
 def test_buffers_are_bounded() -> None:

@@ -163,8 +163,8 @@ def test_gpt2_cuts_its_fused_weights(compile_plan: Callable) -> None:
     assert _of_rows(program, reduced) == {"forward": 5, "backward": 5}  # one each way for the words
     said = [r.render() for r in program.compiled.remarks]
     assert (
-        "[Interleaved] dim 1 of transformer.h.0.attn.c_attn.weight is 3 parts (32, 32, 32), each cut in 2"
-        in said
+        "[Interleaved] dim 1 of transformer.h.0.attn.c_attn.weight holds 3 parts (32, 32, 32); "
+        "each part is sharded over 2 devices" in said
     )
 
 

@@ -111,12 +111,12 @@ def test_ways_to_write_a_sharding(entries: Any, dims: tuple[tuple[str, ...], ...
         (
             {"norm.weight": [["data", "tensor"]]},
             TooManyWays,
-            "'norm.weight' has 6 elements and can't be cut 8 ways (data x tensor)",
+            "'norm.weight' has 6 elements and cannot be sharded 8 ways (data x tensor)",
         ),
         ({"input_ids": [["data", "tensor"], ["data"]]}, AxisUsedTwice, "'input_ids'"),
-        ({"rope": "data"}, BadShardingEntry, "the sharding of 'rope' has entry 'data'"),
-        ({"rope": [0]}, BadShardingEntry, "has entry 0"),
-        ({"rope": [["data", 1]]}, BadShardingEntry, "has entry ['data', 1]"),
+        ({"rope": "data"}, BadShardingEntry, "the sharding of 'rope' has the invalid entry 'data'"),
+        ({"rope": [0]}, BadShardingEntry, "has the invalid entry 0"),
+        ({"rope": [["data", 1]]}, BadShardingEntry, "has the invalid entry ['data', 1]"),
     ],
 )
 def test_mistakes(patterns: dict[str, Any], error: type[ShardcError], said: str) -> None:
@@ -128,6 +128,7 @@ def test_mistakes(patterns: dict[str, Any], error: type[ShardcError], said: str)
 def test_a_batch_smaller_than_devices_times_iterations() -> None:
     mesh = Mesh((MeshAxis("data", 2), MeshAxis("micro", 5, "time")))
     with pytest.raises(
-        TooManyWays, match=r"dim 0 of 'input_ids' has 8 elements and can't be cut 10 ways \(data x micro\)"
+        TooManyWays,
+        match=r"dim 0 of 'input_ids' has 8 elements and cannot be sharded 10 ways \(data x micro\)",
     ):
         read_patterns({"input_ids": ["data"]}, ARGUMENTS, mesh)

@@ -37,7 +37,7 @@ CASES: list[tuple[Key, Entry, type[ShardcError], str]] = [
         ("input", "x"),
         Entry((("data", "tensor"),)),
         TooManyWays,
-        "dim 0 of 'x' has 4 elements and can't be cut 6 ways",
+        "dim 0 of 'x' has 4 elements and cannot be sharded 6 ways",
     ),
     (W, Entry(refine=((1, "fsdp", -1),)), UnknownAxis, "'w' needs mesh axis 'fsdp'"),
     (W, Entry(refine=((1, "data", 2),)), TooManyDims, r"'w' has 3 dims, but its shape is \[8, 6\]"),
@@ -55,7 +55,7 @@ def test_what_does_not_fit_is_named(key: Key, entry: Entry, kind: type[ShardcErr
 def test_of_a_saved_plan_the_file_is_named(
     key: Key, entry: Entry, kind: type[ShardcError], message: str
 ) -> None:
-    with pytest.raises(BadPlanFile, match=rf"saved\.json is not a plan that fits: .*{message}"):
+    with pytest.raises(BadPlanFile, match=rf"saved\.json cannot be used: .*{message}"):
         check_plan(Plan("test", {key: entry}), ARGUMENTS, MESH, Path("saved.json"))
 
 
@@ -78,6 +78,6 @@ def test_what_fits() -> None:
 )
 def test_an_unknown_preset_suggests_the_nearest(word: str, nearest: str) -> None:
     error = UnknownPreset(word=word, plan=word, known="data, zero3, tensor", where="--plan")
-    assert f"{word!r} in plan {word!r} is no preset{nearest}\n" in error.render()
+    assert f"{word!r} in plan {word!r} is not a preset{nearest}\n" in error.render()
     # The frontend makes errors anew with a place: it passes on what it finds in `fields`.
     assert UnknownPreset(where=error.where, **error.fields).render() == error.render()  # type: ignore[arg-type]

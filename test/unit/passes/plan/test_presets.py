@@ -152,10 +152,10 @@ def test_time_axes_come_last_and_only_on_batches() -> None:
 @pytest.mark.parametrize(
     ("text", "mesh", "error", "said"),
     [
-        ("tensr", MESH, UnknownPreset, "'tensr' in plan 'tensr' is no preset"),
-        ("data*", MESH, UnknownPreset, "'' in plan 'data*' is no preset"),
+        ("tensr", MESH, UnknownPreset, "'tensr' in plan 'tensr' is not a preset"),
+        ("data*", MESH, UnknownPreset, "'' in plan 'data*' is not a preset"),
         ("data+tensor", MESH, UnknownPreset, "'data+tensor'"),
-        ("data*auto", MESH, AutoInProduct, "it decides about all other axes"),
+        ("data*auto", MESH, AutoInProduct, "a search decides on all axes"),
         (
             "data:rows",
             MESH,
@@ -173,7 +173,7 @@ def test_time_axes_come_last_and_only_on_batches() -> None:
             "data",
             Mesh((MeshAxis("data", 9),)),
             TooManyWays,
-            "dim 0 of 'ids' has 8 elements and can't be cut 9 ways",
+            "dim 0 of 'ids' has 8 elements and cannot be sharded 9 ways",
         ),
     ],
 )

@@ -55,7 +55,7 @@ def test_a_device_does_its_part_of_the_work(llama: Callable, plan: str, mesh: di
 def test_a_length_that_is_not_folded_gathers_its_keys(llama: Callable) -> None:
     compiled = llama(1, "ring", {"context": 8}).compiled
     (said,) = [r.render() for r in compiled.remarks if r.name == "KeysGathered"]
-    assert "1 call of attention gathers keys and values" in said
+    assert "1 attention call gathers keys and values" in said
 
 
 def test_folded_sequences_keep_all_ranks_busy(compile_plan: Callable) -> None:

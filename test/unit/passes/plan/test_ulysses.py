@@ -93,7 +93,7 @@ def test_nothing_is_folded(llama: Callable) -> None:
     [
         ("ulysses", {"context": 3}, "give 'context' 2 devices and a second axis the rest"),
         ("ulysses", {"context": 8}, "give 'context' 4 devices and a second axis the rest"),
-        ("ulysses*tensor", {"context": 2, "tensor": 4}, "beside the 4 ways in which other axes cut them"),
+        ("ulysses*tensor", {"context": 2, "tensor": 4}, "beside the 4 ways that other axes shard them"),
     ],
 )
 def test_heads_that_do_not_divide(llama: Callable, plan: str, mesh: dict[str, int], said: str) -> None:

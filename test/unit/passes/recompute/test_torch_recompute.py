@@ -184,10 +184,10 @@ def test_each_call_of_a_module_is_one() -> None:
 @pytest.mark.parametrize(
     ("model", "recompute", "error", "message"),
     [
-        (Outer, ["layer.*"], UnknownRecomputed, r"no module .* called 'layer.\*'(.|\n)*layers"),
-        (Outer, ["full"], UnknownRecomputed, "stand alone"),
-        (nn.Linear, "full", NoRepeatedLayers, "recompute='full' is of repeated layers"),
-        (Twice, ["layers.3"], NeverCalled, "called in the forward"),
+        (Outer, ["layer.*"], UnknownRecomputed, r"'layer.\*', which matches no module(.|\n)*layers"),
+        (Outer, ["full"], UnknownRecomputed, "write none, full and selective alone"),
+        (nn.Linear, "full", NoRepeatedLayers, "recompute='full' recomputes repeated layers"),
+        (Twice, ["layers.3"], NeverCalled, "the forward calls none"),
     ],
 )
 def test_what_cannot_be_recomputed_is_named(

@@ -85,7 +85,7 @@ def test_when_the_clock_is_over_what_was_found_is_picked_or_its_lack_is_named() 
     assert rooms == [1.0]
     assert found.priced.candidate.recompute == "none"
     assert (found.around.is_stopped, found.around.why) == (True, "interrupted")
-    with pytest.raises(NoPlanYet, match="found no plan when it ended: interrupted"):
+    with pytest.raises(NoPlanYet, match="ended before it found a plan: interrupted"):
         picked({"none": 90e9, "full": 30e9}, cluster, clock)
 
 

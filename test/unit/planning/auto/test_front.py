@@ -55,7 +55,7 @@ def test_a_front_in_words_and_as_json(found: SearchedPlan) -> None:
     price = found.searches.picked(found.answer).priced.on(found.searches.cluster)
     front = Front([price], "a test ends it")
     text = front_text(front)
-    assert text[0].endswith("it ends since a test ends it")
+    assert text[0].endswith("the list ends because a test ends it")
     assert found.candidate.text in text[-1]
     held = json.loads(json.dumps(front_json(front)))
     assert held["why"] == "a test ends it"

@@ -101,5 +101,5 @@ def test_the_limit_of_a_compile_is_that_of_its_search() -> None:
         shardc.compile_step(*asked(), plan="auto", search_seconds=1e-6, **options)
     step = shardc.compile_step(*asked(), plan="auto", search_seconds=60.0, **options)
     assert step.check().passed
-    with pytest.raises(NothingSearched, match="search_seconds is about a search"):
+    with pytest.raises(NothingSearched, match="search_seconds applies to a search"):
         shardc.compile_step(*asked(), plan="data", search_seconds=10.0, **options)

@@ -50,9 +50,12 @@ def test_a_layer_that_differs_ends_a_run() -> None:
 
 
 def test_a_reason_that_names_the_layer_is_equal() -> None:
-    arguments = [weight(name, why=f"follows {name}") for name in layers(4)]
+    arguments = [
+        weight(name, why=f"data follows {name}_a (zero3), through mm at a.py:1") for name in layers(4)
+    ]
     (model,) = module_tree(ArgumentPlacement(MESH, arguments))
     assert (model["name"], model["repeat"]) == ("model.layers.0-3", 4)
+    assert model["children"][0]["why"].endswith("q.weight_a (plan: zero3), through mm at a.py:1")
 
 
 def test_stages_keep_layers_apart() -> None:
@@ -67,7 +70,7 @@ def test_a_weight_says_how_it_is_cut() -> None:
     (found,) = module_tree(ArgumentPlacement(MESH, [weight("w", why="tensor, zero3")]))
     assert found["dims"] == [[["tensor", 1, 2]], [["data", 1, 4]]]
     assert found["placed"] == "sharded on dim 0 over tensor 2, dim 1 over data 4"
-    assert (found["why"], found["shape"], found["dtype"]) == ("tensor, zero3", [64, 8], "bfloat16")
+    assert (found["why"], found["shape"], found["dtype"]) == ("plan: tensor and zero3", [64, 8], "bfloat16")
 
 
 def test_numbered_modules_of_a_single_weight_fold() -> None:

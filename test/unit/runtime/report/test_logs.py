@@ -34,7 +34,7 @@ def test_a_name_wins_over_all_wherever_it_stands() -> None:
 
 
 def test_an_unknown_name_is_an_error_with_the_nearest_and_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BadVariable, match=r"'fusoin' is no topic(.|\n)*did you mean fusion\?(.|\n)*timing"):
+    with pytest.raises(BadVariable, match=r"is not a topic(.|\n)*did you mean fusion\?(.|\n)*timing"):
         start(monkeypatch, "plan,fusoin")
 
 

@@ -175,7 +175,7 @@ def test_pp_plan() -> None:
     step = compile_model(model, plan, {"pipe": 2}, micro_batches=2)
     (said,) = (r for r in step.compiled.remarks if r.name == "StagesOfModel")
     assert said.message == (
-        "the model's own plan cuts it: stages begin at model.layers.1, and hidden_states flows into them"
+        "the model's own plan sets the stages: they begin at model.layers.1 and receive hidden_states"
     )
     assert "test_resolve.py" in (said.where or "")
     named = compile_model(make("llama"), "pipeline", {"pipe": 2}, micro_batches=2, stages=["model.layers.1"])

@@ -25,22 +25,20 @@ def test_the_answer_stands_on_the_module() -> None:
 
 def test_the_largest_cause_bounds_the_plan() -> None:
     assert (
-        ANSWER.bound() == "products, attention among them, bound the plan: 70% of the step; memory is enough"
+        ANSWER.bound() == "products, attention among them, limit the plan: 70% of the step; memory suffices"
     )
     waiting = replace(ANSWER, causes=(("products", 0.04), ("data", 0.06)))
-    assert waiting.bound().startswith("the links along 'data' bound the plan: 60%")
+    assert waiting.bound().startswith("the links along 'data' limit the plan: 60%")
 
 
 def test_memory_bounds_the_plan_where_more_of_it_saves_time() -> None:
     text = replace(ANSWER, percent_s=1e-3).bound()
-    assert text == "memory bounds the plan: it holds 3.0 GB of 4.0 GB, and 1% more saves 1.000 ms at most"
+    assert text == "memory limits the plan: it needs 3.0 GB of 4.0 GB, and 1% more saves at most 1.000 ms"
 
 
 def test_runner_ups_are_a_table() -> None:
     title, row = ANSWER.render()[1:]
-    assert "1 more take less time" in title
+    assert "1 that take less time" in title
     assert row == "  layers.*.up  4 x  data rows  data columns  +2.000 ms  +2.0%"
     uncertain = replace(RUNNER_UP, least_s=1e-3, fits=False)
-    assert (
-        replace(ANSWER, runners_up=(uncertain,)).render()[2].endswith("1.000 ms at the least, does not fit")
-    )
+    assert replace(ANSWER, runners_up=(uncertain,)).render()[2].endswith("1.000 ms at least, does not fit")
