@@ -39,7 +39,7 @@ class Parts:
         ends = (0, *itertools.accumulate(self.sizes))
         if start not in ends or end not in ends or start >= end:
             return None
-        return Parts(self.ways, self.sizes[ends.index(start) : ends.index(end)])
+        return Parts(self.ways, self.sizes[ends.index(start) : ends.index(end)], self.folded)
 
     def runs(self) -> list[range]:
         """Return ranges of the dim's elements in storage order."""

@@ -50,7 +50,7 @@ class RowsMove:
         return next(((p, a) for p in places if (a := self._apart(p, parts)) is not None), None)
 
     def _merged(self, place: int, parts: Parts) -> Parts | None:
-        if parts.size != self.shape[place] or (place and len(parts.sizes) > 1):
+        if parts.size != self.shape[place]:
             return None
         sizes = tuple(size * self._minor(place) for size in parts.sizes) * self._major(place)
         return Parts(parts.ways, sizes, parts.folded)
@@ -58,12 +58,12 @@ class RowsMove:
     def _apart(self, place: int, parts: Parts | None) -> Parts | None:
         if parts is None or parts.size != prod(self.shape) or self.shape[place] == 1:
             return None
-        if place and parts.sizes != (self.shape[place] * self._minor(place),) * self._major(place):
+        own = parts.sizes[: len(parts.sizes) // self._major(place)]
+        if parts.sizes != own * self._major(place):
             return None
         blocks = self._minor(place) * parts.ways * (2 if parts.folded else 1)
         if any(size % blocks for size in parts.sizes):
             return None
-        own = parts.sizes[: len(parts.sizes) // self._major(place)]
         return Parts(parts.ways, tuple(size // self._minor(place) for size in own), parts.folded)
 
     def _major(self, place: int) -> int:

@@ -109,15 +109,30 @@ class LayoutSpread:
         if move is None:
             return CallLayouts(operands, results, rows=rows)
         whole = self._now[(node.operands if move.takes else node.results)[0]].get(move.dim)
+        whole = whole or self._joined(node, move)
         parts = None if whole is None else move.parts(whole)
         if whole is None or parts is None:
             return CallLayouts(operands, results)
         big, small = (operands, results) if move.takes else (results, operands)
         big[0][move.dim] = whole
         for layout, part in zip(small, parts, strict=True):
-            if len(part.sizes) > 1:
-                layout[move.dim] = part
+            layout[move.dim] = part
         return CallLayouts(operands, results, move, whole)
+
+    def _joined(self, node: Node, move: PartsMove) -> Parts | None:
+        """Return the parts of what a call concatenates: those of all operands, if they have equal ways.
+
+        They are folded if the operands are. Only equal parts can be.
+        """
+        found = [self._now[value].get(move.dim) for value in node.operands]
+        if move.takes or len(found) < 2 or None in found:
+            return None
+        parts = [p for p in found if p is not None]
+        sizes = tuple(size for p in parts for size in p.sizes)
+        ways, folded = {p.ways for p in parts}, {p.folded for p in parts}
+        if len(ways) > 1 or len(folded) > 1 or (True in folded and len(set(sizes)) > 1):
+            return None
+        return Parts(ways.pop(), sizes, folded.pop())
 
     def _fold(self, node: Node, operands: list[Layout], results: list[Layout]) -> int:
         """Write the layouts of causal attention on folded rows; return its ways, or 0 if not folded."""

@@ -30,6 +30,8 @@ PASSES: dict[str, str] = {
     "torch-lift-pads": "shardc.passes.pad.torch_lift_pads:TorchLiftPads",
     "torch-lift-convolutions": "shardc.passes.ingest.torch_lift_convolutions:TorchLiftConvolutions",
     "torch-lift-experts": "shardc.passes.experts.torch_lift_experts:TorchLiftExperts",
+    "torch-lift-repeats": "shardc.passes.ingest.torch_lift_repeats:TorchLiftRepeats",
+    "torch-lift-reshapes": "shardc.passes.ingest.torch_lift_reshapes:TorchLiftReshapes",
     "torch-recompute": "shardc.passes.recompute.torch_recompute:TorchRecompute",
     "torch-reduce-dtype": "shardc.passes.reduce.torch_reduce_dtype:TorchReduceDtype",
     "torch-round-pads": "shardc.passes.pad.torch_round_pads:TorchRoundPads",

@@ -1,4 +1,4 @@
-"""``torch-lift-pads``: merges pads of images into the convolutions that read them."""
+"""``torch-lift-pads``: merges pads of images and sequences into the convolutions that read them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.manager.attributes import attributes_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.manager.reading import Reading, ReadingPass
-from shardc.passes.pad.image_pads import IMAGE_DIMS
 
 _FORWARD, _BACKWARD = "aten.convolution", "aten.convolution_backward"
 _CIRCULAR = "shardc.circular_pad"
@@ -32,16 +31,17 @@ class TorchLiftPads(ReadingPass):
     """Replaces ``convolution(constant_pad_nd(x, p), w)``, and circular pads, by
     ``shardc::padded_convolution``.
 
-    Runs only if a plan splits the pixels of an input. The padded image does not divide into equal blocks that
-    match the convolution's windows. The image itself does, and a halo holds its padding. Networks from
-    TensorFlow have such asymmetric pads: less before the image than after it.
+    Runs only if a plan splits an input behind its first dim. The padded image does not divide into equal
+    blocks that match the convolution's windows. The image itself does, and a halo holds its padding. Networks
+    from TensorFlow have such asymmetric pads: less before the image than after it. So have convolutions of
+    speech that see no later sample.
     """
 
     name: ClassVar[str] = "torch-lift-pads"
 
     def apply(self, reading: Reading) -> bool:
         mesh, program = read_mesh(reading.module), reading.program
-        if mesh is None or program is None or not _cuts_pixels(program, mesh, reading.module.context):
+        if mesh is None or program is None or not _cuts_inputs(program, mesh, reading.module.context):
             return False
         found = [(node, pad) for node in program.nodes if (pad := _pad_of(program, node)) is not None]
         builder = CallBuilder(program.block)
@@ -60,21 +60,17 @@ class _Pad(NamedTuple):
     ring: bool
 
 
-def _cuts_pixels(program: Program, mesh: Mesh, context: ir.Context) -> bool:
+def _cuts_inputs(program: Program, mesh: Mesh, context: ir.Context) -> bool:
     codec = ShardingCodec(context, mesh)
     inputs = [n for n, _ in enumerate(program.arguments) if program.argument_key(n)[0] == "input"]
     layouts = [program.annotated(position, codec).dims for position in inputs]
-    return any(len(dims) >= IMAGE_DIMS and any(dims[FIRST_PIXELS:]) for dims in layouts)
+    return any(any(dims[1:]) for dims in layouts)
 
 
 def _pad_of(program: Program, node: Node) -> _Pad | None:
     """Return the pad that a convolution or its gradient reads; None if it cannot be merged."""
     call = node.spec
-    if (
-        call.target not in (_FORWARD, _BACKWARD)
-        or call["transposed"]
-        or len(call["input"].shape) < IMAGE_DIMS
-    ):
+    if call.target not in (_FORWARD, _BACKWARD) or call["transposed"]:
         return None
     producer = program.producer[node.operands[0 if call.target == _FORWARD else 1]]
     source = program.nodes[producer] if producer >= 0 else None

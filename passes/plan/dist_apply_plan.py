@@ -12,7 +12,7 @@ from torch_mlir import ir
 from shardc.diagnostics.cli import BadPassOption
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
-from shardc.options.presets import AUTO
+from shardc.options.presets import AUTO, CONTEXT_PRESETS
 from shardc.passes.experts.expert_weights import expert_parameters
 from shardc.passes.experts.looped import looped_experts
 from shardc.passes.manager.attention import ATTRIBUTE, CALLS
@@ -22,6 +22,7 @@ from shardc.passes.manager.pixels import CONVOLUTION, follow_pixels, pixels_of
 from shardc.passes.manager.program import Program, read_program
 from shardc.passes.plan.attention import attention_of
 from shardc.passes.plan.column_row import column_row_cuts
+from shardc.passes.plan.feature_dims import feature_dims
 from shardc.passes.plan.plan import ATTENTION, Argument, Entry, Plan
 from shardc.passes.plan.presets import Setting, read_preset
 from shardc.passes.propagate.refinement import refinement_attribute
@@ -71,6 +72,7 @@ def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str
     routed, attention = expert_parameters(program), attention_of(program)
     looped = None if routed or "expert" not in text else looped_experts(program)
     arguments = arguments_of(program)
+    reads_time = any(name in text for name in CONTEXT_PRESETS)
     setting = Setting(
         arguments,
         mesh,
@@ -78,7 +80,8 @@ def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str
         routed=routed,
         attention=attention,
         looped=looped,
-        waveforms=waveforms_of(program) if "context" in text else frozenset(),
+        waveforms=waveforms_of(program) if reads_time else frozenset(),
+        features=feature_dims(program) if reads_time else {},
     )
     return read_preset(text, setting)
 

@@ -40,6 +40,8 @@ class Setting:
     """Experts that the program multiplies one by one, in a loop."""
     waveforms: frozenset[str] = frozenset()
     """The inputs [batch, samples] whose samples a convolution reads."""
+    features: Mapping[str, int] = field(default_factory=dict)
+    """Input of three dims -> the dim that layers sum over, 1 or 2; the other one is time."""
 
     def of_role(self, role: str) -> list[Argument]:
         return [a for a in self.arguments if a.role == role]
@@ -169,14 +171,19 @@ def context(plan: Plan, setting: Setting, axis: str) -> None:
     """Split the sequence from the embedding to the loss.
 
     The sequence is dim 1 of integer inputs [batch, sequence] and of other inputs with the same size, the rows
-    of images, the longer dim of features [batch, time, feature] or [batch, feature, time], the samples of
-    waveforms that are convolved, [batch, samples], and for any other input the rows of its attention.
-    Gradients of parameters become partial, as under ``data``.
+    of images, the time of features [batch, time, feature] or [batch, feature, time], the samples of waveforms
+    that are convolved, [batch, samples], and for any other input the rows of its attention. Layers sum over
+    features; if that does not tell the two apart, time is the longer dim. Gradients of parameters become
+    partial, as under ``data``.
     """
     inputs, ways = setting.of_role("input"), setting.mesh.size(axis)
     lengths = {a.shape[1] for a in inputs if a.counts and len(a.shape) == 2 and a.shape[1] >= ways}
     for argument in inputs:
-        dim = 1 if len(argument.shape) > 1 and argument.shape[1] in lengths else _rows_or_time(argument)
+        dim = (
+            1
+            if len(argument.shape) > 1 and argument.shape[1] in lengths
+            else _rows_or_time(argument, setting)
+        )
         if argument.name in setting.waveforms:
             dim = 1
         if dim and argument.shape[dim] >= ways:
@@ -184,12 +191,14 @@ def context(plan: Plan, setting: Setting, axis: str) -> None:
     plan.refine(ATTENTION, 0, axis, 2, why="context")
 
 
-def _rows_or_time(argument: Argument) -> int:
+def _rows_or_time(argument: Argument, setting: Setting) -> int:
     """Return the dim of an image's rows, or of time in features; 0 for other inputs."""
     shape = argument.shape
     if argument.counts or len(shape) < 3:
         return 0
-    return len(shape) - 2 if len(shape) > 3 else 1 + (shape[2] > shape[1])
+    if len(shape) > 3:
+        return len(shape) - 2
+    return 3 - setting.features.get(argument.name, 1 if shape[2] > shape[1] else 2)
 
 
 def decide_attention(plan: Plan, setting: Setting, terms: Sequence[tuple[str, str]], head_ways: int) -> None:

@@ -86,9 +86,9 @@ def test_of_any_model(name: str) -> None:
 class Heard(nn.Module):
     """Convolutions over time, each of which halves it, and linear layers behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, bands: int) -> None:
         super().__init__()
-        self.convolutions = nn.ModuleList(nn.Conv1d(c, 16, 5, stride=2, padding=2) for c in (6, 8))
+        self.convolutions = nn.ModuleList(nn.Conv1d(c, 16, 5, stride=2, padding=2) for c in (bands, 8))
         self.places = nn.Embedding(16, 8)
         self.layers = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8))
 
@@ -100,9 +100,10 @@ class Heard(nn.Module):
         return self.layers(heard + self.places(torch.arange(heard.shape[1])))
 
 
-@pytest.mark.parametrize("ways", [2, 4])
-def test_time_of_features(ways: int) -> None:
-    training = Training(Heard, lambda: (torch.randn(3, 64, 6),), sgd, sum_of_squares)
+@pytest.mark.parametrize(("bands", "ways"), [(6, 2), (6, 4), (80, 4)])
+def test_time_of_features(bands: int, ways: int) -> None:
+    """Time is what convolutions move along, even if there are more bands."""
+    training = Training(lambda: Heard(bands), lambda: (torch.randn(3, 64, bands),), sgd, sum_of_squares)
     step = capture(training)
     compiled = step.compile({"context": ways}, "context")
     check_equal(step, compiled, training, train_eagerly(training))

@@ -203,3 +203,10 @@ def test_experts_in_a_loop_are_refused() -> None:
     said = r"4 experts of 'up': (?s:.)*in 91% of the forward(?s:.)*test_expert_forms.py:87"
     with pytest.raises(ExpertsInALoop, match=said):
         step.compile({"expert": 2}, "expert")
+
+
+def test_rows_that_all_experts_read_are_cut_along_the_sequence() -> None:
+    """Llama 4 repeats its rows for each expert: copies are a dim of their own, and the rows stay cut."""
+    compiled = _captured("llama4").compile({"context": 2}, "context")
+    assert compiled.work.share <= 1.05 / 2
+    check_equal(_captured("llama4"), compiled, TRAININGS["llama4"], _trained("llama4"))

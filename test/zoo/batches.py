@@ -181,8 +181,18 @@ def _sound_and_text(model: nn.Module) -> Batch:
 
 
 def _stacked_frames(model: nn.Module) -> Batch:
-    """Four frames of a spectrogram side by side."""
-    return {"input_features": torch.randn(BATCH, FRAMES, 4 * model.config.encoder_config.num_mel_bins)}
+    """Four frames of a spectrogram side by side; layers halve their number twice and attend in blocks."""
+    return {"input_features": torch.randn(BATCH, 512, 4 * model.config.encoder_config.num_mel_bins)}
+
+
+def _more_frames(model: nn.Module) -> Batch:
+    """Frames of which two strided convolutions make 62 tokens."""
+    return {"input_features": torch.randn(BATCH, 260, model.config.encoder_config.num_mel_bins)}
+
+
+def _long_waveform(model: nn.Module) -> Batch:
+    """256 frames of 80 samples, which four devices share out evenly; encoders make one token of several."""
+    return {**_speech(model), "input_values": torch.randn(BATCH, 256 * 80)}
 
 
 def _patches(model: nn.Module) -> Batch:
@@ -204,6 +214,9 @@ OWN: dict[str, Callable[[nn.Module], Batch]] = {
     "DiaForConditionalGeneration": _channels_of_codes,
     "GraniteSpeech5ForCTC": _stacked_frames,
     "KyutaiSpeechToTextForConditionalGeneration": _codes_beside_text,
+    "LasrForCTC": _more_frames,
+    "MoonshineForConditionalGeneration": _long_waveform,
+    "MoonshineStreamingForConditionalGeneration": _long_waveform,
     "Siglip2ForImageClassification": _patches,
     "VoxtralRealtimeForConditionalGeneration": _sound_and_text,
 }

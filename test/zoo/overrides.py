@@ -35,6 +35,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
         "depth_coefficient": 0.1,
         "hidden_dim": 320,
         "image_size": 32,
+        "initializer_range": 0.3,  # with 0.02 signals die out: gradients are 1e-34
         "in_channels": (32, 16, 24, 40, 80, 112, 192),
         "out_channels": (16, 24, 40, 80, 112, 192, 320),
     },

@@ -58,7 +58,7 @@ SUBJECTS: dict[str, Subject] = {
 PIXELS = 128
 """Of images that are cut by rows: five halvings leave a row for each of four devices."""
 HALVED = (
-    *("BitForImage", "ConvNext", "Cvt", "DonutSwin", "FocalNet", "HGNet", "Hiera", "Levit"),
+    *("BitForImage", "ConvNext", "Cvt", "DonutSwin", "EfficientNet", "FocalNet", "HGNet", "Hiera", "Levit"),
     *("MobileNet", "PPLCNet", "PoolFormer", "Pvt", "RegNet", "ResNet", "Segformer", "Swi", "TextNet"),
 )
 """What names of networks begin with that halve images several times."""

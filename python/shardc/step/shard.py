@@ -76,7 +76,8 @@ from shardc.step.micro_batches import MicroBatches
 from shardc.step.schedule.choose import with_schedule
 
 _SHARE = "torch-share{creations=false}"
-_INGEST = f"torch-lift-bmm,torch-lift-convolutions,torch-lift-experts,{_SHARE}"
+_LIFT = "torch-lift-bmm,torch-lift-convolutions,torch-lift-experts,torch-lift-repeats,torch-lift-reshapes"
+_INGEST = f"{_LIFT},{_SHARE}"
 _SPLIT = "torch-lift-pads,torch-even-windows,torch-round-pads,dist-pad,dist-interleave,torch-split-reductions"
 _PROPAGATE = f"{_SPLIT},dist-propagate"
 
