@@ -98,12 +98,14 @@ def cut_pipeline(
     options: Pipeline,
     held: Held | None = None,
     recompute: str | Sequence[str] = "none",
+    places: Sequence[int] = (),
 ) -> None:
     """Split the step of level 3 into stages along the mesh axis ``axis``.
 
     ``recompute`` is a policy for all stages, or one for each. ``held`` says where a running pipeline holds
-    the parameters and buffers that a forward reads; its schedule and stages are then used. Raises
-    BadScheduleFile, and the errors of schedule names and of :func:`cut_into_stages`.
+    the parameters and buffers that a forward reads; its schedule and stages are then used. ``places`` are
+    numbers of the forward's ops before which to cut, if they are known. Raises BadScheduleFile, and the
+    errors of schedule names and of :func:`cut_into_stages`.
     """
     schedule, path = options.schedule, options.schedule_path
     if held is not None:
@@ -125,6 +127,7 @@ def cut_pipeline(
         gather=options.gather,
         held=held,
         speeds=options.speeds or (),
+        places=places,
     )
 
 
@@ -157,6 +160,7 @@ def cut_into_stages(
     gather: str = "micro-batch",
     held: Held | None = None,
     speeds: Sequence[float] = (),
+    places: Sequence[int] = (),
 ) -> None:
     """Rewrite the step of ``module`` for ``schedule``, which may be a user's; it is checked first.
 
@@ -164,9 +168,10 @@ def cut_into_stages(
     which concern values kept for backward, have no effect. ``held`` says where another pipeline holds the
     parameters and buffers; stages are then cut to match it. ``wanted`` is the required number of stages, 0
     for any. ``policies`` are of recomputation, one for all stages or one for each. ``memory_limit_bytes`` is
-    0 for no limit. The other options are those of :class:`shardc.options.pipeline.Pipeline`. Raises
-    BadSchedule, WrongStages, WrongRecompute, NoCutFits, ScheduleNotYet, ChangesMathematics, OneRouteOnly,
-    OneUpdateForAll, NotCausal, TooFewTokens, and what reading and splitting the step raise.
+    0 for no limit. ``places`` are known cuts, as numbers of ops. The other options are those of
+    :class:`shardc.options.pipeline.Pipeline`. Raises BadSchedule, WrongStages, WrongRecompute, NoCutFits,
+    ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll, NotCausal, TooFewTokens, and what
+    reading and splitting the step raise.
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
@@ -193,7 +198,8 @@ def cut_into_stages(
     kinds: dict[int, set[str]] = {}
     for action in schedule.actions():
         kinds.setdefault(schedule.route(action.micro_batch).index(action.stage), set()).add(action.kind)
-    places = [] if memory_limit_bytes and not cuts else _places(forward, stages, cuts, held)
+    if not places:
+        places = [] if memory_limit_bytes and not cuts else _places(forward, stages, cuts, held)
     if memory_limit_bytes:
         places = fit_memory(program, forward, schedule, policies, kinds, memory_limit_bytes, places)
     assignment = assign_stages(program, forward, places)

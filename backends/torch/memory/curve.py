@@ -53,13 +53,16 @@ class Curve:
 class Height:
     """Memory when a tensor is made at ``place``. ``moving_bytes``: bytes of collectives in flight.
 
-    ``made``: number of tensors made by then, arguments included.
+    ``made``: number of tensors made by then, arguments included. ``call``: number of the call of a function
+    that makes it, or of the part of the program between two calls. ``size_bytes``: size of the tensor.
     """
 
     place: Place
     fixed_bytes: int
     moving_bytes: int
     made: int = 0
+    call: int = 0
+    size_bytes: int = 0
 
 
 class Log:
@@ -111,9 +114,9 @@ class Log:
 
         ``places``: places of the program's lines.
         """
-        moving = moving_lines(program)
+        moving, functions = moving_lines(program), _functions(program)
         found: list[Height] = []
-        fixed = on_the_way = made = 0
+        fixed = on_the_way = made = call = last = 0
         for size, line, block in zip(self._bytes, self._lines, self._blocks, strict=True):
             made += size > 0 and block != HELD
             if line in moving:
@@ -121,7 +124,9 @@ class Log:
             else:
                 fixed += size
                 if size > 0 and line != ARGUMENTS:
-                    found.append(Height(places[line], fixed, on_the_way, made))
+                    call += functions[line] != functions[last] or line < last
+                    last = line
+                    found.append(Height(places[line], fixed, on_the_way, made, call, size))
         return found
 
     def _largest(self, moments: int) -> dict[int, int]:
@@ -145,6 +150,14 @@ class Log:
             now += size
             if size > 0 and line != ARGUMENTS:
                 yield event, now
+
+
+def _functions(program: Sequence[str]) -> list[int]:
+    """Return the line at which the function of each line, from 1 on, begins."""
+    found = [ARGUMENTS]
+    for line, text in enumerate(program, start=1):
+        found.append(line if text.lstrip().startswith("def ") else found[-1])
+    return found
 
 
 def places_of(program: Sequence[str]) -> list[Place]:

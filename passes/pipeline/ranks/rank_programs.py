@@ -207,6 +207,7 @@ class _RankWriter:
         self._group_sums: dict[tuple[int, int], ir.Value] = {}
         """(number of a sum, group of micro-batches) -> the sum so far."""
         self._program, self._stages, self._schedule = program, stages, schedule
+        self._captures = program.captures
         self._wanted = demand.results[number]
         self._loc = program.function.location
         arguments = [v for v in program.block.arguments if v in demand.arguments[number]]
@@ -313,7 +314,7 @@ class _RankWriter:
         values = [self._values[index, m, v] for v in body.inputs]
         values += [self._values[index, m - number + before, v] for v, before in body.earlier]
         values += [self._rests[index, m + 1, v] for v in body.rest_in]
-        values += [known[self._program.captures[v]] for v in body.captures]
+        values += [known[self._captures[v]] for v in body.captures]
         values += [self._gathered[index, v] for v in body.gathers]
         types = [self._stages.type(v, number) for v in body.outputs]
         types += [self._stages.rest_type(v, number - 1) for v in body.rest_out] + [v.type for v in sums]
@@ -334,7 +335,7 @@ class _RankWriter:
         index = next(route.index(step.stage) for route in self._schedule.routes if step.stage in route)
         body = self._collectives[index, step.kind]
         if step.kind == "UNSHARD":
-            values = [self.copier.values[self._program.captures[v]] for v in body.reads]
+            values = [self.copier.values[self._captures[v]] for v in body.reads]
         else:
             number = {value: n for n, value in enumerate(self._program.values.carried)}
             values = [self.sums[number[v]] for v in body.reads]

@@ -31,15 +31,16 @@ class Forward:
     """The forward ops of one micro-batch that depend on parameters, in order.
 
     A cut at ``p`` puts the ops before number ``p`` in one stage and the others in the next. ``crossing[p]``
-    are the bytes to send there, ``cost[p]`` the work of the ops before it. ``speeds`` are the relative speeds
-    of the stages' ranks; empty if all are equal.
+    are the bytes to send there, ``work[p]`` is the work of op ``p`` and ``cost[p]`` that of the ops before
+    it. ``speeds`` are the relative speeds of the stages' ranks; empty if all are equal.
     """
 
     def __init__(self, ops: Sequence[ir.Operation], roots: dict[ir.Value, Roots]) -> None:
         self.ops, self.speeds = list(ops), list[float]()
         self._parameters = [frozenset().union(*(roots.get(v, frozenset()) for v in reads(op))) for op in ops]
         reader = CallReader()
-        self.cost = [0.0, *itertools.accumulate(_work_bytes(op, reader) for op in ops)]
+        self.work = [_work_bytes(op, reader) for op in ops]
+        self.cost = [0.0, *itertools.accumulate(self.work)]
         self.crossing = self._crossing()
 
     def _crossing(self) -> list[int]:

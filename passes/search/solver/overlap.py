@@ -46,9 +46,11 @@ def solve_overlapped(
             seconds = graph.total(found.chosen)
             if best is None or seconds < best.seconds:
                 best = replace(found, seconds=seconds)
-            if bound_s >= min(best.seconds * (1 - ENOUGH), cutoff_s) or perf_counter() - start_s > LIMIT_S:
+            if bound_s >= min(best.seconds * (1 - ENOUGH), cutoff_s):
                 break
         if is_stopped:
             best = None if best is None else replace(best, why=clock.why)
+            break
+        if perf_counter() - start_s > LIMIT_S:
             break
     return None if best is None else replace(best, bound_s=min(bound_s, best.seconds))

@@ -27,6 +27,8 @@ GAP = 1e-3
 """Allowed relative gap between a plan's cost and the lower bound."""
 LIMIT_S = 5.0
 """Time limit of HiGHS, in seconds, for states that the relaxation leaves fractional."""
+PRICES_LIMIT_S = 20.0
+"""Time limit of the relaxation with memory bounds, in seconds. Without its prices no plan is found."""
 _TRIES = 7
 """Number of multiples of memory's prices to try."""
 _LARGEST = 1e3
@@ -156,12 +158,14 @@ class ChoiceProgram:
         self.why = "Optimal"
 
     def prices(self, cutoff_s: float) -> np.ndarray | _Beaten | None:
-        """Return the price of memory at each point, in scaled units; None if no choice fits."""
+        """Return the price of memory at each point, in scaled units; None if no choice fits, or time is up."""
         if (self._reduced.held > self._capacity).any():
             return None
         bound = (cutoff_s - self._reduced.base) * self._scale
         self._highs.setOptionValue("objective_bound", bound)
+        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + PRICES_LIMIT_S)
         self._highs.run()
+        self._highs.setOptionValue("time_limit", inf)
         self._highs.setOptionValue("objective_bound", inf)
         if self._highs.getModelStatus() == highspy.HighsModelStatus.kObjectiveBound:
             return _Beaten()

@@ -116,6 +116,9 @@ def plan(
     every_layer: Annotated[
         bool, Option("--every-layer", help="Also compile layers that equal others.")
     ] = False,
+    every_plan: Annotated[
+        bool, Option("--every-plan", help="Also compile plans that cannot be the best.")
+    ] = False,
     front: Annotated[
         bool,
         Option(
@@ -174,6 +177,7 @@ def plan(
             trace,
             chakra,
             every_layer,
+            every_plan,
             front,
             sensitivity,
             elastic or 0,

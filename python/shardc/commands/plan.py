@@ -24,6 +24,7 @@ from shardc.planning.auto.kept import Answer
 from shardc.planning.auto.report import searched
 from shardc.planning.auto.searches import Searches
 from shardc.planning.auto.sensitivity import sensitivity_json, sensitivity_of, sensitivity_text
+from shardc.planning.best_first import Prices, best_first
 from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
 from shardc.planning.largest import largest
 from shardc.planning.page.page import page
@@ -31,7 +32,16 @@ from shardc.planning.price import Price, Priced
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, Sizes, read_config, tokens_of
 from shardc.planning.traces import chakra_files, trace_of
-from shardc.planning.verdict import changes, fitting, lacking, ranking, verdict
+from shardc.planning.verdict import (
+    brief,
+    changes,
+    fitting,
+    lacking,
+    left_out,
+    ranking,
+    too_much_state,
+    verdict,
+)
 from shardc.planning.what_if import WhatIf, read_what_if
 from shardc.planning.write_json import prices_json
 from shardc.report.traces.file import write_files, write_trace_file
@@ -63,6 +73,7 @@ class PlanRequest:
         batch: Samples of the global batch. Default: one per device.
         largest: Quantity to maximize instead of taking it as given: ``batch`` or ``length``.
         every_layer: Also compile layers that equal others.
+        every_plan: Also compile plans that cannot be the best.
         front: Also find plans that need less memory than the one that a search picked.
         sensitivity: Search again with other links, memory and batches.
         elastic: Also plan for up to so many nodes fewer, or devices fewer on a single node.
@@ -84,6 +95,7 @@ class PlanRequest:
     trace_file: Path | None = None
     chakra_folder: Path | None = None
     every_layer: bool = False
+    every_plan: bool = False
     front: bool = False
     sensitivity: bool = False
     elastic: int = 0
@@ -107,8 +119,8 @@ def plan(request: PlanRequest) -> str:
     asked = _Asked(request, clusters[0])
     searches = asked.searches()
     picked = None if searches is None else searches.answer()
-    candidates = list(asked.candidates())
-    priced, refused = asked.prices(candidates) if candidates else ([], [])
+    tried = asked.prices(list(asked.candidates()))
+    priced = [price.priced for price in tried.priced]
     if picked is not None:
         priced.append(picked.priced or asked.price(picked.candidate))
     prices = [price.on(cluster) for cluster in clusters for price in priced]
@@ -127,8 +139,10 @@ def plan(request: PlanRequest) -> str:
             more |= found
     if len(prices) > 1:
         lines.append("\n".join(ranking(prices, clusters=len(clusters) > 1)))
-    if refused:
-        lines.append("\n".join(["not possible:", *(f"  {c.text}: {why}" for c, why in refused)]))
+    if tried.refused:
+        lines.append("\n".join(["not possible:", *(f"  {c.text}: {why}" for c, why in tried.refused)]))
+    if tried.left_out:
+        lines.append("\n".join(left_out(tried)))
     if not best.fits and not request.largest and picked is None:
         lines.append(asked.remedy(best))
     if what_if:
@@ -266,19 +280,31 @@ class _Asked:
         stages = next((n for axis, n in mesh.items() if axis in ("pipe", "pp", "pipeline", "stage")), 1)
         return micro_batches(self.batch // (mesh.get("data", 1)), stages)
 
-    def prices(self, candidates: Sequence[Candidate]) -> tuple[list[Priced], list[tuple[Candidate, str]]]:
-        """Return prices of plans, and why others have none. If all fail, the last error is raised."""
-        found: list[Priced] = []
-        refused: list[tuple[Candidate, str]] = []
-        for number, candidate in enumerate(candidates):
-            progress.step("plan", number + 1, len(candidates))
-            try:
-                found.append(self._priced(self._pricer, candidate))
-            except ShardcError as error:
-                refused.append((candidate, next(iter(str(error).splitlines()))))
-                if len(refused) == len(candidates):
-                    raise
-        return found, refused
+    def prices(self, candidates: Sequence[Candidate]) -> Prices:
+        """Return prices of plans, and why others have none. If all fail, the last error is raised.
+
+        Plans that the user named are all compiled. If there are several clusters, or no bound is known, so
+        are all others.
+        """
+        request, done = self._request, list[Price]()
+        bounds = [(candidate, 0.0) for candidate in candidates]
+        is_named = bool(request.plans) or request.every_plan
+        if len(candidates) > 1 and len(request.clusters) == 1 and not is_named:
+            bounds = [(c, self._least_bytes(c)) for c in candidates]
+        capacity_bytes = min(device.memory_bytes for device in self._cluster.used(self._cluster.size))
+
+        def price(candidate: Candidate) -> Price:
+            best = min(done, key=lambda price: price.order, default=None)
+            known = "" if best is None else f", the best so far: {brief(best)}"
+            progress.step(f"plan {len(done) + 1} of {len(candidates)}, {candidate.text}{known}")
+            done.append(self._priced(self._pricer, candidate).on(self._cluster))
+            return done[-1]
+
+        return best_first(bounds, capacity_bytes, price)
+
+    def _least_bytes(self, candidate: Candidate) -> float:
+        offload = (self._request.options or {}).get("offload")
+        return self._pricer.least_bytes(candidate, is_offloaded=offload is not None)
 
     def changed(self, price: Price, change: WhatIf) -> Price:
         """Return the plan's price after a change. A change of the batch needs another compile."""
@@ -300,6 +326,9 @@ class _Asked:
 
     def remedy(self, price: Price) -> str:
         """Describe the first change of REMEDIES that makes a plan fit."""
+        least_bytes = self._least_bytes(price.priced.candidate)
+        if least_bytes > price.capacity_bytes:  # no change of REMEDIES makes parameters and state smaller
+            return too_much_state(least_bytes)
         for text in REMEDIES:
             try:
                 changed = self.changed(price, read_what_if(text))

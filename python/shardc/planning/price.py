@@ -10,7 +10,7 @@ from math import prod
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.step.on_cluster import costs_on, step_time_on
 from shardc.cost.step.step_time import StepTime
-from shardc.cost.step.work import StepWork
+from shardc.cost.step.work import Deeper, StepWork
 from shardc.diagnostics.base import Remark
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
@@ -35,8 +35,8 @@ class Priced:
     ``memory``: memory of one rank of each stage. ``transfers``: a device's collectives. ``tokens``: tokens of
     the global batch. ``pipe``: the axis of stages. ``placement``: placement of each argument. ``deeper``: if
     not all equal layers were compiled, the steps with one more layer of each kind; ``blend`` then
-    extrapolates, and ``placement`` is that of the compiled layers. ``searched``: result of the search for the
-    plan.
+    extrapolates, and ``placement`` is that of the compiled layers. ``stages``: the same for a pipeline
+    that was compiled with fewer layers or micro-batches. ``searched``: result of the search for the plan.
     """
 
     candidate: Candidate
@@ -52,12 +52,13 @@ class Priced:
     seconds: Mapping[str, float] = field(default_factory=dict)
     deeper: Sequence[StepWork] = ()
     blend: Blend = field(default_factory=lambda: Blend(()))
+    stages: Deeper | None = None
     searched: Answer | None = None
 
     @property
     def is_whole(self) -> bool:
-        """True if each layer was compiled."""
-        return not self.deeper
+        """True if each layer was compiled, and each micro-batch."""
+        return not self.deeper and self.stages is None
 
     @cached_property
     def sent(self) -> Mapping[tuple[str, ...], float]:
@@ -81,7 +82,7 @@ class Priced:
         costs = costs_on(cluster, self.candidate.mesh, self.pipe)
         where = cluster, self.candidate.mesh
         steps = (self.step, *self.deeper)
-        time, *deeper = (step_time_on(*where, step, self.pipe, self.schedule) for step in steps)
+        time, *deeper = (step_time_on(*where, step, self.pipe, self.schedule, self.stages) for step in steps)
         time = self.blend.time(time, deeper)
         time = with_copies(time, cluster, max(rank.host_bytes for rank in self.memory))
         return Price(self, cluster, time, costs.rates.half_flop_s)
@@ -162,13 +163,17 @@ class Price:
 
 
 def price_of(candidate: Candidate, tokens: int, compiled: Compiled, single: list[Work]) -> Priced:
-    """Return the work of a compiled plan. ``single``: the calls of the single-device program."""
+    """Return the work of a compiled plan. ``single``: the calls of the single-device program.
+
+    A pipeline that was left uncut gets no memory: no rank runs that program.
+    """
     module = compiled.unfused
     written = find_schedule(module)
+    is_uncut = bool(compiled.plan.pipeline) and written is None
     return Priced(
         candidate,
         tokens,
-        memory_of(module),
+        [] if is_uncut else memory_of(module),
         device_work(single, compiled.rank_module, compiled.plan.pipeline),
         read_step(module),
         placement_of(compiled.rank_module, module),

@@ -19,9 +19,11 @@ from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.constrained import Wanted
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import Parallelism
+from shardc.options.pipeline import Pipeline
 from shardc.options.presets import AUTO, is_searched
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
+from shardc.passes.pipeline.schedules import by_name
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.dist_search import DistSearch
@@ -31,16 +33,20 @@ from shardc.planning.depth.blend import NotAffine
 from shardc.planning.depth.few import FEW, MORE, Few
 from shardc.planning.depth.runs import runs_of
 from shardc.planning.depth.shallow import Periods, shallow
+from shardc.planning.depth.staged import Sizes, fewest, staged
+from shardc.planning.least import LeastState
 from shardc.planning.offload import offloaded
 from shardc.planning.price import Priced, price_of
 from shardc.planning.question import Question
 from shardc.report.device_work import Work, single_work
 from shardc.runtime.report.logs import TIMING
 from shardc.step.foreign.resolve import resolve_plan
+from shardc.step.micro_batches import cut_micro_batches
 from shardc.step.modules.constraints import layouts_of
 from shardc.step.modules.recomputed import recomputed
 from shardc.step.shard import (
     Compiled,
+    CutAt,
     capture_choices,
     compile_capture,
     make_mesh,
@@ -50,6 +56,8 @@ from shardc.step.shard import (
 )
 from shardc.step.within_budget import Ladder, Made
 
+ONE_F_ONE_B = Pipeline().schedule
+"""Schedule of pipelines whose options are not given."""
 CHECKED = 4
 """Periods of equal layers in the program that checks the prediction from two and three of them."""
 Counts = tuple[tuple[int, ...], ...]
@@ -74,6 +82,9 @@ class Pricer:
         self._captures: dict[Version, Capture] = {}
         self._single: dict[tuple[Counts, tuple[str, ...]], list[Work]] = {}
         """Work of the single-device program, which does not depend on the plan."""
+        self._least: LeastState | None = None
+        self._fewer: dict[int, Pricer] = {}
+        """Pricers of the same step with a batch so many times smaller."""
         self._runs = runs_of(question.model)
         self._is_checked = False
         self.stands = True
@@ -100,15 +111,17 @@ class Pricer:
     def _foretold(self, candidate: Candidate, options: dict[str, object]) -> Priced | None:
         """Predict the price from a few layers. Return None if each layer must be compiled.
 
-        Each layer is compiled for stages, for searched plans and for saved plans, which treat equal layers
-        differently, and if costs are not affine in the number of layers.
+        Each layer is compiled for searched plans and for saved plans, which treat equal layers differently,
+        for named stages, and if costs are not affine in the number of layers.
         """
         is_by_name = not isinstance(options.get("recompute", "none"), str)
         is_by_name |= options.get("constraints") is not None
         is_by_name |= options.get("memory_budget") is not None  # the peak of all layers decides
         is_by_name |= is_searched(candidate.plan) or candidate.plan.endswith(".json")
-        if is_by_name or "pipeline" in candidate.plan or not self._runs:
+        if is_by_name or not self._runs:
             return None
+        if "pipeline" in candidate.plan:
+            return self._staged(candidate, options)
         is_first, self._is_checked = not self._is_checked, True
         try:
             few = self._few(candidate, options)
@@ -126,8 +139,53 @@ class Pricer:
             self._runs = []
         return None
 
+    def _staged(self, candidate: Candidate, options: dict[str, object]) -> Priced | None:
+        """Predict the price of a pipeline from few layers and micro-batches. Return None if that fails."""
+        chosen = _chosen(candidate, options)
+        stages = candidate.mesh.get(chosen.parallelism.pipeline_axis(), 1)
+        counts = [stretch.count for run in self._runs for stretch in run.stretches]
+        if chosen.pipeline is not None or len(counts) != 1 or stages == 1:
+            return None
+        parts = candidate.micro_batches
+        few = fewest(stages, parts)
+
+        def compiled(layers: int, cut_at: CutAt, *, is_few: bool) -> Priced:
+            pricer = self._of_few(parts // few) if is_few else self
+            asked = replace(candidate, micro_batches=few) if is_few else candidate
+            # What is cut contains the ops of what is not.
+            return pricer._price(asked, self._even(layers), options, verify=is_few, cut_at=cut_at)
+
+        try:
+            schedule = by_name.schedule(str(ONE_F_ONE_B), stages, parts, ranks=stages)
+            priced = staged(compiled, Sizes(counts[0], stages, parts, few), schedule)
+        except NotAffine as error:
+            _log(str(error))
+        except ShardcError as error:  # the whole model is compiled next, and raises its own errors
+            _log(next(iter(str(error).splitlines())))
+        else:
+            return replace(priced, candidate=candidate)
+        return None
+
+    def _of_few(self, times: int) -> Pricer:
+        """Return a pricer of the same step with a batch so many times smaller."""
+        if times == 1:
+            return self
+        if times not in self._fewer:
+            batch = cut_micro_batches(self.question.batch, times).first
+            other = copy(self)
+            other.question = replace(self.question, batch=batch, tokens=self.question.tokens // times)
+            other._captures, other._single = {}, {}
+            self._fewer[times] = other
+        return self._fewer[times]
+
     def compiled(
-        self, candidate: Candidate, periods: Periods | None = None, *, verify: bool = True, **options: object
+        self,
+        candidate: Candidate,
+        periods: Periods | None = None,
+        *,
+        verify: bool = True,
+        cut_at: CutAt | None = None,
+        **options: object,
     ) -> Compiled:
         """Return the rank program of one plan at level 3, with ``periods`` of equal layers if given."""
         cluster = self.cluster_of(candidate)
@@ -147,6 +205,7 @@ class Pricer:
         )
         search = DistSearch(seconds=chosen.parallelism.search_seconds or inf, hears=True)
         more = {"pipeline": pipeline, "cluster": cluster, "verify": verify, "search": search}
+        more["cut_at"] = cut_at
         make = partial(compile_capture, **read.keywords, **more)
         budget = chosen.parallelism.memory_budget
         if budget is None:
@@ -188,6 +247,16 @@ class Pricer:
                 _log(f"layers that are not found among the calls of {error}")
                 self.stands = False
 
+    def least_bytes(self, candidate: Candidate, *, is_offloaded: bool = False) -> float:
+        """Return a lower bound of what a product of presets needs on a device, without a compile."""
+        if self._least is None:
+            options = StepOptions.of({"mesh": {DATA: 1}}).parallelism
+            arguments = self._captured(self._even(FEW) if self._runs else self._whole(), options).arguments
+            sizes = (p.numel() * p.itemsize for p in self.question.model.parameters())
+            self._least = LeastState.of(arguments, sum(sizes))
+        least = replace(self._least, state_bytes=0) if is_offloaded else self._least
+        return least.on_device(candidate)
+
     def look(self, candidate: Candidate) -> None:
         """Capture the step that a search for a candidate looks at. Raises what a capture raises."""
         self._captured(self._stood_for()[0], _searched(candidate))
@@ -228,9 +297,14 @@ class Pricer:
         return [[count] * len(run.stretches) for run in self._runs]
 
     def _price(
-        self, candidate: Candidate, periods: Periods, options: dict[str, object], verify: bool = True
+        self,
+        candidate: Candidate,
+        periods: Periods,
+        options: dict[str, object],
+        verify: bool = True,
+        cut_at: CutAt | None = None,
     ) -> Priced:
-        compiled = self.compiled(candidate, periods, verify=verify, **options)
+        compiled = self.compiled(candidate, periods, verify=verify, cut_at=cut_at, **options)
         key = _counts(periods), tuple(compiled.capture.noted)
         if key not in self._single:
             self._single[key] = single_work(compiled.global_module)

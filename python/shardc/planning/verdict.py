@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.diagnostics.text import size_text, table
+from shardc.planning.best_first import Prices
 from shardc.planning.modules import module_memory, module_rows
 from shardc.planning.offload import OFFLOAD
 from shardc.planning.price import Price
@@ -70,6 +71,28 @@ def lacking(price: Price) -> str:
     """Return the line for a plan that none of the tried changes makes fit."""
     needed = size_text(price.needed_bytes)
     return f"none of the tried changes fits: use more devices, or devices of {needed} for this plan"
+
+
+def brief(price: Price) -> str:
+    """Return a plan's text with its time or, if it does not fit, its memory."""
+    number = time_text(price.time.seconds) if price.fits else size_text(price.needed_bytes)
+    return f"{price.priced.candidate.text}, {number}"
+
+
+def left_out(prices: Prices) -> list[str]:
+    """Return lines on the plans that were not compiled."""
+    least = min(size for _, size in prices.left_out)
+    count = f"{len(prices.left_out)} more plans were not compiled"
+    if prices.is_stopped:
+        return [f"{count}: Ctrl-C; one of them may be better"]
+    why = "no plan fits" if prices.is_hopeless else "none of them can be the best"
+    return [f"{count}: {why}, since each needs at least {size_text(least)} for parameters and state"]
+
+
+def too_much_state(least_bytes: float) -> str:
+    """Return the line for a plan whose parameters and optimizer state alone do not fit."""
+    alone = f"parameters and optimizer state alone need {size_text(least_bytes)} a device"
+    return f"no smaller batch and no recomputation fits: {alone}"
 
 
 def bound(price: Price) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -75,6 +75,10 @@ from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 from shardc.step.micro_batches import MicroBatches
 from shardc.step.schedule.choose import with_schedule
 
+CutAt = Callable[[ir.Module], Sequence[int] | None]
+"""A rank's program before it is cut into stages -> the numbers of the forward's ops before which to cut it
+(none: where stages are of equal cost), or None to leave it whole.
+"""
 _SHARE = "torch-share{creations=false}"
 _LIFT = "torch-lift-bmm,torch-lift-convolutions,torch-lift-experts,torch-lift-repeats,torch-lift-reshapes"
 _INGEST = f"{_LIFT},{_SHARE}"
@@ -429,6 +433,7 @@ def compile_capture(
     experts: Experts = ROOM_FOR_ALL,
     verify: bool = True,
     search: DistSearch | None = None,
+    cut_at: CutAt | None = None,
 ) -> Compiled:
     """Run every pass on a captured step. If the plan has a pipeline, cut the step by the options
     ``pipeline``.
@@ -440,6 +445,7 @@ def compile_capture(
     ``reduce_dtype``: ``float32`` to sum 16-bit gradients in f32. ``reshard_after_forward``: gather parameters
     again in backward. ``experts``: how rows travel to experts on other devices. ``verify``: check the
     contract of each level. ``search``: time limit of a search for the plan, and whether Ctrl-C ends it.
+    ``cut_at``: returns where to cut the step into stages, or None to leave it whole.
     Raises NotAPipeline for options of a pipeline if the plan has none.
     """
     seconds: dict[str, float] = {"trace": capture.trace_s, "import": capture.import_s}
@@ -487,16 +493,17 @@ def compile_capture(
         saved = plan_to_json(chosen, planned, arguments, "" if cluster is None else cluster.name)
         chosen.cuts = None  # cuts are for this program's calls; ``saved`` has them
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds, cluster=cluster)
-        if chosen.pipeline:
+        places = () if cut_at is None else cut_at(module)
+        if chosen.pipeline and places is not None:
             cut = copy_module(module)
             policies = "none" if capture.noted or isinstance(recompute, frozenset) else recompute
             stages = pipeline or Pipeline()
             if held is None:
                 stages = with_schedule(cut, chosen.pipeline, stages, policies, cluster)
-            cut_pipeline(cut, chosen.pipeline, stages, held, policies)
+            cut_pipeline(cut, chosen.pipeline, stages, held, policies, places)
             passed("pipe-cut", cut)
             run(cut, build("dist-combine"), after_pass=passed)
             levels.keep(PIPELINE, cut)
-        elif pipeline is not None:
+        elif pipeline is not None and not chosen.pipeline:
             raise NotAPipeline(plan=chosen.text)
     return compiled

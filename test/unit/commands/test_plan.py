@@ -231,3 +231,32 @@ def test_recomputation_that_is_asked_for_is_kept(tmp_path: Path) -> None:
     assert "2 micro-batches, recompute full" in plan(request)
     with pytest.raises(NotSearched, match="recompute of single modules"):
         plan(replace(request, options={"recompute": ("model.layers.*",)}))
+
+
+@pytest.mark.slow
+def test_plans_that_are_left_out_do_not_change_the_answer(tmp_path: Path) -> None:
+    """A device holds a whole model's parameters, but not its optimizer's state with them."""
+    small, out = tmp_path / "small.yaml", tmp_path / "plan.json"
+    text = (Path(names.READY) / "h100.yaml").read_text()
+    text = re.sub(r"(memory_bytes:) \S+", r"\1 160e6", text, count=1)
+    small.write_text(text)
+    config = write_config(tmp_path, hidden_size=1024, intermediate_size=4096)
+    found: list[dict[str, object]] = []
+    for every in (False, True):
+        meshes = [{"data": 4}, {"tensor": 4}]
+        request = PlanRequest(
+            config, [str(small)], meshes, length=16, batch=4, every_plan=every, json_file=out
+        )
+        answer = plan(request)
+        assert ("more plans were not compiled" in answer) is not every
+        assert "does not fit" not in answer
+        found.append(json.loads(out.read_text())["plans"][0])
+    assert found[0] == found[1]
+
+
+def test_no_remedy_is_tried_where_state_alone_does_not_fit(tmp_path: Path) -> None:
+    small = tmp_path / "small.yaml"
+    text = (Path(names.READY) / "h100.yaml").read_text()
+    small.write_text(re.sub(r"(memory_bytes:) \S+", r"\1 1e5", text, count=1))
+    answer = plan(PlanRequest(write_config(tmp_path), [str(small)], [{"data": 2}], ["data"], length=16))
+    assert "does not fit" in answer and "parameters and optimizer state alone need" in answer

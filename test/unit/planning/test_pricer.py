@@ -73,6 +73,45 @@ def test_a_pipeline_and_whoever_asks_get_each_layer(tmp_path: Path) -> None:
     assert pricer.price(Candidate({"pipe": 2}, "pipeline", 2)).is_whole
 
 
+PIPELINES = [
+    Candidate({"pipe": 2, "data": 2}, "pipeline*zero3", 8),
+    Candidate({"pipe": 2, "tensor": 2}, "pipeline*tensor", 8),
+    Candidate({"pipe": 4}, "pipeline", 16),
+]
+
+
+def assert_same_stages(foretold: Priced, whole: Priced) -> None:
+    assert whole.is_whole and not foretold.is_whole
+    for mine, theirs in zip(foretold.memory, whole.memory, strict=True):
+        # Gathers ahead of their use do not fill their windows in stages of few layers.
+        assert isclose(mine.peak_bytes, theirs.peak_bytes, rel_tol=5e-3 if foretold.sent else 0)
+        assert isclose(mine.reserved_bytes, theirs.reserved_bytes, rel_tol=0.05)
+    assert totals(list(foretold.transfers)) == totals(list(whole.transfers))
+    for mine, theirs in ((foretold.work.own, whole.work.own), (foretold.work.single, whole.work.single)):
+        assert isclose(sum(w.flops for w in mine), sum(w.flops for w in theirs))
+        assert isclose(sum(w.bytes_moved for w in mine), sum(w.bytes_moved for w in theirs), rel_tol=1e-4)
+    assert [dict(rank.given) for rank in foretold.memory] == [dict(rank.given) for rank in whole.memory]
+    one, other = foretold.on(NODE), whole.on(NODE)
+    assert isclose(one.time.seconds, other.time.seconds, rel_tol=1e-3)
+    assert isclose(one.flop_utilization, other.flop_utilization, rel_tol=1e-3)
+    assert one.time.causes == pytest.approx(other.time.causes, rel=1e-3, abs=1e-6)
+
+
+def test_stages_of_few_layers_and_micro_batches(tmp_path: Path) -> None:
+    config = write_config(tmp_path, num_hidden_layers=11, vocab_size=1600)
+    pricer = Pricer(read_config(config, Sizes(16, 64), torch.bfloat16))
+    candidate = Candidate({"pipe": 2}, "pipeline", 8)
+    assert_same_stages(pricer.price(candidate), pricer.price(candidate, whole=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("candidate", PIPELINES, ids=str)
+def test_stages_of_a_large_model(candidate: Candidate, tmp_path: Path) -> None:
+    config = write_config(tmp_path, **{**COMMON, "num_hidden_layers": 12})
+    pricer = Pricer(read_config(config, Sizes(16, 4096), torch.bfloat16))
+    assert_same_stages(pricer.price(candidate), pricer.price(candidate, whole=True))
+
+
 @pytest.mark.slow
 def test_links_of_a_cluster_decide_on_collectives(tmp_path: Path) -> None:
     config = write_config(tmp_path, **COMMON, num_hidden_layers=2)

@@ -14,7 +14,7 @@ from shardc.cost.collectives.seconds import seconds
 from shardc.cost.ops import DeviceRates
 from shardc.cost.step.costs import Costs
 from shardc.cost.step.step_time import StepTime, step_time_of
-from shardc.cost.step.work import Item, StepWork
+from shardc.cost.step.work import Deeper, Item, StepWork
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.pipe.schedule import Schedule
 
@@ -25,14 +25,15 @@ def step_time_on(
     work: StepWork,
     pipe: str = "",
     schedule: Schedule | None = None,
+    deeper: Deeper | None = None,
 ) -> StepTime:
     """Return the time of a step on the first devices of a cluster.
 
     With unequal shares along an axis, each place is timed on its own kind of device, and the slowest place
-    determines the step. Raises MeshDoesNotFit.
+    determines the step. ``deeper``: layers of a pipeline that ``work`` lacks. Raises MeshDoesNotFit.
     """
     if not work.shared:
-        return step_time_of(work, costs_on(cluster, mesh, pipe), schedule)
+        return step_time_of(work, costs_on(cluster, mesh, pipe), schedule, deeper)
     kinds = Placement.of(cluster, mesh).slowest_along(work.shared)
     times = [
         step_time_of(StepWork((), (sections,)), costs_on(cluster, mesh, pipe, kind))

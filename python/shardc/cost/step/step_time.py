@@ -5,7 +5,7 @@ Devices of one stage do the same. With several stages, the rank that finishes la
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -14,7 +14,7 @@ from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import simulate
 from shardc.cost.step.costs import Costs
 from shardc.cost.step.streams import HOST, Played, add, behind_s
-from shardc.cost.step.work import Item, StageWork, StepWork
+from shardc.cost.step.work import Deeper, Item, StageWork, StepWork
 from shardc.cost.timeline import Span, Timeline
 from shardc.diagnostics.text import table
 from shardc.dialects.pipe.schedule import Schedule
@@ -62,10 +62,12 @@ class StepTime:
         return [f"step: {1e3 * self.seconds:.1f} ms{how}", *table(rows, right=(1, 2))]
 
 
-def step_time_of(work: StepWork, costs: Costs, schedule: Schedule | None = None) -> StepTime:
-    """Return the time of a step; of a pipeline by simulating ``schedule``."""
+def step_time_of(
+    work: StepWork, costs: Costs, schedule: Schedule | None = None, deeper: Deeper | None = None
+) -> StepTime:
+    """Return the time of a step; of a pipeline by simulating ``schedule``, with the layers of ``deeper``."""
     if work.stages and schedule is not None:
-        return _pipelined(work, costs, schedule)
+        return _pipelined(work, costs, schedule, deeper)
     items = [(item, section.times) for section in work.ranks[0] for item in section.items]
     return _summed(costs.play_sections(work.ranks[0]), items)
 
@@ -99,25 +101,52 @@ def _timeline(
     return simulate(schedule, stages, overlap=costs.overlap)
 
 
-def _pipelined(work: StepWork, costs: Costs, schedule: Schedule) -> StepTime:
+def _pipelined(work: StepWork, costs: Costs, schedule: Schedule, deeper: Deeper | None) -> StepTime:
     actions = [_played_actions(stage, costs, schedule.slices) for stage in work.stages]
+    if deeper is not None:
+        longer = [_played_actions(stage, costs, schedule.slices) for stage in deeper.work.stages]
+        actions = [_deepened(*stage) for stage in zip(actions, longer, deeper.more, strict=True)]
     at = stage_places(schedule)
     timeline = _timeline(actions, work, costs, schedule)
-    found = []
+    found = list[StepTime]()
     for rank, spans in enumerate(timeline.spans):
         done = [actions[at[span.action.stage]][span.action.kind] for span in spans]
         busy = reduce(Played.__add__, done, Played())
-        once = [work.stages[p].actions.get(kind, ()) for p in _places(spans, at) for kind in ONCE]
-        rest = reduce(Played.__add__, map(costs.play, once), costs.play_sections(work.ranks[rank]))
+        rest, items = _once(work, rank, spans, at, costs), _flops(work, spans, at, schedule.slices)
+        if deeper is not None:
+            rest = rest.between(_once(deeper.work, rank, spans, at, costs), deeper.more[rank])
         whole = (busy + rest).waiting(BUBBLE, spans[-1].end_s - busy.seconds)
-        items = [
-            (item, 1 / schedule.slices)
-            for span in spans
-            for item in work.stages[at[span.action.stage]].actions.get(span.action.kind, ())
-            if item.flops
-        ]
-        found.append(_summed(whole, items))
+        time = _summed(whole, items)
+        if deeper is not None:
+            longer = _summed(whole, _flops(deeper.work, spans, at, schedule.slices))
+            time = _with_flops(time, longer, deeper.more[rank])
+        found.append(time)
     return max(found, key=lambda time: time.seconds)
+
+
+def _deepened(actions: Mapping[str, Played], deeper: Mapping[str, Played], more: int) -> dict[str, Played]:
+    return {kind: played.between(deeper[kind], more) for kind, played in actions.items()}
+
+
+def _with_flops(time: StepTime, deeper: StepTime, more: int) -> StepTime:
+    flops = time.flops + more * (deeper.flops - time.flops)
+    again = time.again_flops + more * (deeper.again_flops - time.again_flops)
+    return replace(time, flops=flops, again_flops=again)
+
+
+def _once(work: StepWork, rank: int, spans: Sequence[Span], at: Sequence[int], costs: Costs) -> Played:
+    """Return what a rank runs once per step."""
+    once = [work.stages[p].actions.get(kind, ()) for p in _places(spans, at) for kind in ONCE]
+    return reduce(Played.__add__, map(costs.play, once), costs.play_sections(work.ranks[rank]))
+
+
+def _flops(
+    work: StepWork, spans: Sequence[Span], at: Sequence[int], slices: int
+) -> Iterator[tuple[Item, float]]:
+    """Yield the items with FLOP that a rank runs for micro-batches, with the number of their runs."""
+    for span in spans:
+        items = work.stages[at[span.action.stage]].actions.get(span.action.kind, ())
+        yield from ((item, 1 / slices) for item in items if item.flops)
 
 
 def _places(spans: Sequence[Span], at: Sequence[int]) -> list[int]:

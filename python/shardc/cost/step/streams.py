@@ -67,6 +67,10 @@ class Played:
         busy_s, waits_s = ({k: times * s for k, s in of.items()} for of in (self.busy_s, self.waits_s))
         return Played(times * self.seconds, busy_s, waits_s, times * self.calls)
 
+    def between(self, other: Played, more: int) -> Played:
+        """Return this with ``more`` times what ``other`` has more."""
+        return self + (other + self * -1.0) * more if more else self
+
     def with_host(self, call_s: float) -> Played:
         """Return the result if a host that takes ``call_s`` per call launches the tasks."""
         return self.waiting(HOST, behind_s(self.seconds, self.calls * call_s))

@@ -112,6 +112,18 @@ class StepWork:
         return StepWork(stages, ranks, self.shared)
 
 
+@dataclass(frozen=True)
+class Deeper:
+    """The work of a pipeline whose stages have a layer more, and how many more layers each stage really has.
+
+    The ``more[i]`` layers of stage ``i`` each take what ``work`` takes more there than a step with fewer
+    layers. The one stage of rank ``i`` is stage ``i``.
+    """
+
+    work: StepWork
+    more: tuple[int, ...]
+
+
 def repeat(items: Sequence[Item], times: int) -> tuple[Item, ...]:
     """Return the items ``times`` times, each time after the last."""
     return chain([items] * times)

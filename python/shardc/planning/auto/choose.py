@@ -1,15 +1,16 @@
 """Search for the cheapest choice of mesh, stages, micro-batches and recomputation, with a bound on all.
 
-The search tries one choice for each number of stages, then the neighbours of the best, and then, while there
-is time, all others. A choice takes at least the time of its kernels in their fastest shardings, times the
-pipeline's waiting. This bound rules out most choices without an inner search. For others, the inner search
-stops as soon as its own bound shows that they are no better.
+The search tries one choice for each number of stages, and, as long as none fits, the same with the most
+recomputation. Then it tries the neighbours of the best, and then, while there is time, all others. A choice
+takes at least the time of its kernels in their fastest shardings, times the pipeline's waiting. This bound
+rules out most choices without an inner search. For others, the inner search stops as soon as its own bound
+shows that they are no better.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
 
@@ -126,13 +127,17 @@ class _Search:
         return min((estimate.seconds for estimate in self.found), default=inf)
 
     def _order(self) -> Iterator[Choice]:
-        """Yield choices in order: the start and its neighbours, one choice for each number of stages, the
-        neighbours of the best as long as it changes, and all others.
+        """Yield choices in order: the start and its neighbours, one choice for each number of stages (and the
+        one that recomputes the most, until something fits), the neighbours of the best as long as it changes,
+        and all others.
         """
         if self.start is not None:
             yield self.start.choice
             yield from [choice for choice in self.choices if _is_near(choice, self.start.choice)]
-        yield from _spread([min(of, key=_first) for of in _by_stages(self.choices)])
+        for first in _spread([min(of, key=_first) for of in _by_stages(self.choices)]):
+            yield first
+            if not self.found:
+                yield max((c for c in self.choices if _is_like(c, first)), key=_policy)
         while self.found:
             best = min(self.found, key=lambda estimate: estimate.seconds)
             yield from [choice for choice in self.choices if _is_near(choice, best.choice)]
@@ -193,6 +198,11 @@ def _spread(choices: Sequence[Choice]) -> Iterator[Choice]:
         middle = (len(choices) + 1) // 2
         yield from _spread(choices[middle:])
         yield from _spread(choices[1:middle])
+
+
+def _is_like(choice: Choice, other: Choice) -> bool:
+    """Return True if at most recomputation differs."""
+    return replace(choice, recompute=other.recompute) == other
 
 
 def _is_near(choice: Choice, best: Choice) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby
 from typing import TypeVar
 
 from shardc.backends.torch.memory.curve import Height, Place
@@ -38,10 +38,11 @@ class Blend:
     """Extrapolation to a program with more layers than were compiled.
 
     It adds to the shallow program ``more[i]`` times the difference between the ``i``-th deeper program and
-    the shallow one.
+    the shallow one. ``by_call``: the programs make the same calls of functions, in which the layers are.
     """
 
     more: tuple[int, ...]
+    by_call: bool = False
 
     def of(self, shallow: float, deeper: Iterable[float]) -> float:
         """Return a number of the whole program. Integers stay exact."""
@@ -124,6 +125,9 @@ class Blend:
         A moment is one at which a compiled layer makes a tensor. Between such moments only the layers that
         were left out make tensors.
         """
+        if self.by_call:
+            yield from self._heights_by_call(shallow, deeper)
+            return
         held = _by_phase(shallow.record.heights)
         phases = [_by_phase(peak.record.heights) for peak in deeper]
         highest = max(shallow.record.heights, key=lambda height: height.fixed_bytes + height.moving_bytes)
@@ -137,6 +141,15 @@ class Blend:
                     raise NotAffine(
                         f"a deeper model does not make what this one makes at {height.place.where}"
                     )
+
+    def _heights_by_call(self, shallow: Peak, deeper: Sequence[Peak]) -> Iterator[tuple[list[Height], int]]:
+        calls = _by_call(shallow.record.heights)
+        others = [_by_call(peak.record.heights) for peak in deeper]
+        if any(len(other) != len(calls) for other in others):
+            raise NotAffine("a deeper model makes other calls")
+        for made, *longer in zip(calls, *others, strict=True):
+            for height, *more in zip(made, *(_inserted(made, other) for other in longer), strict=True):
+                yield [height, *more], self._height(height, more)
 
     def _height(self, shallow: Height, deeper: Sequence[Height]) -> int:
         """Return the bytes alive in the whole program. Bytes of collectives in flight are bounded."""
@@ -181,6 +194,50 @@ def _by_phase(heights: Sequence[Height]) -> dict[str, list[Height]]:
     for height in heights:
         found.setdefault(height.place.phase, []).append(height)
     return found
+
+
+def _by_call(heights: Sequence[Height]) -> list[list[Height]]:
+    return [list(made) for _, made in groupby(heights, key=lambda height: height.call)]
+
+
+def _inserted(made: Sequence[Height], longer: Sequence[Height]) -> list[Height]:
+    """Return the moments of ``longer`` that are those of ``made``, around what it has more.
+
+    Equal layers leave open at which of many places that is. The one in the middle is taken, which is within
+    whole layers. Raises NotAffine.
+    """
+    keys, others = ([(height.place, height.size_bytes) for height in of] for of in (made, longer))
+    found = list[Height]()
+    at = shift = begin = 0
+    while True:
+        at += _common(keys[at:], others[at + shift :])
+        if at == len(keys) and at + shift == len(others):
+            return [*found, *longer[begin + shift :]]
+        more = _longest(keys[at:], others[at:], shift + 1)
+        if more is None:
+            where = made[min(at, len(made) - 1)].place.where
+            raise NotAffine(f"a deeper model does not make what this one makes at {where}")
+        first = at
+        while first > begin and keys[first - 1] == others[first - 1 + more]:
+            first -= 1
+        middle = (first + at) // 2
+        found += longer[begin + shift : middle + shift]
+        begin, shift = middle, more
+
+
+def _longest(keys: Sequence[object], others: Sequence[object], start: int) -> int | None:
+    """Return where in ``others``, from ``start`` on, the longest sequence begins that ``keys`` begin with."""
+    if not keys:
+        return len(others)
+    lengths = {n: _common(keys, others[n:]) for n in range(start, len(others) - len(keys) + 1)}
+    best = max(lengths, key=lambda n: (lengths[n], -n), default=None)
+    return best if best is not None and lengths[best] else None
+
+
+def _common(first: Sequence[object], second: Sequence[object]) -> int:
+    """Return how many items are equal at the start."""
+    unequal = (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    return next(unequal, min(len(first), len(second)))
 
 
 def _aligned(made: Sequence[Height], deeper: Sequence[Height]) -> Iterator[Height | None]:

@@ -115,3 +115,12 @@ def test_a_clock_that_is_over_ends_the_search_with_what_was_found() -> None:
     assert around.why == "interrupted"
     assert around.found[0].seconds == min(drawn.seconds[choice] for choice in drawn.looked_at)
     assert around.bound_s <= min(drawn.seconds.values())
+
+
+def test_until_something_fits_the_most_is_recomputed_next() -> None:
+    drawn = Drawn(3)
+    capacity = min(drawn.bytes[c] for c in drawn.choices if c.recompute == "none") * 0.99
+    search_around(drawn.choices, lambda *asked: drawn.find(capacity, *asked))
+    first, second = drawn.looked_at[:2]
+    assert (first.recompute, second.recompute) == ("none", "full")
+    assert (first.axes, first.micro_batches) == (second.axes, second.micro_batches)

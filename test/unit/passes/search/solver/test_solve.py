@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from math import inf
 
 import numpy as np
 import pytest
 from choice_graphs import choices, drawn, total
 
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
+from shardc.passes.search.solver import overlap
+from shardc.passes.search.solver import solve as solving
 from shardc.passes.search.solver.overlap import solve_overlapped
 from shardc.passes.search.solver.reduce import Reduced
-from shardc.passes.search.solver.solve import GAP, solve
+from shardc.passes.search.solver.solve import GAP, Solution, solve
 
 GRAPHS = 400
 
@@ -70,3 +74,37 @@ def test_a_bound_that_nothing_keeps() -> None:
     found = solve(graph, capacity=2.0)
     assert found is not None
     assert found.chosen == [1]
+
+
+def test_a_relaxation_that_takes_too_long_finds_nothing_and_no_other_weight_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without the prices of memory there is no plan; whatever fits without them is still found."""
+    draw, nodes = np.random.default_rng(0), 9
+    graph = Graph(points=2)
+    for node in range(nodes):
+        graph.add_node(4)
+        graph.costs[node], graph.memory[node] = draw.random(4), draw.random((2, 4))
+    for first, second in combinations(range(nodes), 2):
+        graph.add_edge(first, second, draw.random((4, 4)))
+    least, most = graph.least_bytes, graph.bytes_at(solved(graph).chosen).max()
+    capacity = (2 * least + most) / 3
+    assert solve_overlapped(graph, capacity) is not None
+    tried: list[Graph] = []
+
+    def noted(weighted: Graph, capacity: float, cutoff_s: float, clock: Clock) -> Solution | None:
+        tried.append(weighted)
+        return solve(weighted, capacity, cutoff_s, clock)
+
+    monkeypatch.setattr(solving, "PRICES_LIMIT_S", 0.0)
+    monkeypatch.setattr(overlap, "LIMIT_S", 0.0)
+    monkeypatch.setattr(overlap, "solve", noted)
+    assert solve_overlapped(graph, capacity) is None
+    assert len(tried) == 1
+    assert solve_overlapped(graph, most) is not None
+
+
+def solved(graph: Graph) -> Solution:
+    found = solve(graph)
+    assert found is not None
+    return found
