@@ -9,12 +9,12 @@ import torch
 from torch_mlir import ir
 
 from shardc.backends.torch.block import Block, Program
-from shardc.backends.torch.functions import WRITES
 from shardc.backends.torch.kernels import KERNEL
 from shardc.backends.torch.loop import write_loop
-from shardc.backends.torch.memory.aliases import Aliases, shares
+from shardc.backends.torch.memory.aliases import Aliases
 from shardc.backends.torch.memory.overwrite import Overwrites
 from shardc.backends.torch.memory.schedule import Schedule
+from shardc.backends.torch.memory.written import owns_memory, write_in_place, writes_a_part
 from shardc.backends.torch.messages import WRITERS
 from shardc.backends.torch.step import Step
 from shardc.dialects.aten.python_numbers import is_python_number
@@ -78,8 +78,14 @@ class Body(Block):
     def _write_step(self, step: Step, position: int) -> None:
         program = self.program
         operands = [self.name(v) for v in step.operands]
+        if step.call is not None and self._may_write(step, position):
+            self.line(write_in_place(program.functions, step.call.spec, operands))
+            self.aliases.join(step.results[0], step.operands[0])
+            self.overwritten.add(step.results[0])
+            self.line(f"{self._targets(step)} = {operands[0]}")
+            return
         if step.call is not None:
-            text = program.functions.call(step.call.spec, operands, self._writes_in_place(step, position))
+            text = program.functions.call(step.call.spec, operands)
             self.aliases.add(step)
         elif step.name == KERNEL:
             text = self._kernel_call(step, position)
@@ -130,24 +136,13 @@ class Body(Block):
             return self.program.kernels.batch([member.op for member in step.members], texts)
         return self.program.kernels.call(step.op, texts[0])
 
-    def _writes_in_place(self, step: Step, position: int) -> bool:
-        """Return whether a call writes its result to the memory of its first operand, and record it.
-
-        That operand must have memory of its own: elements of a view may share theirs.
-        """
-        if step.call is None or step.call.spec.target not in WRITES:
+    def _may_write(self, step: Step, position: int) -> bool:
+        """Return True if a call that writes a part of its operand may write to the operand's memory."""
+        if not writes_a_part(step) or step.results[0] not in self.schedule.first:
             return False
-        operand, result = step.operands[0], step.results[0]
-        if step.call.spec.tensors[0] != step.call.spec.results[0] or operand in step.operands[1:]:
-            return False
-        made = self.schedule.made.get(operand)
-        if made is not None and shares(self.schedule.steps[made]):
-            return False
-        if not self._overwrites.allows(step, result, operand, position):
-            return False
-        self.aliases.join(result, operand)
-        self.overwritten.add(result)
-        return True
+        into = step.operands[0]
+        owned = owns_memory(step, self.schedule) or self.aliases.group(into).foreign
+        return owned and self._overwrites.allows(step, step.results[0], into, position)
 
     def _targets(self, step: Step) -> str:
         """Return the left side of a call. Kernels return tuples."""

@@ -22,22 +22,6 @@ PRODUCTS = frozenset(("aten.mm", "aten.addmm", "aten.bmm"))
 WITH_OUT = PRODUCTS | {"aten.cumsum", "aten.cumprod"}
 """Calls whose result is contiguous and may be written to given memory (``aten.mm.out``)."""
 
-WRITES = frozenset(
-    f"aten.{name}"
-    for name in (
-        *(
-            "index_add",
-            "index_copy",
-            "index_put",
-            "masked_scatter",
-            "scatter.src",
-            "scatter.value",
-            "scatter_add",
-        ),
-        "scatter_reduce.two",
-    )
-)
-"""Calls that write to a copy of their first argument, and have a twin that writes to the argument itself."""
 
 Parameter = tuple[str, str, bool, object]
 """Name, kind, whether it is by keyword only, and default of an operator's parameter."""
@@ -73,11 +57,8 @@ class Functions:
         bound = sorted((name, target) for target, name in self._bound.items())
         return [f"{n} = torch.ops.{t if t.count('.') == 2 else f'{t}.default'}" for n, t in bound]
 
-    def call(self, spec: OpCall, operands: list[str], in_place: bool = False) -> str:
-        """Return the text of a call. ``operands``: names of its tensors and runtime integers, in order.
-
-        ``in_place``: call the twin of an operator of :data:`WRITES`, such as ``index_copy_``.
-        """
+    def call(self, spec: OpCall, operands: list[str]) -> str:
+        """Return the text of a call. ``operands``: names of its tensors and runtime integers, in order."""
         if spec.target in TOLERANT:
             return f"{self.name(spec.target)}({operands[0]}, {text(spec.args[1], iter(operands[1:]))})"
         rest = iter(operands)
@@ -98,13 +79,7 @@ class Functions:
         arguments = _join(texts, plan)
         if self._pooled and spec.target in WITH_OUT and (out := _pooled_result(spec, operands)) is not None:
             return f"{self.name(f'{spec.target}.out')}({arguments}, out={out})"
-        return f"{self.name(_twin(spec.target) if in_place else spec.target)}({arguments})"
-
-
-def _twin(target: str) -> str:
-    """Return the name of the operator that writes to its first argument."""
-    package, base, *variant = target.split(".")
-    return ".".join([package, f"{base}_", *variant])
+        return f"{self.name(spec.target)}({arguments})"
 
 
 def _pooled_result(spec: OpCall, operands: list[str]) -> str | None:

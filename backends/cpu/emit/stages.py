@@ -81,7 +81,8 @@ def _look_ahead(
             continue
         if hint(prod(value.shape)) * width_bytes(value.element) >= config.far_bytes:
             offset = row_major(index, value.shape)
-            plain = all(a in nest.sizes for a, _ in offset.terms)  # no place that is itself read from memory
+            here = {nest.rows[0], axis, *nest.merged}  # no other loop's axis, nor a place read from memory
+            plain = all(a in here for a, _ in offset.terms)
             if plain and offset.factor(axis) == 1 and offset.factor(nest.rows[0]) != 0:
                 fetching.ahead.append((value, index))
 

@@ -7,7 +7,7 @@ from itertools import product
 
 from torch_mlir import ir
 
-from shardc.backends.cpu.lanes import logarithm, polynomials, power
+from shardc.backends.cpu.lanes import logarithm, polynomials, power, remainder
 from shardc.backends.cpu.lanes.scalars import Expansion, Scalars
 from shardc.backends.cpu.lanes.tables import LANES, TABLED
 
@@ -24,6 +24,7 @@ EXPANSIONS: dict[str, Expansion] = {
     "math.sin": polynomials.sin,
     "math.cos": polynomials.cos,
     "math.powf": power.power,
+    "arith.remf": remainder.fmod,
 }
 
 

@@ -84,6 +84,33 @@ def divide_rounded(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
     return [point(b, call, values, lambda s, x, y, *_: s.math("trunc", s.div(x, y)), heavy=True)]
 
 
+@lowers(*(f"aten.{name}.{kind}" for name in ("remainder", "fmod") for kind in ("Scalar", "Tensor")))
+@lowers("aten.remainder.Scalar_Tensor")
+def remainder(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """What a division leaves: ``fmod`` has the sign of x, ``remainder`` that of y."""
+    dtype, divisor, signed = results(call)[0].dtype, call["other"], "remainder" in call.target
+    if dtype == torch.float64:
+        raise NotLowered("is a remainder in f64, for which LLVM calls the C library")
+    if not dtype.is_floating_point and not (
+        isinstance(divisor, int) and dtype != torch.bool and 0 < divisor <= torch.iinfo(dtype).max
+    ):
+        raise NotLowered("divides integers by what may be 0")
+
+    def compute(s: Scalars, x: Operand, y: Operand) -> Scalar:
+        x, y = s.pair(x, y)
+        if not dtype.is_floating_point:
+            floors = signed or dtype == torch.uint8
+            whole = s.floor_divide(x, y) if floors else s.op("arith.divsi", [x, y], x.dtype)
+            return s.sub(x, s.mul(whole, y))
+        rest = s.op("arith.remf", [x, y], x.dtype)
+        if not signed:
+            return rest
+        differ = s.bit("xor", s.compare("lt", rest, 0.0), s.compare("lt", y, 0.0))
+        return s.select(s.bit("and", differ, s.compare("ne", rest, 0.0)), s.add(rest, y), rest)
+
+    return [point(b, call, values, compute, heavy=True)]
+
+
 @lowers(*(f"aten.clamp{bound}{kind}" for bound in ("", "_min", "_max") for kind in ("", ".Tensor")))
 def clamp(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """Lower clamps. NaN stays NaN. If the lower bound exceeds the upper one, the result is the upper one."""

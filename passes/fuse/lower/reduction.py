@@ -212,8 +212,12 @@ def norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 @lowers("aten.var.correction", "aten.var_mean.correction", "aten.var.dim")
+@lowers("aten.std.correction", "aten.std_mean.correction")
 def variance(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    """Lower variances by two sums: of ``x``, and of the squared distances to its mean."""
+    """Lower variances by two sums: of ``x``, and of the squared distances to its mean.
+
+    A standard deviation is the root of a variance.
+    """
     dims, types = _reduced_dims(call), results(call)
     given = int(call["unbiased"]) if call.target == "aten.var.dim" else call["correction"]
     correction = 1 if given is None else given
@@ -222,8 +226,9 @@ def variance(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
         raise NotLowered("is the variance of too few elements")
     mean, square = moments(b, values[0], dims, wide(types[0].dtype))
 
-    def compute(s, v):
-        return s.div(v, s.maximum(s.size(freedom, v.dtype), 0.0))
+    def compute(s: Scalars, v: Scalar) -> Scalar:
+        v = s.div(v, s.maximum(s.size(freedom, v.dtype), 0.0))
+        return s.math("sqrt", v) if "std" in call.target else v
 
     var = b.point(compute, [square], square.type, sizes=[freedom])
     return [finished(b, value, type_) for value, type_ in zip((var, mean), types, strict=False)]

@@ -158,7 +158,7 @@ class ChoiceProgram:
         self.why = "Optimal"
 
     def prices(self, cutoff_s: float) -> np.ndarray | _Beaten | None:
-        """Return the price of memory at each point, in scaled units; None if no choice fits, or time is up."""
+        """Return the price of memory at each point, scaled; None if no choice fits, or time is up."""
         if (self._reduced.held > self._capacity).any():
             return None
         bound = (cutoff_s - self._reduced.base) * self._scale

@@ -37,6 +37,7 @@ ADDITIONS: Annotated[dict[str, int], Assumed("instructions of the polynomials th
     "math.cos": 40,
     "math.powf": 80,
     "arith.divf": 4,
+    "arith.remf": 60,
     "math.sqrt": 5,
     "math.rsqrt": 6,
 }

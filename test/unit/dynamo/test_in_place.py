@@ -68,6 +68,39 @@ def to_another_type(x: Tensor, y: Tensor) -> None:
     x.copy_((x.double() * y + 1).float())
 
 
+def a_part_written(x: Tensor, y: Tensor) -> Tensor:
+    x[1:3] = y[1:3]
+    x[4] = y[0]
+    return x.sum(0)
+
+
+def a_part_written_after_reads(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    before, seen = x + 0, x.t()
+    x[:, 4:] = y[:, :3]
+    return before, seen.sin()
+
+
+def written_at_indices(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    at = torch.arange(2) * 3
+    x.index_copy_(0, at, y[:2].neg())
+    fresh = x * 2
+    first = fresh.sum()
+    fresh.index_put_((at, at), y[0, :2], accumulate=True)
+    fresh.scatter_(1, at[None], y[:1, :2])
+    return fresh, first
+
+
+def own_parts_moved(x: Tensor, y: Tensor) -> Tensor:
+    fresh = x * y
+    fresh[4:] = fresh[:3]
+    fresh[:, 0] = 3
+    return fresh
+
+
+def a_spread_number_written(x: Tensor, y: Tensor) -> Tensor:
+    return torch.slice_scatter(x[:1].exp().expand(7, 7), y[:2], 0, 1, 3) + 1
+
+
 FUNCTIONS = [
     returned_too,
     returned_itself,
@@ -78,6 +111,11 @@ FUNCTIONS = [
     both_from_one,
     through_a_view,
     to_another_type,
+    a_part_written,
+    a_part_written_after_reads,
+    written_at_indices,
+    own_parts_moved,
+    a_spread_number_written,
 ]
 
 
@@ -151,6 +189,31 @@ def test_an_input_takes_its_new_value_without_a_copy(compiled: Wrap, programs: l
     torch.testing.assert_close(x, twin * 2 + y)
     assert x.data_ptr() == where and ", [0])" not in programs[0] and "clone" not in programs[0]
     assert "torch.float32" not in programs[0]  # no new tensor
+
+
+def test_a_part_is_written_without_a_copy_of_the_rest(compiled: Wrap, programs: list[str]) -> None:
+    """A cache that takes one more row; a tensor of the function's own; not what is read again."""
+
+    def f(cache: Tensor, at: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        cache.index_copy_(0, at, row)
+        own = cache * 2
+        own[1:2] = row
+        return own.exp(), cache.sum()
+
+    cache, at, row = torch.randn(9, 4), torch.tensor([5]), torch.randn(1, 4)
+    twin, where = cache.clone(), cache.data_ptr()
+    torch.testing.assert_close(compiled(f, fuse=True)(cache, at, row), f(twin, at, row))
+    assert torch.equal(cache, twin) and cache.data_ptr() == where
+    text = programs[-1]
+    assert "index_copy_(" in text and ".copy_(" in text
+    assert " index_copy(" not in text and " slice_scatter(" not in text and " copy(" not in text
+
+    def kept(x: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        own = x * 2
+        return own.index_copy(0, torch.zeros(1, dtype=torch.int64), row), own @ own.t()
+
+    torch.testing.assert_close(compiled(kept, fuse=True)(cache, row), kept(cache, row))
+    assert " index_copy(" in programs[-1] and "index_copy_(" not in programs[-1]
 
 
 def test_a_product_that_one_kernel_reads(compiled: Wrap, programs: list[str]) -> None:

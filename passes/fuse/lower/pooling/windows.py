@@ -57,9 +57,11 @@ class Windows:
         return grid(self.kernel)
 
     def sources(self) -> list[Offsets]:
-        """Return the offsets, back from the last window with a pixel, of all windows that may contain it."""
-        extents = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
-        return grid([-(-e // step) for e, step in zip(extents, self.stride, strict=True)])[::-1]
+        """Return the numbers of all windows that may contain a pixel, in each dim: how far a window is back
+        from the last one with it, or, with holes, as which element the window has it.
+        """
+        dims = zip(self.kernel, self.stride, self.dilation, strict=True)
+        return grid([-(-k // step) if holes == 1 else k for k, step, holes in dims])[::-1]
 
     def pixel(self, s: Scalars, offsets: Offsets, places: Sequence[Scalar]) -> Each:
         """Return the position of the element ``offsets`` in the window of the result at ``places``."""
@@ -72,20 +74,20 @@ class Windows:
         return ats, inside
 
     def window(self, s: Scalars, back: Offsets, places: Sequence[Scalar]) -> Each:
-        """Return the window that is ``back`` before the last one with the pixel at ``places``.
+        """Return the window with the number ``back`` of :meth:`sources` for the pixel at ``places``.
 
         The flag is True if the window exists and contains the pixel.
         """
         ats, inside = [], s.constant(True, torch.bool)
         for d, place in enumerate(places):
-            shifted = s.add(place, self.padding[d])
-            at = s.sub(divided(s, shifted, self.stride[d]), back[d])
-            reach = s.sub(shifted, s.mul(at, self.stride[d]))
-            holes = self.dilation[d]
-            inside = s.bit("and", inside, s.compare("lt", reach, (self.kernel[d] - 1) * holes + 1))
-            if holes > 1:
-                on_it = s.compare("eq", s.sub(reach, s.mul(divided(s, reach, holes), holes)), 0)
-                inside = s.bit("and", inside, on_it)
+            holes, step = self.dilation[d], self.stride[d]
+            first = s.add(place, self.padding[d] - (back[d] * holes if holes > 1 else 0))
+            at = divided(s, first, step)
+            if holes == 1:
+                at = s.sub(at, back[d])
+                inside = s.bit("and", inside, s.compare("lt", s.sub(first, s.mul(at, step)), self.kernel[d]))
+            else:  # the window begins there if a step leads to it; a negative quotient is outside
+                inside = s.bit("and", inside, s.compare("eq", s.mul(at, step), first))
             at, inside = within(s, at, self.results[d], inside)
             ats.append(at)
         return ats, inside

@@ -23,6 +23,7 @@ from shardc.dialects.aten.python_numbers import overload_of
 from shardc.dialects.aten.types import Order
 from shardc.dialects.context import new_context
 from shardc.dialects.kern.strides import note_strides
+from shardc.frontend.graph.copies import drop_copies
 from shardc.frontend.graph.graph_check import check_graph
 from shardc.frontend.importing.cleanup import replace_by
 from shardc.frontend.importing.graph_io import StepGraph
@@ -94,6 +95,7 @@ def import_values(graph_module: GraphModule, phase: str) -> tuple[ImportedGraph,
     _mark(graph, phase)
     written = _take_writes(graph)
     _drop_aliases(graph)
+    drop_copies(graph)
     drop_layouts(graph)
     results, numbers = _number_outputs(graph)
     returned = len(results)

@@ -164,3 +164,15 @@ def test_sine_and_cosine_near_their_zeros_and_of_large_arguments(function):
     x = torch.cat([torch.linspace(-1e5, 1e5, 5001), quarters.float()])
     (got,) = kernel_of(function, x.numel())(x)
     assert ulps(got, getattr(torch, function)(x.double())).max() <= 2
+
+
+def test_remainder_is_exact_for_every_quotient():
+    body = Body("remainder")
+    x, y = arguments(-3.5e38, 3.5e38), arguments(-3.5e38, 3.5e38).flip(0)
+    operands = [body.argument((x.numel(),), "f32") for _ in range(2)]
+    body.results = [body.map(operands, "%r = arith.remf %0, %1 : f32")]
+    (got,) = compiled(body)(x, y)
+    with np.errstate(invalid="ignore"):
+        exact = torch.from_numpy(np.fmod(x.double().numpy(), y.double().numpy())).float()
+    torch.testing.assert_close(got, exact, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(got.signbit() | got.isnan(), exact.signbit() | exact.isnan())

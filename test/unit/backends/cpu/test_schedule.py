@@ -198,3 +198,13 @@ def test_dear_arithmetic_before_the_last_loop_fetches_the_next_row():
     (_,), (stages,) = schedule(body)
     assert [len(loop.ahead) for (loop,) in stages.stages] == [0, 1]
     assert loops_of(body).count("memref.prefetch") == 1
+
+
+def test_a_sum_over_the_middle_fetches_nothing_for_the_loop_over_its_result():
+    """That loop has no place along the dim that was summed."""
+    body = Body("middle")
+    total = body.reduce([body.argument((8, 512, 512))], ADD, [1], "0.0")
+    body.results = [body.map([total], "%c = arith.constant 1.0 : f32\n%r = arith.addf %0, %c : f32")]
+    (_,), (stages,) = schedule(body)
+    assert len(stages.stages) == 2 and not any(loop.ahead for loop in stages.loops)
+    assert "memref.prefetch" not in loops_of(body)

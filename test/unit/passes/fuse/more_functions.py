@@ -48,6 +48,11 @@ ACTIVATIONS: Functions = {
     "shifts": lambda x, y: (x.to(torch.int64) << 3) + (x.to(torch.int32) >> y.to(torch.int32)),
     "xlogy": lambda x, y: torch.xlogy(x, y.abs()) + torch.xlogy(0.0, y.abs()),
     "logaddexp": lambda x, y: torch.logaddexp(x, y),
+    "remainder": lambda x, y: torch.remainder(x, y) + torch.remainder(x, -0.7) + aten.remainder(2.0, y),
+    "fmod": lambda x, y: torch.fmod(x, y) + torch.fmod(y, 0.3),
+    "remainder of integers": lambda x, y: (
+        torch.remainder(x.to(torch.int64), 3) * torch.fmod(y.to(torch.int32), 2)
+    ),
 }
 """Of two tensors of one shape."""
 
@@ -123,6 +128,7 @@ REDUCTIONS: Functions = {
     ),
     "product": lambda x, y: ((x * 0.1).prod(1), x.prod()),
     "logsumexp": lambda x, y: torch.logsumexp(x, (0, 1)) + torch.logsumexp(y, 1, keepdim=True),
+    "deviation": lambda x, y: (x.std(1), *torch.std_mean(y, 1, correction=0, keepdim=True)),
     "norm": lambda x, y: (x.norm(dim=1), torch.linalg.vector_norm(y, 1, 0), y.norm(float("inf"))),
 }
 """Of two tensors of one shape."""

@@ -1,25 +1,12 @@
-"""Functions that nobody tuned for: ``torch.compile(backend="shardc")`` against TorchInductor and eager on one
-thread, interleaved.
-
-    python test/bench/unseen_functions.py                        # all functions, forward, and with gradients
-    python test/bench/unseen_functions.py --functions elu roll --repeats 21
-
-Times are medians of ``--repeats`` rounds, in the thread's own CPU time, as in ``cpu_kernels.py``. A function
-that fails or gives other values than eager has its error in place of figures.
-"""
+"""Functions of the first list, those of issue 23: losses, activations, pooling, padding, int8, moved data."""
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from cpu_kernels import measure
-from machine import heading, table
 from torch import Tensor
 
 Made = Callable[[], list[Tensor]]
@@ -142,85 +129,3 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], Made, bool]] = {
     "softmax of a triangle": (triangular, lambda: [torch.randn(8, 512, 512)], True),
 }
 """Name: the function, its tensors, and whether it has gradients."""
-
-
-def _runner(call: Callable[..., Tensor], inputs: list[Tensor], backward: bool) -> Callable[[], list[Tensor]]:
-    if not backward:
-
-        def forward() -> list[Tensor]:
-            with torch.no_grad():
-                return [call(*inputs)]
-
-        return forward
-    leaves = [t.detach().requires_grad_() for t in inputs]
-    with torch.no_grad():
-        seed = torch.randn_like(call(*leaves))
-
-    def train() -> list[Tensor]:
-        made = call(*leaves)
-        return [made.detach(), *torch.autograd.grad(made, leaves, seed, allow_unused=True)]
-
-    return train
-
-
-def compare(name: str, backward: bool, repeats: int) -> list[object]:
-    """One line of the table."""
-    torch.manual_seed(0)
-    function, inputs_of, _ = FUNCTIONS[name]
-    inputs = inputs_of()
-    torch._dynamo.reset()
-    calls = {
-        "shardc": torch.compile(function, backend="shardc", dynamic=False),
-        "inductor": torch.compile(function, dynamic=False),
-        "eager": function,
-    }
-    runners = {}
-    for contender, call in calls.items():
-        torch.manual_seed(1)
-        runners[contender] = _runner(call, inputs, backward)
-    found, wanted = runners["shardc"](), runners["eager"]()
-    for got, exact in zip(found, wanted, strict=True):
-        torch.testing.assert_close(got, exact, rtol=1e-4, atol=1e-4)
-    seconds = measure(runners, repeats, time.thread_time)
-    ours = seconds["shardc"]
-    what = "forward + backward" if backward else "forward"
-    return [
-        name,
-        what,
-        *(1e3 * seconds[c] for c in calls),
-        ours / seconds["inductor"],
-        ours / seconds["eager"],
-    ]
-
-
-def _rows(names: list[str], repeats: int) -> Iterator[list[object]]:
-    for name in names:
-        for backward in (False, True) if FUNCTIONS[name][2] else (False,):
-            row = compare(name, backward, repeats)
-            cells = (f"{c:.3f}" if isinstance(c, float) else str(c) for c in row)
-            print(" ".join(cells), file=sys.stderr, flush=True)
-            yield row
-
-
-def main() -> None:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    options.add_argument("--functions", nargs="*", default=list(FUNCTIONS), choices=list(FUNCTIONS))
-    options.add_argument("--repeats", type=int, default=11)
-    chosen = options.parse_args()
-    torch.set_num_threads(1)
-    rows = list(_rows(chosen.functions, chosen.repeats))
-    columns = ["function", "what", "shardc ms", "Inductor ms", "eager ms", "/ Inductor", "/ eager"]
-    print(heading("Functions that nobody tuned for"))
-    print(table(columns, rows))
-    for what in ("forward", "forward + backward"):
-        ratios = [float(row[5]) for row in rows if row[1] == what]  # type: ignore[arg-type]
-        mean = math.exp(sum(map(math.log, ratios)) / max(1, len(ratios)))
-        print(
-            f"{what}: geometric mean {mean:.2f}, {sum(r > 1.1 for r in ratios)} of {len(ratios)} above 1.1."
-        )
-
-
-if __name__ == "__main__":
-    main()
