@@ -1,0 +1,1 @@
+"""Backends: the oracle, programs in PyTorch, and code generators of kernels."""

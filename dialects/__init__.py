@@ -1,0 +1,1 @@
+"""The MLIR dialects ``dist``, ``kern`` and ``pipe``, access to the torch dialect, and sharding rules."""

@@ -51,8 +51,7 @@ All examples in Python begin with these lines:
 ```python
 {PREAMBLE}```
 
-In examples of the command line, `train.py` has these lines and `build()`, which returns model, optimizer,
-batch and loss.
+On the command line `train.py` is the same with `build()`, which returns model, optimizer, batch and loss.
 """
 BEFORE = f"""\
 {BEGIN}Code blocks in other languages are files: {", ".join(f"`{name}`" for name in FILES.values())}.
@@ -61,14 +60,14 @@ A test runs each example. The first example of an error raises it, and the secon
 MESSAGES = {"remarks": REMARKS, "warnings": WARNINGS}
 """Messages of each page, with their meaning."""
 ABOUT = {
-    "remarks": "A remark describes an effect of a plan that you may not expect. Results are still correct. "
-    "`print(step.plan)` ends with the remarks of a compile; `step.plan.remarks` is a list of them.",
-    "warnings": "After a warning the program continues. Warnings have the category `shardc.ShardcWarning`. "
+    "remarks": "A remark says what a plan does that you may not expect. Results are right. "
+    "`print(step.plan)` has a compile's remarks at its end; `step.plan.remarks` is the list of them.",
+    "warnings": "A program warns and runs on. Warnings are of the category `shardc.ShardcWarning`. "
     "Errors that can be warnings have their examples on the pages of [errors](../messages.md).",
 }
 AFTER = f"""\
-{BEGIN}A test runs each example. The first one prints the message shown after it, in which … is any text. The
-second one does not. `SHARDC_SILENCE=<id>` silences a message.
+{BEGIN}A test runs each example: the first says what stands under it, where … is any text; the second does
+not. `SHARDC_SILENCE=<id>` silences it.
 """
 SECTION = re.compile(r"^## (\w+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
@@ -133,7 +132,7 @@ def _message_page(page: str) -> str:
     for name, section in sections(page).items():
         lines += [f"## {name}", "", *textwrap.wrap(MESSAGES[page][name].replace("``", "`"), 110), ""]
         if section.reason:
-            lines += [*textwrap.wrap(f"No short example: {section.reason}", 110), ""]
+            lines += [*textwrap.wrap(f"No example stands here: {section.reason}", 110), ""]
         else:
             lines += [section.fails, "", "Without it:", "", section.works, ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -154,7 +153,7 @@ def _section(class_: type, section: Section) -> list[str]:
     text = _text(class_)
     lines += ["```text", *text, "```", ""] if text else []
     if section.reason:
-        return [*lines, *textwrap.wrap(f"No short example: {section.reason}", 110), ""]
+        return [*lines, *textwrap.wrap(f"No example stands here: {section.reason}", 110), ""]
     return [*lines, "Fails:", "", section.fails, "", "Works:", "", section.works, ""]
 
 

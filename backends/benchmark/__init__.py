@@ -1,0 +1,1 @@
+"""Benchmarks of alternatives during a compile, and the record of their results."""

@@ -1,0 +1,1 @@
+"""Python program of a rank, with its memory plan."""

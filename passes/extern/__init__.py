@@ -1,1 +1,1 @@
-
+"""``kern-extern``: matmuls that stay calls of ATen or another library."""

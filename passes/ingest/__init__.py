@@ -1,0 +1,1 @@
+"""Passes that normalize a traced program before a plan is applied."""

@@ -1,1 +1,1 @@
-
+"""``dist-combine``: collectives combined in buckets."""

@@ -1,0 +1,1 @@
+"""Reshards between shardings, and the local program of each rank."""

@@ -1,0 +1,1 @@
+"""``dist-propagate``: derives the sharding of every value from a few annotations."""

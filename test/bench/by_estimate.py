@@ -1,4 +1,4 @@
-"""A cost model that learns nothing: what there is before any trial."""
+"""Cost model without learning, as before any trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table of figures was measured on, and the table itself."""
+"""Description of the machine behind a table of figures, and the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured peaks of steps under ``memory_budget=``, beside PyTorch's ``activation_memory_budget``.
+"""Measured peaks of steps under ``memory_budget=``, against PyTorch's ``activation_memory_budget``.
 
     python test/bench/memory_budget.py [--budgets N] [NAME ...]
 

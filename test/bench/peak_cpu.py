@@ -1,4 +1,4 @@
-"""The planned peak of a step on a CPU beside what lives while it runs, and the growth of resident memory.
+"""Planned peak of a step on a CPU, against live tensors while it runs and growth of resident memory.
 
     python test/bench/peak_cpu.py [kernels|ATen] [NAME ...]
 

@@ -1,4 +1,4 @@
-"""What ``plan="auto"`` finds for published models and clusters, how near its bound, and in which time.
+"""Plans by ``plan="auto"`` for published models and clusters: gap to the bound, and time of the search.
 
     python test/bench/searched_models.py [--model NAME ...] [--limit SECONDS]
 

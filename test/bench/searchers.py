@@ -1,4 +1,4 @@
-"""What each searcher finds on one step's graph of choices, and in which time.
+"""Results and times of each searcher on one step's graph of choices.
 
     python test/bench/searchers.py config.json --cluster h100-8x8 --mesh data=8,tensor=8 --batch 16
 

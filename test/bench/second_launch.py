@@ -1,4 +1,4 @@
-"""What the first and later launches of one script cost with two versions of shardc, in one run.
+"""Times of the first and later launches of one script with two versions of shardc, in one run.
 
     git worktree add ../old 630eebb6
     python test/bench/second_launch.py ../old .

@@ -1,5 +1,4 @@
-"""What a launch of a Triton kernel costs in Python: Triton's own, and the runtime's, under a driver that is
-not there.
+"""Cost in Python of launches of a Triton kernel, by Triton and by the runtime, under a simulated driver.
 
 ``python test/bench/triton_launch.py``: the C function that would start the kernel does nothing here, so the
 figures are all that stands before it. Contenders take turns. On a GPU, ``test/gpu/test_launch.py`` measures

@@ -1,4 +1,4 @@
-"""What closed-form legality saves of compiling, for matmuls on a GPU that is not here.
+"""Compiles that closed-form legality saves, for matmuls on an absent GPU.
 
     python test/bench/tune_legality.py                                   # sm_90, bf16, 24 of each
     python test/bench/tune_legality.py --sizes 4096x4096x4096 --each 40 --target sm_80

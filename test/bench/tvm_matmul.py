@@ -1,5 +1,4 @@
-"""TVM MetaSchedule on one matmul, in an interpreter of its own: ``tvm_matmul.py M K N TRIALS``; a line of
-JSON.
+"""TVM MetaSchedule on one matmul, in a separate process: ``tvm_matmul.py M K N TRIALS``; a line of JSON.
 
 Needs apache-tvm 0.27.0.post1 and apache-tvm-ffi 0.1.14.post1 (newer ones crash it), installed without their
 dependencies, and numpy, scipy, psutil, cloudpickle, ml_dtypes, typing_extensions, tornado, decorator, attrs,

@@ -1,4 +1,4 @@
-"""Results of stages, kept by what they were computed from: schedules of a step replay each other's work."""
+"""Cache of stages' results by their inputs, so that schedules of one step share work."""
 
 from __future__ import annotations
 

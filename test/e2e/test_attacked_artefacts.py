@@ -1,4 +1,4 @@
-"""Attacks on an artefact that ``shardc run`` checks and starts: what was planted there does not run."""
+"""Attacks on an artefact that ``shardc run`` checks and starts: planted code does not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that are searched: equal to eager training, with the work cut where links are fast enough."""
+"""Searched plans: equal to eager training, with the work sharded if links are fast enough."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Bad input as a user gives it: to ``shardc compile`` and ``shardc opt``, to ``compile_step``, and to a
-compiled step.
+"""Bad input of users to ``shardc compile``, ``shardc opt``, ``compile_step``, and a compiled step.
 
 Every case looks at the whole way: the message names the thing and says what to do, the exit code is 2, there
 is no traceback, and nothing was written or lost.

@@ -1,4 +1,4 @@
-"""What a user says of activations, in a model's code and of modules by name, decides how they lie."""
+"""Users' constraints on activations, in a model's code and by module names, decide the shardings."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Reductions that a plan cuts: a convolution's input channels beside its bias, a sorted table, a maximum by
-segment.
-"""
+"""Sharded reductions: a convolution's input channels with a bias, a sorted table, a maximum by segment."""
 
 from __future__ import annotations
 

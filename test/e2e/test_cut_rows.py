@@ -1,6 +1,4 @@
-"""Steps along a dim that a plan cuts: they make eager training's loss, gradients and state, and gather no
-activation.
-"""
+"""Steps along a sharded dim: results of eager training, and no gathered activation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each example runs as its docstring says, proves its step, and its losses fall."""
+"""Each example runs as its docstring describes, proves its step, and its losses fall."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that have too little room at their experts: the step leaves all state as it was, on all ranks."""
+"""Rows with too little room at their experts: the step leaves all state unchanged on all ranks."""
 
 from __future__ import annotations
 

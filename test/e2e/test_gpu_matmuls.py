@@ -1,6 +1,4 @@
-"""Who computes the matmuls of an artefact for a GPU that is not here: as the model says, or as
-the user does.
-"""
+"""Implementation of matmuls in an artefact for an absent GPU: by the model, or by the user's choice."""
 
 from __future__ import annotations
 

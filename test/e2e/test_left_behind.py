@@ -1,4 +1,4 @@
-"""What the commands leave in the system's temporary folder, and in the cache folder when they are killed."""
+"""Files that killed commands leave in the system's temporary folder and in the cache folder."""
 
 from __future__ import annotations
 

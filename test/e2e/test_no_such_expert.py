@@ -1,4 +1,4 @@
-"""An index of no expert stops the step, at the user's line, whatever the plan and whoever runs it."""
+"""An index of no expert stops the step at the user's line, under any plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelines that cannot be: what the errors name."""
+"""Errors of impossible pipelines."""
 
 from __future__ import annotations
 

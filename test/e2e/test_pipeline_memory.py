@@ -1,4 +1,4 @@
-"""Stages cut under a cap on memory: the fastest that fit, or an error with what comes nearest."""
+"""Stages under a memory limit: the fastest that fit, or an error with the nearest choice."""
 
 from __future__ import annotations
 

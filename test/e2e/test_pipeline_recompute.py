@@ -1,4 +1,4 @@
-"""Recomputation in stages: equal to one device under dropout, and what it saves."""
+"""Recomputation in stages: equal to one device under dropout, and the saved memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder is profiled, and its run is reported beside what was predicted."""
+"""Profile of an artefact, and a report of its run with the prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded steps of real processes beside their predictions, read back from one Perfetto trace."""
+"""Recorded steps of real processes with their predictions, read back from one Perfetto trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A convolutional network whose images are cut along rows and columns: every rank trades halos alone.
+"""A convolutional network with images split along rows and columns: ranks exchange only halos.
 
 Two steps, gradients included, are those of one device, in f64 and as compiled; nothing is gathered, and a
 device computes its share.

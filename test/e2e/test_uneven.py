@@ -1,6 +1,4 @@
-"""Dims that do not divide: cut all the same, without a collective more than where they divide,
-and equal to eager training.
-"""
+"""Dims that do not divide: sharded with no more collectives than even ones, and equal to eager training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripts of ``examples/training`` beside their plain PyTorch twins."""
+"""Scripts of ``examples/training`` and their plain PyTorch twins."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tests that run for real on a GPU, of what `prepare.py` made; each is skipped with a reason where that
-cannot be.
-"""
+"""Tests on a real GPU of the files of `prepare.py`; each is skipped with a reason if that is impossible."""
 
 from __future__ import annotations
 

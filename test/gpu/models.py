@@ -1,4 +1,4 @@
-"""Transformers in plain torch, which `prepare.py` compiles and what runs on a GPU is held against."""
+"""Transformers in plain torch, which `prepare.py` compiles, as references for runs on a GPU."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What ``prepare.py`` made, read where a GPU is: programs with their kernels, and artefacts. Needs torch and
-triton.
-"""
+"""Reader of the files of ``prepare.py`` on a GPU machine, with torch and triton: programs and artefacts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the tests of a GPU on what `prepare.py` made, and writes a dated table of them in Markdown.
+"""Runner of a GPU's tests on the files of `prepare.py`; writes a dated table in Markdown.
 
     python test/gpu/run.py out/gpu [--out table.md] [--minutes 9] [arguments of pytest]
 

@@ -1,4 +1,4 @@
-"""What a launch costs here: the runtime's, and Triton's own; printed, and nothing is held to a time."""
+"""Cost of a launch on this machine, by the runtime and by Triton; printed without a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The garbage collector is as it was after a pause, also after an error and inside another pause."""
+"""The garbage collector is restored after a pause, after an error, and inside another pause."""
 
 import gc
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The reference in ``docs/reference`` says what the definitions say."""
+"""The reference in ``docs/reference`` agrees with the definitions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Finds this folder's modules and those of ``test/e2e`` by path, and says which models the day's
-sample has.
-"""
+"""Paths of this folder's modules and those of ``test/e2e``, and the models in the day's sample."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Walks PyTorch's operator database and compares what fake tensors predict of each ATen call with what it
-returns.
+"""Comparison of fake tensors' predictions with real results, over PyTorch's operator database.
 
     python test/zoo/fake_results.py [--only NAME ...] [--sample 25 --seed 20260101] [--samples 2]
 

@@ -1,6 +1,4 @@
-"""Whether PyTorch by itself can trace a model's forward and backward: what tells our failures
-from its own.
-"""
+"""Check whether PyTorch alone can trace a model's forward and backward, to tell its failures from ours."""
 
 from __future__ import annotations
 

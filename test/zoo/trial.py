@@ -1,6 +1,4 @@
-"""One model of the zoo: captured once in f32, compiled for each mesh, two steps held against
-eager training.
-"""
+"""Trial of a model: captured once in f32, compiled for each mesh, two steps compared with eager training."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Walks the zoo: every model on every mesh, each model in a process of its own with a time-out, one JSON line
-a result.
+"""Walk of the zoo: every model on every mesh, each in a process with a time limit; one JSON line per result.
 
 python test/zoo/walk.py -o results.jsonl                # all; goes on where an earlier walk into that file
 stopped python test/zoo/walk.py --sample 20 --day 2026-11-20    # 20 of those that are known to pass, the same

@@ -1,0 +1,1 @@
+"""Generators of pipeline schedules, one file per family."""

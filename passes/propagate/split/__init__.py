@@ -1,0 +1,1 @@
+"""``torch-split-reductions``: forms of calls whose working dim is split over devices."""

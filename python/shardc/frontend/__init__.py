@@ -1,0 +1,1 @@
+"""Capture of training steps and of graphs of ``torch.compile``, and their import to level 1."""

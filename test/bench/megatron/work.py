@@ -1,4 +1,4 @@
-"""The work of a row's step, from shardc's program for a model of one layer, cut into three stages.
+"""Work of a row's step, from shardc's program for a model of one layer, split into three stages.
 
 The first stage is the embedding, the second the layer, which is recomputed, the last the norm and the head.
 All stages of a row are made of these, as its layers are equal.

@@ -1,4 +1,4 @@
-"""Puts this folder on the path, so that its tests find the modules beside them."""
+"""Path of this folder, so that its tests find its modules."""
 
 import sys
 from pathlib import Path

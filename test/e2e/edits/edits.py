@@ -1,4 +1,4 @@
-"""A hundred edits of the script in ``project``, one place each, and what each of them changes.
+"""A hundred edits of the script in ``project``, each at one place, with the effect of each.
 
 No edit moves a line: a program holds its source lines, so one that does is never taken for another.
 """

@@ -1,4 +1,4 @@
-"""One launch of the edited script: in this process as if it were a new one, or in a process of its own.
+"""Launch of the edited script: in this process as if it were new, or in a separate process.
 
     python test/e2e/edits/script_launch.py FOLDER_OF_SOURCES OUT.json
 

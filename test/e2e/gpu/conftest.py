@@ -1,4 +1,4 @@
-"""A GPU that is not here: what PyTorch would say of it."""
+"""Simulation of an absent GPU: PyTorch's answers about it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Symmetric memory of ranks that are threads of one process: what PyTorch's kernels do, barriers included, on
-the CPU.
-"""
+"""Symmetric memory of ranks that are threads of one process: PyTorch's kernels and barriers, on the CPU."""
 
 from __future__ import annotations
 

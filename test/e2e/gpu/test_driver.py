@@ -1,4 +1,4 @@
-"""What is asked of a GPU's driver, and of PyTorch about it, is there to be asked."""
+"""All functions of a GPU's driver, and of PyTorch, that shardc uses exist."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a rank on a GPU says when a collective does not end or memory does not suffice; the device is not
-there.
-"""
+"""Messages of a rank on a simulated GPU whose collective hangs or whose memory does not suffice."""
 
 from __future__ import annotations
 

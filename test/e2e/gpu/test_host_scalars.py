@@ -1,6 +1,4 @@
-"""0-d tensors of the CPU beside a GPU's: which graphs are taken, what is copied where; on fake tensors and on
-the CPU.
-"""
+"""0-d CPU tensors in graphs of a GPU: supported graphs and copies, on fake tensors and on the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Direct launches ask the C launcher for what Triton's own launch does, under a driver that is not there."""
+"""Direct launches call the C launcher like Triton's own launch, under a simulated driver."""
 
 from __future__ import annotations
 

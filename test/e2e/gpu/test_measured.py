@@ -1,6 +1,4 @@
-"""Who computes a matmul, measured on a GPU that is pretended: its clock, the benchmark, the record, what is
-said.
-"""
+"""Choice of a matmul's implementation by measurement on a simulated GPU: clock, benchmark, record, report."""
 
 from __future__ import annotations
 

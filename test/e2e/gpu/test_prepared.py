@@ -1,5 +1,4 @@
-"""What a GPU's tests and benchmarks are made of is prepared here, and their side runs with torch and Triton
-alone.
+"""Files for a GPU's tests and benchmarks are prepared here; there they need torch and Triton alone.
 
 The side that runs is started in a process that can import neither Torch-MLIR nor anything else of shardc's
 dependencies, in Triton's interpreter in place of a GPU.

@@ -1,4 +1,4 @@
-"""What a step's kernels are for, and the device that each rank runs on."""
+"""The target of a step's kernels, and the device of each rank."""
 
 from __future__ import annotations
 

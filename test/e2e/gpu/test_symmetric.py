@@ -1,4 +1,4 @@
-"""Collectives by symmetric memory, whose ranks are threads: what is chosen, what it computes, and why not."""
+"""Collectives by symmetric memory between threads: choice, results, and reasons against it."""
 
 from __future__ import annotations
 

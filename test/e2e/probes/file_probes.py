@@ -1,4 +1,4 @@
-"""Probes of files: each that is read, damaged in each way, and whatever reads it."""
+"""Probes of files: each file, damaged in each way, for each of its readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a probe is: a call with odd input, which must be taken, or refused by an error of ours."""
+"""``Probe``: a call with odd input, which must succeed or raise an error of shardc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch norm in a pipeline of two ranks, each micro-batch a program of its own: ``micro_worker.py``.
+"""Batch norm in a pipeline of two ranks with micro-batches as separate programs: ``micro_worker.py``.
 
 Held against plain gradient accumulation, in f64.
 """

@@ -1,4 +1,4 @@
-"""How a worker's script ends: all ranks do their part, and the first says so."""
+"""End of a worker's script: all ranks do their part, and the first reports it."""
 
 from __future__ import annotations
 

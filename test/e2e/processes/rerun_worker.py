@@ -1,4 +1,4 @@
-"""Steps of which one has too little room at its experts, against eager training: ``rerun_worker.py FUSE``."""
+"""Steps, one with too little room at its experts, against eager training: ``rerun_worker.py FUSE``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training that is cut and resumed, with each of torch's schedulers.
+"""Training that is interrupted and resumed, with each of torch's schedulers.
 
 ``resume_worker.py FOLDER whole AXIS`` trains, saving a checkpoint on the way; ``... resumed AXIS`` makes all
 objects anew, on another mesh or another number of ranks, loads it, and trains to the end. Both write what

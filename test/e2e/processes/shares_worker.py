@@ -1,4 +1,4 @@
-"""Training on two ranks of which one takes three quarters of the batch: ``shares_worker.py FOLDER``.
+"""Training on two ranks, one with three quarters of the batch: ``shares_worker.py FOLDER``.
 
 In f64, held against eager training, with labels that a loss ignores, rows that ranks pass themselves, and a
 checkpoint that goes to equal shares and back.

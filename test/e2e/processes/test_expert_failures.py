@@ -1,4 +1,4 @@
-"""Experts on processes: what stops a step does so by name."""
+"""Failures of experts on processes are named errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmarks beside peers written by hand run, and both train alike: they stop where losses differ."""
+"""Benchmarks against peers written by hand run, and stop if the losses differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training that is cut and resumed, on the same or another mesh, has the losses of one that was not."""
+"""Training interrupted and resumed, on the same or another mesh, has the losses of uninterrupted training."""
 
 from __future__ import annotations
 

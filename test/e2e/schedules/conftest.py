@@ -1,6 +1,4 @@
-"""Finds this folder's modules and those of ``test/e2e`` by path, and says which part of the matrix the day
-has.
-"""
+"""Paths of this folder's modules and those of ``test/e2e``, and the part of the matrix for the day."""
 
 from __future__ import annotations
 

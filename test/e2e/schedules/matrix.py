@@ -1,4 +1,4 @@
-"""Every schedule on every size, for three models: what is tried, and one trial.
+"""Trials of every schedule at every size, for three models.
 
 A trial trains one step on simulated ranks in f64 and compares loss, parameters and optimizer state with
 training on one device. What a schedule does not change is done once for all: the step is compiled for each

@@ -1,4 +1,4 @@
-"""Some schedules on some sizes, others each day, and what the table says of all of them."""
+"""Some schedules at some sizes, others each day, and the claims of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting a worker of this folder on several ranks, and what its training came to."""
+"""Launch of a worker of this folder on several ranks, and the results of its training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example beside accelerate is equal to plain PyTorch, and TensorBoard's file holds its metrics."""
+"""The example with accelerate equals plain PyTorch, and TensorBoard's file has its metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torchtitan's Llama 3 by the degrees and shardings that torchtitan says, against the same model in eager."""
+"""torchtitan's Llama 3 with torchtitan's degrees and shardings, against the same model in eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains torchtitan's Llama 3, plain or by the layout that its model says, and writes losses and weights.
+"""Trainer of torchtitan's Llama 3, plain or with its own sharding; writes losses and weights.
 
 torchtitan_worker.py WRITTEN DEGREES: JSON of degrees as in ``{"dp_shard": 2, "tp": 2}``; ``null`` for plain.
 """

@@ -1,4 +1,4 @@
-"""A target is an interface: outside of its own folder no code asks which one it is."""
+"""Targets are used through their interface: no code outside a target's folder depends on the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of processes: none is left behind, whatever ended its process; none of a living one is taken."""
+"""Temporary folders of processes: none is left behind, and none of a running process is removed."""
 
 from __future__ import annotations
 

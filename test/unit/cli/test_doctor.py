@@ -1,4 +1,4 @@
-"""``shardc doctor`` says what is there, and by its exit code whether all of it works."""
+"""``shardc doctor``: its report, and an exit code that is 0 only if everything works."""
 
 from pathlib import Path
 

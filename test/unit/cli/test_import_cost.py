@@ -1,4 +1,4 @@
-"""What may be imported when: start-up time is paid at every call of the command line."""
+"""Allowed imports at each stage of start-up, since every command pays their time."""
 
 import subprocess
 import sys

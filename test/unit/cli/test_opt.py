@@ -1,4 +1,4 @@
-"""``shardc opt`` from its arguments to what it prints."""
+"""``shardc opt``: arguments and output."""
 
 import io
 import shlex

@@ -1,4 +1,4 @@
-"""``shardc schedule``: what it prints and writes, and what it says of bad input."""
+"""``shardc schedule``: printed and written output, and errors for bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of ``shardc plan`` take the small model of tests of planning."""
+"""Fixtures of ``shardc plan``: the small model of the planning tests."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Scripts for ``shardc compile``: what a script may get wrong, and the line that the message names."""
+"""Scripts for ``shardc compile``: possible mistakes, and the line that each message names."""
 
 from __future__ import annotations
 

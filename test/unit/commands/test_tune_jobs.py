@@ -1,6 +1,4 @@
-"""What there is to tune in a program: its kernels by what they weigh, and what would stand for calls of
-libraries.
-"""
+"""Tuning jobs of a program: kernels by share of the step, and kernels that could replace library calls."""
 
 from __future__ import annotations
 

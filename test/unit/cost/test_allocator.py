@@ -1,4 +1,4 @@
-"""PyTorch's caching allocator, played: what is rounded, split, joined and reused."""
+"""Simulation of PyTorch's caching allocator: rounding, splitting, merging and reuse of blocks."""
 
 from __future__ import annotations
 

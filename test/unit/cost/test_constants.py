@@ -1,4 +1,4 @@
-"""Constants of machines: each stands in ``cost/``, and says where it is from."""
+"""Constants of machines: each is in ``cost/`` and has an origin."""
 
 import ast
 import importlib

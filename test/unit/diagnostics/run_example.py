@@ -1,4 +1,4 @@
-"""Runs the examples of ``docs/errors``: what they raise, warn of and print."""
+"""Runner of the examples of ``docs/errors``: their errors, warnings and output."""
 
 from __future__ import annotations
 

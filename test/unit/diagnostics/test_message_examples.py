@@ -1,4 +1,4 @@
-"""Every remark and warning has an example that says it and one that does not, or a reason to have none."""
+"""Every remark and warning has an example with it and one without, or a reason for none."""
 
 from __future__ import annotations
 

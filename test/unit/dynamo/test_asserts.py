@@ -1,4 +1,4 @@
-"""What a model asserts of its values is asserted when it is compiled, and nothing falls back for it."""
+"""Assertions of a model on its values are kept in compiled code, without a fallback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs that shardc cannot take: the right numbers, from ATen, and one warning for each cause."""
+"""Graphs that shardc cannot compile: correct results from ATen, and one warning per cause."""
 
 from __future__ import annotations
 

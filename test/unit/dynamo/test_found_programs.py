@@ -1,4 +1,4 @@
-"""Programs that a random search found to go wrong, each reduced to what matters."""
+"""Programs with errors that a random search found, each reduced to its cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks of modules and of tensors run where they do in eager, and what they change is changed."""
+"""Hooks of modules and tensors run at the same points as in eager, and their changes take effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compiled forward keeps for its backward."""
+"""Tensors that a compiled forward keeps for its backward."""
 
 from __future__ import annotations
 

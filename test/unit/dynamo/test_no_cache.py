@@ -1,4 +1,4 @@
-"""A folder that cannot be written: everything works in a process that keeps nothing, and says so once."""
+"""An unwritable cache folder: everything works, nothing is kept, and one warning is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function may do besides computing: write to inputs, return views, draw numbers, break its graph."""
+"""Effects of functions besides their results: writes to inputs, views, random draws, graph breaks."""
 
 from __future__ import annotations
 

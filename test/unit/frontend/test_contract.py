@@ -1,4 +1,4 @@
-"""The level-1 contract: what the imported module looks like, whatever the model was."""
+"""The level-1 contract: form of the imported module for any model."""
 
 from __future__ import annotations
 

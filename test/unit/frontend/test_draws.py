@@ -1,6 +1,4 @@
-"""Draws from the smallest and the largest number that the generator gives: finite, in their range, never
-log(0).
-"""
+"""Random draws at the extremes of the generator: finite, in range, never log(0)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The table of what fake tensors get wrong: each entry is needed, and right; and what it lacks, in a sample
-each day.
-"""
+"""The table of wrong results of fake tensors: no superfluous entry, and a daily sample for missing ones."""
 
 from __future__ import annotations
 

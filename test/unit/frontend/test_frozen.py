@@ -1,4 +1,4 @@
-"""What a trace would freeze is refused by name, with the user's line; what stays the same is not."""
+"""Values that a trace would freeze are refused by name, with the user's line; constants are accepted."""
 
 from __future__ import annotations
 

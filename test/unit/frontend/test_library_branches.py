@@ -1,4 +1,4 @@
-"""A library that branches on values: the error says what to do, and what it says works (DETR, LLaVA)."""
+"""Libraries that branch on values: the error's advice works (DETR, LLaVA)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers where an operator takes a tensor."""
+"""Python numbers as arguments of operators that take tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trace says which phase it is in, and how many ops it has made."""
+"""Progress of a trace: its phase and the number of ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of Lightning a compiled step cannot honour is refused by name, with the user's line."""
+"""Settings of Lightning that a compiled step does not support are refused with the user's line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be checked without the model is refused before torch and MLIR are imported."""
+"""Errors in arguments that need no model are raised before torch and MLIR are imported."""
 
 from __future__ import annotations
 

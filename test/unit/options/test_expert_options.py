@@ -1,4 +1,4 @@
-"""``expert_copies=``: what is read, kept, and refused with which words."""
+"""``expert_copies=``: accepted forms, stored values, and errors."""
 
 from __future__ import annotations
 

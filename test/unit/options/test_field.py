@@ -1,4 +1,4 @@
-"""Options as fields: what their types and metadata allow, and what is said of anything else."""
+"""Options as fields: values that types and metadata allow, and errors for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--mesh``: what is read, and what is refused with which words."""
+"""``--mesh``: accepted forms, and errors."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""``shares=``: what is read, kept, taken from a cluster, and refused with which words."""
+"""``shares=``: accepted forms, stored values, values from a cluster, and errors."""
 
 from __future__ import annotations
 

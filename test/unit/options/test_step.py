@@ -1,4 +1,4 @@
-"""Options by group and by name, for each front end, and what is checked of them without a model."""
+"""Options by group and by name, for each front end, and checks that need no model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No pass drops a location: every op of every level stands for a line of the user's program."""
+"""No pass drops a location: every op of every level has a line of the user's program."""
 
 from __future__ import annotations
 

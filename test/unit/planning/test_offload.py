@@ -1,4 +1,4 @@
-"""The optimizer's state in the host's memory: how much less a device holds, and how long copies take."""
+"""Optimizer state in host memory: saved device memory, and the time of copies."""
 
 from __future__ import annotations
 

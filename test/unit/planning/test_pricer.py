@@ -1,4 +1,4 @@
-"""What two and three equal layers foretell is what all layers cost."""
+"""Prices predicted from two and three equal layers equal those of all layers."""
 
 from __future__ import annotations
 

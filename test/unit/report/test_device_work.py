@@ -1,4 +1,4 @@
-"""What a device computes beside the single device: evenly divided, repeated, padded, over stages."""
+"""A device's work compared with one device's: divided evenly, repeated, padded, over stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes reports and messages pleasant to read: source lines, tables, snippets of long lines."""
+"""Readability of reports and messages: source lines, tables, snippets of long lines."""
 
 from __future__ import annotations
 

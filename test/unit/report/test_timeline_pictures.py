@@ -1,4 +1,4 @@
-"""Pictures of pipelines: what is drawn is what was played, and traces can be read back."""
+"""Pictures of pipelines agree with the simulation, and traces can be read back."""
 
 from __future__ import annotations
 

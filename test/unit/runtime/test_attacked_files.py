@@ -1,4 +1,4 @@
-"""Attacks on an artefact's files: what runs, and what is opened, is what the manifest and the source say."""
+"""Attacks on an artefact's files: only files that the manifest and the source name are opened or run."""
 
 from __future__ import annotations
 

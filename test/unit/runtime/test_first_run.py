@@ -1,4 +1,4 @@
-"""What a program's calls return is compared with what it says of them, at its first run and never again."""
+"""Results of a program's calls are compared with their declared types in the first run only."""
 
 from __future__ import annotations
 

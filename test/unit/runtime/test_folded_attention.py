@@ -1,4 +1,4 @@
-"""Causal attention on folded sequences beside attention in order."""
+"""Causal attention on folded sequences, compared with attention in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of ``compile_step``: what is refused before anything is traced."""
+"""Arguments of ``compile_step``: errors that are raised before tracing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in says its shape, and refuses whatever would read values."""
+"""A stand-in has a shape, and raises an error if its values are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes on a model after ``compile_step`` is noticed before the next step."""
+"""Changes of a model after ``compile_step`` are noticed before the next step."""
 
 from __future__ import annotations
 

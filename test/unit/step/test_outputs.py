@@ -1,4 +1,4 @@
-"""What a step returns besides its loss, against eager, and on meshes by the oracle."""
+"""Outputs of a step besides its loss, against eager, and on meshes by the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``print(step.plan)`` says what a step is estimated to take on the cluster that it is for."""
+"""``print(step.plan)`` has the estimated time of a step on the plan's cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step's arguments start from: batches of every kind, models with and without values."""
+"""Initial values of a step's arguments: batches of every kind, models with and without values."""
 
 from __future__ import annotations
 

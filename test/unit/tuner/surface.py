@@ -1,4 +1,4 @@
-"""A space whose points have known times, and what measures them: searches are tested without a machine."""
+"""Space of points with known times, and its measurer, to test searches without a machine."""
 
 from __future__ import annotations
 

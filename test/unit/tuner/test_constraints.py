@@ -1,4 +1,4 @@
-"""What users say of spaces: read from JSON with errors that name what is wrong, and what is like it."""
+"""Users' constraints on spaces: JSON files, and errors that name the wrong entry and similar names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Spaces of kernels on the CPU: what they hold is what the generator makes, and nothing else is."""
+"""Spaces of CPU kernels have exactly the points that the code generator supports."""
 
 import random
 from dataclasses import replace

@@ -1,6 +1,4 @@
-"""Trials on disk: what is written stays, from whatever many processes; what is chosen is of today's
-generator.
-"""
+"""Trials on disk: no write of concurrent processes is lost, and choices are of the present generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tuning database, or an export, of somebody else: reading one executes nothing, and data is checked."""
+"""Tuning databases and exports of others: reading executes nothing, and data is checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many pairs are timed, and what comes of them, on a clock that the test turns."""
+"""Number of timed pairs, and the decisions from them, on a simulated clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points of a GPU's task are compiled ahead of time: what their binaries take decides, and nothing is run."""
+"""Points of a GPU's task, compiled ahead of time: resources of binaries decide, and nothing is run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Points of a GPU's task are checked and timed on it. Here Triton's interpreter stands for it: values are
-real.
-"""
+"""Points of a GPU's task are checked and timed; here Triton's interpreter replaces the GPU."""
 
 from __future__ import annotations
 

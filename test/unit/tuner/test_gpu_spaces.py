@@ -1,6 +1,4 @@
-"""Spaces of kernels on GPUs that are not here: the backend takes every legal point, and chooses one of them
-itself.
-"""
+"""Spaces of kernels on absent GPUs: all legal points compile, and the backend's choice is one of them."""
 
 import random
 

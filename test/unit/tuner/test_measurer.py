@@ -1,4 +1,4 @@
-"""Points in, trials out: whatever a candidate does, it costs that candidate alone."""
+"""Measurement of points: a failing candidate affects no other trial."""
 
 from __future__ import annotations
 

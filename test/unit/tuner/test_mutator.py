@@ -1,4 +1,4 @@
-"""Mutation and crossover keep points legal, pins included, whatever the space."""
+"""Mutation and crossover keep points legal and pins fixed in every space."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A few configurations for a kernel at several sizes, from a database's trials, with what is lost by them."""
+"""A few configurations for a kernel at several sizes, from a database's trials, and their loss of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs and references for kernels of every kind: what the compiler makes is right on them."""
+"""Inputs and references for kernels of every kind: compiled kernels are correct on them."""
 
 from __future__ import annotations
 

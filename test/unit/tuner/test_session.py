@@ -1,6 +1,4 @@
-"""A session divides its budget, never measures a point twice, goes on after a kill where it was, and says why
-it ends.
-"""
+"""A session divides its budget, measures no point twice, resumes after a kill, and reports why it ends."""
 
 from dataclasses import replace
 

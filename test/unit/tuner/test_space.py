@@ -1,4 +1,4 @@
-"""A space holds each legal point once, whatever the user pins, forbids and adds."""
+"""A space has each legal point once, with any pinned, forbidden and added points."""
 
 import random
 

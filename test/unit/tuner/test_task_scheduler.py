@@ -1,6 +1,4 @@
-"""Trials go where a step's time is and where they still gain; what they are expected to gain shrinks with
-them.
-"""
+"""Trials go to the tasks with the most time and the largest expected gain."""
 
 import math
 import random

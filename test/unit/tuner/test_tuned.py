@@ -1,4 +1,4 @@
-"""What was found by tuning is used by whatever compiles kernels, and never searched there."""
+"""Compiles use results of tuning, and never search."""
 
 from __future__ import annotations
 

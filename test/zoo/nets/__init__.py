@@ -1,4 +1,4 @@
-"""Hand-written nets beside the classes of ``transformers``: kinds of model that are not among those."""
+"""Hand-written nets of kinds that are missing in ``transformers``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hand-written net of the zoo gives."""
+"""``Net``: a hand-written net of the zoo."""
 
 from __future__ import annotations
 

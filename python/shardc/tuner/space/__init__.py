@@ -1,0 +1,1 @@
+"""Spaces of configurations: those of a task, with the user's constraints."""

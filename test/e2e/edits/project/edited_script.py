@@ -1,4 +1,4 @@
-"""A training script of which ``test_edits.py`` edits one place at a time."""
+"""Training script that ``test_edits.py`` edits at one place at a time."""
 
 from __future__ import annotations
 

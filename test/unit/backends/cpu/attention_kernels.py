@@ -1,6 +1,4 @@
-"""Builds ``kern.attention`` and ``kern.attention_backward`` for tests and benchmarks, and what they compute
-in f64.
-"""
+"""Builders of ``kern.attention`` and its backward for tests and benchmarks, and their f64 references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest and smallest of many: NaN wherever it stands, infinities, and what the op starts from."""
+"""Maxima and minima of many elements: NaN at any position, infinities, and the initial value."""
 
 import pytest
 import torch

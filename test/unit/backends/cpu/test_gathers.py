@@ -1,4 +1,4 @@
-"""Kernels that read at computed indices, compiled: against eager in f64, and what a call raises."""
+"""Compiled kernels that read at computed indices, against eager in f64, and the errors of their calls."""
 
 from __future__ import annotations
 

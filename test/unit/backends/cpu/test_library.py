@@ -1,4 +1,4 @@
-"""Libraries: the cache on disk, several processes and threads, and what is said when something is wrong."""
+"""Libraries of kernels: the cache on disk, several processes and threads, and error messages."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Contractions as packed matmuls, with what stands before and after them, against f64."""
+"""Packed matmuls fused with ops before and after them, against f64."""
 
 import pytest
 import torch

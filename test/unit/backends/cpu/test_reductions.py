@@ -1,4 +1,4 @@
-"""Reductions over rows, columns and everything, with what stands before and after them, against f64."""
+"""Reductions over rows, columns and all elements, fused with ops before and after them, against f64."""
 
 import pytest
 import torch

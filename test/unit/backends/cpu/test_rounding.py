@@ -1,4 +1,4 @@
-"""Conversion of f32 to bf16: every upper half of a number, with lower halves at and beside a tie."""
+"""Conversion of f32 to bf16: every upper half of a number, with lower halves at and near a tie."""
 
 import torch
 from bodies import Body, compiled

@@ -1,4 +1,4 @@
-"""How roots are put into nests and stages: what is read once, what is kept, where threads wait."""
+"""Grouping of roots into nests and stages: shared reads, stored values, and barriers of threads."""
 
 from bodies import Body, module_of
 from programs import ADD, adamw, gelu_chain, layer_norm_backward, rms_norm, softmax

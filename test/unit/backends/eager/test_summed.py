@@ -1,4 +1,4 @@
-"""Gradients that are zero in exact arithmetic: rounding errors are relative to what was summed."""
+"""Gradients that are zero in exact arithmetic: errors are relative to the summed terms."""
 
 from __future__ import annotations
 

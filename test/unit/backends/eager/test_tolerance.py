@@ -1,4 +1,4 @@
-"""How errors are measured and what is allowed."""
+"""Measures of errors, and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing artefacts: what is in the folder, what is refused, and that nothing is lost."""
+"""Writing of artefacts: their files, refused folders, and no loss of existing files."""
 
 from __future__ import annotations
 

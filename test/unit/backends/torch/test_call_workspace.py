@@ -1,4 +1,4 @@
-"""What convolutions and experts' products take inside of a call, against PyTorch's allocator."""
+"""Workspace of convolutions and experts' products inside a call, against PyTorch's allocator."""
 
 import pytest
 import torch

@@ -1,6 +1,4 @@
-"""``kern.extern``: the line that calls it in a rank's step and in a graph's function,
-and what the oracle makes of it.
-"""
+"""``kern.extern``: its line in a rank's step and in a graph's function, and its result by the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory over time: what is alive at each moment, by line; few moments, the peak among them."""
+"""Memory over time: live tensors at each moment, by line; few moments, the peak among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program's memory is for at the peak: gradients, activations, collectives, temporaries."""
+"""Kinds of a program's memory at the peak: gradients, activations, collectives, temporaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compiled kernels are held to, whatever they compute."""
+"""Contracts that every compiled kernel must keep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels compiled ahead of time for every target, and what is promised of their code."""
+"""Kernels compiled ahead of time for every target, and the guaranteed properties of their code."""
 
 from __future__ import annotations
 

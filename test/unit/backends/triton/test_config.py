@@ -1,4 +1,4 @@
-"""Tiles from closed forms: vectors, units, long rows, and what ``#kern.config`` says instead."""
+"""Tiles by closed forms: vectors, units, long rows, and overrides by ``#kern.config``."""
 
 from __future__ import annotations
 

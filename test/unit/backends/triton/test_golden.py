@@ -1,4 +1,4 @@
-"""The text of a few modules, so that a change in what is generated is seen in review.
+"""Golden texts of a few modules, so that a review shows changes of generated code.
 
 ``SHARDC_ACCEPT=1 pytest test/unit/backends/triton/test_golden.py`` writes the files anew.
 """

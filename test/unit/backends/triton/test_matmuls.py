@@ -1,4 +1,4 @@
-"""Contractions with what stands before and after them, in all forms, against f64."""
+"""Matmuls of all forms, fused with ops before and after them, against f64."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The models of costs that choose tiles: what is legal, what is chosen, and what an estimate is worth."""
+"""Cost models that choose tiles: legal tiles, chosen tiles, and the accuracy of estimates."""
 
 from dataclasses import replace
 

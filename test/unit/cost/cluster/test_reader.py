@@ -1,4 +1,4 @@
-"""Descriptions of clusters: what is wrong is named, with its line."""
+"""Descriptions of clusters: errors name the wrong field and its line."""
 
 from __future__ import annotations
 

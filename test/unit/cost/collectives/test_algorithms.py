@@ -1,4 +1,4 @@
-"""Seconds of collectives: what formulas say, what must grow, and which algorithm wins where."""
+"""Seconds of collectives: values by formula, monotonic growth, and the fastest algorithm by size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All-reduces of NCCL in a node, as vTrain measured them, and what is predicted (decision 76)."""
+"""All-reduces of NCCL in a node: vTrain's measurements against predictions (decision 76)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device's streams: what hides behind what."""
+"""A device's streams: overlap of kernels and collectives."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is not hidden of collectives adds up to what the step waits for."""
+"""Exposed parts of collectives add up to the time for which a step waits."""
 
 from __future__ import annotations
 

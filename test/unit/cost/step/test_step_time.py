@@ -1,4 +1,4 @@
-"""The time of a step from its work: bubbles, the host, what is said of it."""
+"""The time of a step from its work: bubbles, the host, and its report."""
 
 from dataclasses import replace
 

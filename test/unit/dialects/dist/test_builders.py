@@ -1,6 +1,4 @@
-"""Builders of ``dist`` ops: what they make verifies, parses back, and has the types that the op's
-rules give.
-"""
+"""Builders of ``dist`` ops: results verify, parse back, and have the types of the op's rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of shardings that are not legal on a mesh."""
+"""Messages for shardings that are not legal on a mesh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for layouts that a rule does not offer: what is taken from a rule is found again."""
+"""The search for layouts that a rule does not offer finds parts that were removed from a rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules as text: what is printed can be read back; what can't be read is refused with what is wrong."""
+"""Rules as text: printed rules can be read back, and errors name the problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of embedding lookups and their gradient, the cut vocabulary included."""
+"""Rules of embedding lookups and their gradient, with a split vocabulary, too."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What rules say of padding is proved with their cuts: here, that the proof does run and does find what is
-wrong.
-"""
+"""The proof of padding: it runs with the cuts of each rule, and finds planted errors."""
 
 from __future__ import annotations
 

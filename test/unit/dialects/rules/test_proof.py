@@ -1,4 +1,4 @@
-"""The prover itself: it accepts sound rules, and each kind of false claim is refused with what is wrong."""
+"""The prover: it accepts sound rules, and refuses each kind of false claim with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions: what combines is partial, what does not stays whole; each operator is proved."""
+"""Rules of reductions: factors that become partial, factors that stay whole, and a proof of each operator."""
 
 from __future__ import annotations
 

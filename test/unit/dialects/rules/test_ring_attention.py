@@ -1,4 +1,4 @@
-"""Rules of ring attention, proved by running ranks' parts, each with what the ranks before it have."""
+"""Rules of ring attention, proved by running the ranks' parts in ring order."""
 
 from __future__ import annotations
 

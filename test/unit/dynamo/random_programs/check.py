@@ -1,4 +1,4 @@
-"""What a random program gives under ``torch.compile``, held against eager and eager in f64."""
+"""Check of a random program's results under ``torch.compile`` against eager, and eager in f64."""
 
 from __future__ import annotations
 

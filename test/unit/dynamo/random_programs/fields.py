@@ -1,4 +1,4 @@
-"""What stands in the fields of a line (``lines/__init__.py`` says what each means)."""
+"""Fields of a line of a random program; ``lines/__init__.py`` has their meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program as text: its inputs, its lines, and what it returns."""
+"""Random program as text: inputs, lines, and returned values."""
 
 from __future__ import annotations
 

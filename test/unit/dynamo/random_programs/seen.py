@@ -1,4 +1,4 @@
-"""All that a caller sees of a program: run as it is, or in f64."""
+"""Everything that a caller can observe of a program, in its own dtypes or in f64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What steps compute whose micro-batches are programs of their own: means of gradients, sums into buffers."""
+"""Results of steps whose micro-batches run as separate programs: means of gradients, sums into buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edges that a user forbids and forces, and the report that says what came of them."""
+"""Edges that a user forbids and forces, and the report on their effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kern-extern`` by execution: every form of a contraction that oneDNN takes, next to f64 and to eager."""
+"""``kern-extern`` by execution: every form of a contraction that oneDNN supports, against f64 and eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embeddings, indexing, the loss of classes: against eager, and what they share kernels with."""
+"""Embeddings, indexing and the loss of classes, against eager, and the ops fused with them."""
 
 from __future__ import annotations
 

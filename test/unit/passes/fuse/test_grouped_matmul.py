@@ -1,4 +1,4 @@
-"""Grouped matmuls of experts as kernels: still the same step, and what stays a call."""
+"""Grouped matmuls of experts as kernels: equal results, and calls that stay calls."""
 
 from __future__ import annotations
 

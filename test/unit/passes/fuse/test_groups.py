@@ -1,4 +1,4 @@
-"""What is fused with what, and what is not."""
+"""Ops that are fused with each other, and ops that are not."""
 
 from __future__ import annotations
 

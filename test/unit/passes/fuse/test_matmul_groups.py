@@ -1,4 +1,4 @@
-"""Matmuls with what stands before and after them: what becomes one kernel, and that it computes the same."""
+"""Matmuls with ops before and after them: groups that become one kernel, and equal results."""
 
 from __future__ import annotations
 

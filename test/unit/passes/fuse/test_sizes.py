@@ -1,4 +1,4 @@
-"""Sizes in symbols: arithmetic that needs no numbers, and refusal of what does."""
+"""Symbolic sizes: arithmetic without numbers, and errors where numbers are needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that nobody reads, or that fusion leaves without readers: they go, and make no kernel."""
+"""Calls without readers, before or after fusion, are removed and do not become kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of mutants of levels 2 and 3: who refuses each, and which survive.
+"""Mutants of levels 2 and 3: the verifier that refuses each, and the survivors.
 
     python test/unit/passes/manager/level_mutants.py
 

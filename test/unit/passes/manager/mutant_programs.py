@@ -1,4 +1,4 @@
-"""Small steps under plans that between them use each kind of sharding: what mutants are made of."""
+"""Small steps under plans that together use every kind of sharding, as the source of mutants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What padding holds: results never depend on it, and no more of it is filled than that takes.
+"""Values in padding: results never depend on them, and no more padding is filled than necessary.
 
 Programs have 3 rows that 2 devices share, computed as 4. They run whole, with zeros in the padding of their
 arguments, as a step gives them.

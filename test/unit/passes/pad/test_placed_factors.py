@@ -1,4 +1,4 @@
-"""Which factors of a call stand for positions: sequences in another order must be put in order before it."""
+"""Factors of calls that depend on positions: sequences in another order must be restored before the call."""
 
 from __future__ import annotations
 

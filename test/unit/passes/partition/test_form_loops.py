@@ -1,4 +1,4 @@
-"""What reductions over iterations start from: nothing that a term could be hidden by."""
+"""Initial values of reductions over iterations are neutral elements."""
 
 from __future__ import annotations
 

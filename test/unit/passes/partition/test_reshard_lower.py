@@ -1,4 +1,4 @@
-"""Chains of steps for layouts that iterations of a loop cut, too."""
+"""Chains of reshard steps for layouts that a time axis splits, too."""
 
 from __future__ import annotations
 

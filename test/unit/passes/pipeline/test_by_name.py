@@ -1,4 +1,4 @@
-"""Schedules by name: what each can be made of, and what is said otherwise."""
+"""Schedules by name: supported numbers of stages and micro-batches, and errors for others."""
 
 from __future__ import annotations
 

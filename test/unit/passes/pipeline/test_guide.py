@@ -1,4 +1,4 @@
-"""What ``docs/guide/pipelines.md`` says of schedules is what they are."""
+"""The claims of ``docs/guide/pipelines.md`` on schedules are correct."""
 
 from __future__ import annotations
 

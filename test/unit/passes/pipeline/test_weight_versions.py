@@ -1,4 +1,4 @@
-"""Asynchronous schedules: which weights each micro-batch uses, and what a model trained so becomes."""
+"""Asynchronous schedules: the weights that each micro-batch uses, and the trained result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small models compiled under a plan: what the tests of plans' figures count on."""
+"""Small models compiled under a plan, for tests of plans' figures."""
 
 from __future__ import annotations
 

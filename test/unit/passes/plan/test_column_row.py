@@ -1,4 +1,4 @@
-"""What ``"tensor"`` annotates on models that nobody prepared, what follows from it, and what that sends."""
+"""Annotations by ``"tensor"`` on unprepared models, their propagation, and their communication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans written as mappings from name patterns to shardings: what matches, and every way to get one wrong."""
+"""Plans as mappings from name patterns to shardings: matches, and all kinds of errors."""
 
 from __future__ import annotations
 

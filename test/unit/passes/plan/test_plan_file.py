@@ -1,4 +1,4 @@
-"""Saved plans: what is written reads back the same, and what does not fit is refused with the reason."""
+"""Saved plans: a written plan reads back equal, and a plan that does not fit is refused with the reason."""
 
 from __future__ import annotations
 

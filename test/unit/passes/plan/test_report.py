@@ -1,4 +1,4 @@
-"""What a compile tells the user."""
+"""Reports of a compile to the user."""
 
 from __future__ import annotations
 

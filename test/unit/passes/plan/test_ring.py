@@ -1,4 +1,4 @@
-"""Ring attention of a Llama: what it moves and computes, and what it does not take."""
+"""Ring attention of a Llama: communication, computation, and unsupported calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of convolutions, pooling and moves along pixels that are cut 8 ways, beside XLA's partitioner.
+"""Bytes of convolutions, pooling and moves along pixels split 8 ways, compared with XLA's partitioner.
 
 The image is [4, 8, 64, 64] in f32, cut along its rows: a row of it is 8,192 bytes on each device. XLA's
 figures are of the forward (issue 21); what goes back are the gradients of what came, and the halo once more.

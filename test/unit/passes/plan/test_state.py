@@ -1,4 +1,4 @@
-"""Layers with a state along a cut sequence: halos of short convolutions, loops over chunks or tokens."""
+"""Layers with a state along a split sequence: halos of short convolutions, loops over chunks or tokens."""
 
 from __future__ import annotations
 

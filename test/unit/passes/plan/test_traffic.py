@@ -1,4 +1,4 @@
-"""What collectives are found in a rank program, and the bytes that each device sends in them."""
+"""Collectives of a rank's program, and the bytes that each device sends in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention by all-to-all of a Llama: what it moves and computes, and which axes may have it."""
+"""Attention by all-to-all of a Llama: communication, computation, and allowed axes."""
 
 from __future__ import annotations
 

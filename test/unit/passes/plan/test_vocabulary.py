@@ -1,4 +1,4 @@
-"""The loss of a Llama whose vocabulary devices share out: logits stay cut, rows' maxima and sums go round.
+"""The loss of a Llama with a split vocabulary: logits stay split, and only rows' maxima and sums are sent.
 
 Shoeybi et al., "Megatron-LM", 2019, section 3: what is sent is of the size of the labels, not of the logits.
 """

@@ -1,4 +1,4 @@
-"""Tests of searches take the random graphs beside them."""
+"""Fixtures: random graphs."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Axes of a search: micro-batches behind the first axis, outer axes cut the batch, stages cut no call."""
+"""Axes of a search: micro-batches after the first axis, outer axes split the batch, stages split no call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches end with what they found when their clock is over: by time, or by Ctrl-C."""
+"""Searches end with their best result at the time limit or Ctrl-C."""
 
 from __future__ import annotations
 

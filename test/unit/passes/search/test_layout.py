@@ -1,4 +1,4 @@
-"""Layouts, and what it costs to go from one to another."""
+"""Layouts, and the cost of changing from one to another."""
 
 from __future__ import annotations
 

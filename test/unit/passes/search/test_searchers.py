@@ -1,4 +1,4 @@
-"""Other searchers: what they find can be, holds the capacity, and is never below the exact search's bound."""
+"""Other searchers: results are possible, fit into memory, and never beat the exact search's bound."""
 
 from __future__ import annotations
 

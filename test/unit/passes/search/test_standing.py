@@ -1,4 +1,4 @@
-"""A few equal layers stand for more: costs and memory are those of all of them."""
+"""A few equal layers stand for more layers: costs and memory are those of all layers."""
 
 from __future__ import annotations
 

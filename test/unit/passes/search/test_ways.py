@@ -1,4 +1,4 @@
-"""The ways to cut a call."""
+"""Ways to shard a call."""
 
 from __future__ import annotations
 

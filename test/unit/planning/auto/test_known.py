@@ -1,4 +1,4 @@
-"""What one search found is used in another with other memory, where it holds there."""
+"""Reuse of a search's results by a search with another memory limit."""
 
 from __future__ import annotations
 

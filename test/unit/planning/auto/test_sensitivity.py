@@ -1,4 +1,4 @@
-"""What changes the answer of a search: which changes are searched, and what is said of each."""
+"""Changes under which a search's answer changes: the searched changes, and their report."""
 
 from __future__ import annotations
 

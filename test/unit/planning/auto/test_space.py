@@ -1,4 +1,4 @@
-"""Choices around the cuts of calls: all devices are used, and batches divide."""
+"""Choices of a plan search besides shardings: all devices are used, and batches divide."""
 
 from __future__ import annotations
 

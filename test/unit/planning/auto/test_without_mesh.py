@@ -1,4 +1,4 @@
-"""``plan="auto"`` without a mesh: for a cluster, for the processes that run, and what is refused."""
+"""``plan="auto"`` without a mesh: for a cluster, for the running processes, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of a deep program from two shallow ones, wherever its peak is."""
+"""Memory of a deep program from two shallow ones, for a peak at any position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of equal layers: where they begin, after how many layers they start again, and what is no run."""
+"""Runs of equal layers: start, period, and sequences that are no run."""
 
 from __future__ import annotations
 

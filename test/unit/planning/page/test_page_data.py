@@ -1,4 +1,4 @@
-"""The data of the page, and the page as text: what it holds, how large it is, what users' text cannot do."""
+"""Data and text of the page: content, size, and protection against users' text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of level 3 as work: nothing is lost, and what is fused is one pass; their time on clusters."""
+"""Programs of level 3 as work: complete, with one pass per kernel; their time on clusters."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""``SHARDC_LOGS`` turns topics on and off, in one form, and says which names it does not know."""
+"""``SHARDC_LOGS`` turns topics on and off, and reports unknown names."""
 
 import logging
 from collections.abc import Iterator

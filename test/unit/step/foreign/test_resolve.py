@@ -1,4 +1,4 @@
-"""Plans that ``transformers`` models ship: tensors, experts, stages, and what of them is refused."""
+"""Plans that ``transformers`` models ship: tensors, experts, stages, and refused entries."""
 
 from __future__ import annotations
 

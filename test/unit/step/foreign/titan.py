@@ -1,4 +1,4 @@
-"""A small transformer whose modules have torchtitan's names, and the plan that torchtitan gives it."""
+"""Small transformer with torchtitan's module names, and torchtitan's plan for it."""
 
 from __future__ import annotations
 

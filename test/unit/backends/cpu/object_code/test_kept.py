@@ -1,4 +1,4 @@
-"""Machine code that this process has made serves libraries with other kernels beside it."""
+"""Reuse of machine code within a process: libraries with other kernels contain it, too."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What comes of lowering is verified, once."""
+"""The result of lowering is verified exactly once."""
 
 import pytest
 from torch_mlir import ir

@@ -1,4 +1,4 @@
-"""Rules of patches as channels: columns and their sums along pixels that are cut, and shuffled pixels."""
+"""Rules of patches as channels: columns and their sums along split pixels, and pixel shuffles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs are made of: lines by kind, a file each.
+"""Lines of random programs, one file per kind.
 
 ``{x}`` is a value of floats, ``{i}`` of integers, ``{v}`` any, ``{e}`` one that rounding has not touched,
 ``{o}`` one that may be written to; ``{y}`` ``{f}`` ``{n}`` ``{m}`` are floats, exact ones, integers and

@@ -1,4 +1,4 @@
-"""Concatenations, pads, repeats: what lays numbers out anew."""
+"""Lines that copy elements: concatenations, pads, repeats."""
 
 LINES = """
     {v}.flip({d})

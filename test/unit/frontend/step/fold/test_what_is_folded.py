@@ -1,4 +1,4 @@
-"""What a layer may do and be copied, and what ends the copying; the program is that of a whole trace."""
+"""Layers that a trace copies, and layers that prevent it; the program equals that of a full trace."""
 
 from __future__ import annotations
 

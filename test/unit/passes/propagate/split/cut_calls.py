@@ -1,4 +1,4 @@
-"""A step of one call whose operands devices cut, split and partitioned, run on all of them."""
+"""Step of one call with split operands, rewritten, partitioned, and run on all devices."""
 
 from __future__ import annotations
 

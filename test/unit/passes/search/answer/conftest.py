@@ -1,4 +1,4 @@
-"""Tests of answers take the random graphs of the searches."""
+"""Fixtures: the random graphs of the search tests."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a search says of its plan, in words and as an attribute."""
+"""The answer of a search on its plan, as text and as an attribute."""
 
 from __future__ import annotations
 
