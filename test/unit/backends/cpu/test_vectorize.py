@@ -123,8 +123,8 @@ def test_a_loop_in_lanes():
         pytest.param(loop(PLAIN.replace("math.exp %v", "math.cbrt %v")), id="no_such_function"),
         pytest.param(loop("%p = math.powf %acc, %acc : f32\n" + PLAIN), id="the_sum_is_read"),
         pytest.param(
-            loop(PLAIN.replace("math.exp %v : f32", "math.exp %v : f32\n%p = math.powf %e, %e : f32")),
-            id="powf",
+            loop(PLAIN.replace("math.exp %v : f32", "math.exp %v : f32\n%p = math.atan2 %e, %e : f32")),
+            id="atan2",
         ),
         pytest.param(
             loop("%k = arith.addi %i, %one : index\n" + PLAIN.replace("%x[%i]", "%y[%k]")), id="reads_ahead"
