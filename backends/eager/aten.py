@@ -84,7 +84,7 @@ def check_types(tensors: Sequence[Tensor | None], types: Sequence[TensorType | N
             raise ValueError(f"it returned nothing, but the program has a {type_}")
         if tuple(tensor.shape) != type_.shape or tensor.dtype != type_.dtype:
             found = TensorType(tuple(tensor.shape), tensor.dtype)
-            raise ValueError(f"it returned a {found}, but the program has a {type_}")
+            raise ValueError(f"the tensor is a {found}, but the program has a {type_}")
 
 
 def _argument(arg: object, kind: str, widen: bool) -> object:
