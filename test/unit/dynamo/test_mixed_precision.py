@@ -85,10 +85,10 @@ def test_a_wrong_fake_implementation_is_named(compiled: Wrap, mean_of_rows: Wrap
     x = torch.randn(5, 7, dtype=torch.bfloat16)
     with pytest.raises(ResultMismatch) as caught:
         compiled(mean_of_rows, fuse=True)(x)
-    said = "mean_of_rows.default gave float32[5] as result 0, where the program has bfloat16[5]"
+    said = "mean_of_rows.default returned float32[5] as result 0, where the program has bfloat16[5]"
     assert said in str(caught.value) and "test_mixed_precision.py:" in str(caught.value)
     torch._dynamo.reset()
-    with pytest.warns(ResultMismatchWarning, match="gave float32"):
+    with pytest.warns(ResultMismatchWarning, match="returned float32"):
         made = compiled(mean_of_rows, fuse=False)(x)
     torch.testing.assert_close(made, mean_of_rows(x))
 

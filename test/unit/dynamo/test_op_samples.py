@@ -39,6 +39,8 @@ COMPILED = [
     "gather",
     "index_add",
     "index_select",
+    "linalg.eigvals",
+    "linalg.inv",
     "logsumexp",
     "masked_fill",
     "matmul",
@@ -75,7 +77,7 @@ COMPILED = [
 ]
 """Ops all of whose samples are compiled."""
 
-FALLING_BACK = ["as_strided", "linalg.eigvals", "linalg.inv"]
+FALLING_BACK = ["as_strided", "as_strided_copy", "as_strided_scatter"]
 """Ops some of whose samples run through ATen."""
 
 

@@ -91,7 +91,7 @@ def test_a_name_that_there_is_not(name: str, says: str) -> None:
 def test_a_size_that_cannot_be(name: str, says: str) -> None:
     with pytest.raises(BadClusterSize) as caught:
         find_cluster(name)
-    assert says in str(caught.value) and "x4 is 32 devices" in str(caught.value)
+    assert says in str(caught.value) and "x4, which has 32 devices" in str(caught.value)
 
 
 def test_the_guides_cluster() -> None:

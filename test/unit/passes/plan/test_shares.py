@@ -107,12 +107,12 @@ def test_plans_that_cut_no_batch() -> None:
 
 
 def test_a_batch_of_two_axes() -> None:
-    with pytest.raises(ShareBesideOther, match="by other too"):
+    with pytest.raises(ShareBesideOther, match="also sharded along other"):
         layers("data*data:other", {"data": 2, "other": 2})
 
 
 def test_sequences_have_no_shares() -> None:
-    with pytest.raises(ShareBesideOther, match="by dim 1 too"):
+    with pytest.raises(ShareBesideOther, match="also sharded along dim 1"):
         llama("context", {"context": 2}, shares={"context": [3, 1]})
 
 
