@@ -9,9 +9,8 @@ from typing import ClassVar
 from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
-from shardc.dialects.aten.call import Call, CallReader
+from shardc.dialects.aten.call import Call, CallReader, target_name
 from shardc.dialects.aten.types import TensorType
-from shardc.passes.fuse.reading.values import owner_of, target_of
 from shardc.passes.manager.attributes import attributes_of
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import find_function
@@ -39,7 +38,7 @@ class TorchGroupQueries(Pass):
         block = function.regions[0].blocks[0]
         builder, reader = CallBuilder(block), CallReader()
         for op in [view.operation for view in block.operations]:
-            if target_of(op) == _ATTENTION:
+            if op.name.startswith("torch.") and target_name(op) == _ATTENTION:
                 _group(builder, reader, reader.read(op))
 
 
@@ -83,9 +82,8 @@ def _unrepeated(reader: CallReader, value: ir.Value) -> ir.Value | None:
     """
     shapes = [_type(reader, value).shape]
     for targets in (_VIEWS, _COPIES, ("aten.expand",), ("aten.unsqueeze",)):
-        owner = owner_of(value)
-        if owner is not None and target_of(owner) in targets:
-            value = owner.operands[0]
+        if isinstance(value, ir.OpResult) and target_name(value.owner.operation) in targets:
+            value = value.owner.operation.operands[0]
             shapes.append(_type(reader, value).shape)
         elif targets is not _COPIES:
             return None

@@ -224,7 +224,7 @@ def test_an_unsound_custom_rule(compile_: Command) -> None:
         "magnitude",
         "\n  rule: ([rows,columns])->([rows,columns])\n  cut:  columns into 2\n",
         "\n  sample: [2,4] float32 cut [{}, {columns}]\n  found: result 0 at [0, 2]: expected 6, found 3\n",
-        f"train.py:{line}\n  try: mend the factors",
+        f"train.py:{line}\n  try: correct the rule's factors",
     )
 
 

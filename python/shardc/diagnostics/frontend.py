@@ -215,7 +215,7 @@ class LossNotScalar(ShardcError):
 class BatchUnsupported(ShardcError):
     """The example batch has no tensor, or a value other than dense tensors and plain Python values."""
 
-    template = "the example batch cannot be an input of the step: {reason}"
+    template = "the batch cannot be an input of the step: {reason}"
     hint = "give it as a mapping, tuple or list of dense tensors (None, numbers and strings stay constant)"
 
 

@@ -60,7 +60,7 @@ def test_checks_of_what_does_not_run_are_ended() -> None:
     [
         (
             "y = exp(x)  # float32[2, 4]",
-            "aten.exp.default gave bfloat16[2, 4] as result 0, where the program has float32",
+            "aten.exp.default returned bfloat16[2, 4] as result 0, where the program has float32",
         ),
         ("y = exp(x)  # bfloat16[4, 2]", "where the program has bfloat16[4, 2]"),
         ("y = exp(x)  # bfloat16[8]", "where the program has bfloat16[8]"),

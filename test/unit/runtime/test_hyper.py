@@ -42,7 +42,7 @@ def test_set_by_hand(hyper: Hyperparameters) -> None:
 
 def test_unknown_name_lists_near_ones(hyper: Hyperparameters) -> None:
     with pytest.raises(
-        HyperparameterMismatch, match=r"no hyperparameter 'group0.l'\n.*\n  try: one of group0.lr"
+        HyperparameterMismatch, match=r"no hyperparameter 'group0.l'\n.*\n  try: use one of group0.lr"
     ):
         hyper["group0.l"] = 1
     with pytest.raises(HyperparameterMismatch):

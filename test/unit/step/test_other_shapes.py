@@ -228,7 +228,10 @@ def test_another_structure_is_no_other_shape(batch: Any) -> None:
     step = compiled()
     with pytest.raises(BatchMismatch):
         step(batch)
-    with pytest.raises(BatchUnsupported, match="not like the example"):
+    with pytest.raises(
+        BatchUnsupported,
+        match="its structure differs from the example batch",
+    ):
         step.for_batch(batch)
 
 

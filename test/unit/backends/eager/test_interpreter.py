@@ -300,7 +300,7 @@ def test_bad_arguments_are_named(parse):
         run(module, [])
     with pytest.raises(BadArguments, match="input 'ids' of @step: tensors for 3 ranks, not for 1 or all 2"):
         run(module, [[X, X, X]])
-    with pytest.raises(BadArguments, match=r"input 'ids' of @step: on rank 1 .*\[4,3\],f32>, but the program has"):
+    with pytest.raises(BadArguments, match=r"input 'ids' of @step: on rank 1 .*\[4,3\],f32>, but"):
         run(module, [[X, X.t()]])
     with pytest.raises(BadArguments, match="f64"):
         run(module, [[X.double()]])
