@@ -200,7 +200,7 @@ def test_experts_in_a_loop_are_refused() -> None:
     """The work is 2 * experts * inner of the experts, beside width of a layer and experts of the router."""
     assert round(2 * EXPERTS * INNER / (2 * EXPERTS * INNER + WIDTH + EXPERTS), 2) == 0.91
     step = capture(_of(InALoop))
-    said = r"4 experts of 'up': (?s:.)*in 91% of the forward(?s:.)*test_expert_forms.py:87"
+    said = r"4 experts of 'up': (?s:.)*which is 91% of the forward(?s:.)*test_expert_forms.py:87"
     with pytest.raises(ExpertsInALoop, match=said):
         step.compile({"expert": 2}, "expert")
 
