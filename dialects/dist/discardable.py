@@ -60,11 +60,12 @@ def _refinement_problem(attribute: ir.Attribute, value: ir.Value) -> str:
     type_ = read_type(value.type)
     rank = 0 if type_ is None else len(type_.shape)
     for row in attribute if isinstance(attribute, ir.ArrayAttr) else [attribute]:
-        kinds = [type(part) for part in row] if isinstance(row, ir.ArrayAttr) else []
-        if kinds != [ir.IntegerAttr, ir.StringAttr, ir.IntegerAttr]:
+        parts = list(row) if isinstance(row, ir.ArrayAttr) else []
+        if [type(part) for part in parts] != [ir.IntegerAttr, ir.StringAttr, ir.IntegerAttr]:
             return f"dist.refine has {row}, which is not a round, a mesh axis and a dim"
-        if row[2].value >= max(rank, 1):
-            return f"dist.refine names dim {row[2].value} of a tensor of {rank} dims"
+        dim = ir.IntegerAttr(parts[2]).value
+        if dim >= max(rank, 1):
+            return f"dist.refine names dim {dim} of a tensor of {rank} dims"
     return ""
 
 
