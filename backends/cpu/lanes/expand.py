@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 
 from torch_mlir import ir
@@ -10,6 +9,7 @@ from torch_mlir import ir
 from shardc.backends.cpu.lanes import logarithm, polynomials, power, remainder
 from shardc.backends.cpu.lanes.scalars import Expansion, Scalars
 from shardc.backends.cpu.lanes.tables import LANES, TABLED
+from shardc.dialects.inner_ops import inner_ops
 
 EXPANSIONS: dict[str, Expansion] = {
     "math.exp": polynomials.exp,
@@ -42,7 +42,7 @@ def expand_math(module: ir.Module, scales: bool, tables: bool) -> None:
     """
     with module.context, ir.Location.unknown():
         called = set()
-        for op in list(walk(module.operation)):
+        for op in list(inner_ops(module.operation)):
             if is_expanded(op):
                 with ir.InsertionPoint(op):
                     made = _expanded(Scalars(shape_of(op.results[0].type), scales), op, tables)
@@ -101,12 +101,3 @@ def _expanded(scalars: Scalars, op: ir.Operation, tables: bool) -> ir.Value:
         return expansion(scalars, *op.operands)
     wide = [scalars.make("arith.extf", operand, type_=scalars.float) for operand in op.operands]
     return scalars.make("arith.truncf", expansion(scalars, *wide), type_=type_)
-
-
-def walk(op: ir.Operation) -> Iterator[ir.Operation]:
-    """Yield all ops inside of ``op``, outer ones first."""
-    for region in op.regions:
-        for block in region.blocks:
-            for view in block.operations:
-                yield view.operation
-                yield from walk(view.operation)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from torch_mlir import ir
 
-from shardc.backends.cpu.lanes.expand import shape_of, walk
+from shardc.backends.cpu.lanes.expand import shape_of
 from shardc.backends.cpu.lanes.scalars import UNO, Scalars
+from shardc.dialects.inner_ops import inner_ops
 
 
 def expand_rounding(module: ir.Module) -> None:
     """Replace each ``arith.truncf`` from f32 to bf16 in ``module``, for scalars and vectors."""
     with module.context, ir.Location.unknown():
-        for op in list(walk(module.operation)):
+        for op in list(inner_ops(module.operation)):
             if op.name == "arith.truncf":
                 scalars = Scalars(shape_of(op.results[0].type), scales=False)
                 types = op.operands[0].type, op.results[0].type

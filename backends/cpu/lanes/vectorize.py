@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 from torch_mlir.dialects import arith, scf, vector
 
-from shardc.backends.cpu.lanes.expand import is_expanded, walk
+from shardc.backends.cpu.lanes.expand import is_expanded
 from shardc.backends.cpu.lanes.tables import LANES, TABLED
 from shardc.backends.cpu.object_code.marks import LOOP, REASSOCIATE, copied
+from shardc.dialects.inner_ops import inner_ops
 
 _PLAIN = {"math.sqrt", "math.fma", "math.absf", "math.copysign", "math.roundeven", "math.floor", "math.ceil"}
 """Functions that are single instructions."""
@@ -27,7 +28,7 @@ _SAME, _NEXT, _LANES = "the same in all steps", "one more in each step", "anothe
 def vectorize(module: ir.Module) -> None:
     """Vectorize such loops of ``module``."""
     with module.context, ir.Location.unknown():
-        for loop in [op for op in walk(module.operation) if op.name == "scf.for"]:
+        for loop in [op for op in inner_ops(module.operation) if op.name == "scf.for"]:
             lanes = _Lanes(loop.opview)
             if lanes.understood():
                 lanes.write()

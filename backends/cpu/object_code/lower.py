@@ -5,10 +5,11 @@ from __future__ import annotations
 from torch_mlir import ir
 from torch_mlir.passmanager import PassManager
 
-from shardc.backends.cpu.lanes.expand import expand_math, walk
+from shardc.backends.cpu.lanes.expand import expand_math
 from shardc.backends.cpu.lanes.rounding import expand_rounding
 from shardc.backends.cpu.lanes.vectorize import vectorize
 from shardc.backends.cpu.object_code.marks import LOOP, copied
+from shardc.dialects.inner_ops import inner_ops
 
 LOWER = (
     "canonicalize,cse,lower-affine,loop-invariant-code-motion,arith-expand{include-bf16=true},convert-scf-to-cf,"
@@ -99,7 +100,7 @@ def _move_bits(module: ir.Module) -> bool:
     On targets without bf16 arithmetic, LLVM would call a rounding function for each lane that it extracts.
     """
     has_bf16 = False
-    for op in list(walk(module.operation)):
+    for op in list(inner_ops(module.operation)):
         has_bf16 |= op.name in _MAKING and "bf16" in str(op.results[0].type)
         if op.name == "llvm.intr.masked.load" and _is_bf16(op.results[0].type):
             mask, nothing = list(op.operands)[1:3]
