@@ -123,8 +123,8 @@ def test_choices_that_could_be_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("megabytes", "said"),
     [
-        (120, "the smallest change that fits, of those that were tried: recompute=selective ("),
-        (80, "the smallest change that fits, of those that were tried: recompute=full ("),
+        (120, "the smallest tried change that fits: recompute=selective ("),
+        (80, "the smallest tried change that fits: recompute=full ("),
         (40, "the smallest tried change that fits: batch=0.125x ("),
         (10, "none of the tried changes fits: use more devices, or devices of 125.8 MB for this plan"),
     ],
