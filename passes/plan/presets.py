@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
+from operator import itemgetter
 
 from shardc.diagnostics.base import remark
 from shardc.diagnostics.passes.plan import ExpertsInALoop, ExpertsNotDivided, HeadsNotDivided, NoExperts
@@ -58,6 +59,7 @@ def read_preset(text: str, setting: Setting) -> Plan:
     decide_attention(plan, setting, [term for term in terms if term[0] in CONTEXT_PRESETS], heads)
     # Experts come after batches and sequences. Axes that split heads inside attention split the sequence
     # last, so that an all-to-all exchanges adjacent parts.
+    terms = _highest_stage_first(terms)
     for name, axis in sorted(terms, key=lambda t: (t[0] == "expert", plan.attention.get(t[1]) == ULYSSES)):
         APPLY[name](plan, setting, axis)
     if is_searched(text):
@@ -65,6 +67,17 @@ def read_preset(text: str, setting: Setting) -> Plan:
             data(plan, setting, axis)
     close_inputs(plan, setting)
     return plan
+
+
+def _highest_stage_first(terms: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return a product's terms with those of ZeRO ordered among themselves.
+
+    A lower stage then splits what a device holds of a higher one's parameters, as their gradients are split.
+    """
+    of_zero = iter(
+        sorted((term for term in terms if term[0].startswith("zero")), reverse=True, key=itemgetter(0))
+    )
+    return [next(of_zero) if term[0].startswith("zero") else term for term in terms]
 
 
 def data(plan: Plan, setting: Setting, axis: str, why: str = "data") -> None:

@@ -230,6 +230,17 @@ class BatchNotTaken(ShardcError):
     hint = "{hint}"
 
 
+class LossNotTaken(ShardcError):
+    """A loss of the user's does not take two arguments: the model's output, and the batch or its target.
+
+    Fails: ``loss=lambda output: output.sum()``.
+    Works: ``loss=lambda output, batch: output.sum()``.
+    """
+
+    template = "the loss {loss} cannot be called as loss(output, batch): {problem}"
+    hint = "give it two parameters: the model's output, and the batch, or the last part of (x, y)"
+
+
 class BatchAmbiguous(ShardcError):
     """The signatures of the forward and the loss allow several readings of the batch.
 

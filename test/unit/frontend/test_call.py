@@ -18,7 +18,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from shardc.artefact.manifest import describe_batch
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.frontend import BatchAmbiguous, BatchNotTaken
+from shardc.diagnostics.frontend import BatchAmbiguous, BatchNotTaken, LossNotTaken
 from shardc.frontend.step.batch import flatten_batch, unflatten_batch
 from shardc.frontend.step.capture import capture_step
 from shardc.runtime.batch import leaves_of
@@ -203,6 +203,7 @@ REFUSED: dict[str, tuple[type[Net], object, Any, type[ShardcError], str]] = {
     "no loss": (Net, (X, Y), None, BatchNotTaken, r"forward of Net\(x: .*loss= given, the last part"),
     "too many parts": (Net, (X, MASK, Y), Ours(), BatchNotTaken, "too many positional arguments"),
     "the target is needed": (Both, (X, Y), F.mse_loss, BatchNotTaken, "'y', where the last of 2 parts is"),
+    "a loss of one": (Net, (X, Y), lambda output: output.sum(), LossNotTaken, r"<lambda>\(output\) cannot"),
     "no target": (Net, (X,), F.mse_loss, BatchNotTaken, "it gets nothing, where the last of 1 parts"),
     "a mask or a target": (Masked, (X, Y), Ours(), BatchAmbiguous, r"mask.*or 'target' of Ours"),
     "no entry is the target": (

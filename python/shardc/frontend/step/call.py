@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from shardc.diagnostics.frontend import BatchAmbiguous, BatchNotTaken
+from shardc.diagnostics.frontend import BatchAmbiguous, BatchNotTaken, LossNotTaken
 from shardc.frontend.importing.recorder import caller_line
 from shardc.frontend.step.batch import LossFunction, entries_of
 from shardc.runtime.torch_private import module_tables
@@ -50,7 +50,10 @@ class Call:
 
 
 def call_of(model: nn.Module, loss: LossFunction | None, batch: object) -> Call:
-    """Return the call of a model and a loss for such a batch. Raises BatchNotTaken, BatchAmbiguous."""
+    """Return the call of a model and a loss for such a batch. Raises BatchNotTaken, BatchAmbiguous,
+    LossNotTaken.
+    """
+    _check_loss(loss)
     forward = _Forward(model)
     if isinstance(batch, Mapping) or is_dataclass(batch):
         return Call(_of_entries(forward, loss, batch))
@@ -140,9 +143,20 @@ def _of_parts(forward: _Forward, loss: LossFunction | None, batch: Sequence[obje
     return "positions"
 
 
+def _check_loss(loss: LossFunction | None) -> None:
+    """Raise LossNotTaken if a loss's signature shows that it does not take an output and a batch."""
+    signature = None if loss is None or _is_of_torch(loss) else _signature_of(loss)
+    if signature is None:
+        return
+    try:
+        signature.bind("output", "batch")
+    except TypeError as error:
+        raise LossNotTaken(loss=f"{_name(loss)}{signature}", problem=str(error), where=_line()) from None
+
+
 def _target_parameter(loss: LossFunction) -> str:
     """Return the name of a loss's second parameter if its name or annotation shows that it is no batch."""
-    signature = _signature(loss.forward if isinstance(loss, nn.Module) else loss)
+    signature = _signature_of(loss)
     parameters = [] if signature is None else list(signature.parameters.values())[1:2]
     for parameter in parameters:
         if parameter.name.lower() in TARGETS or parameter.annotation in (Tensor, "Tensor", "torch.Tensor"):
@@ -170,6 +184,10 @@ def _signature(function: Callable[..., object]) -> inspect.Signature | None:
         return inspect.signature(function)
     except (TypeError, ValueError):  # a function of C or of TorchScript
         return None
+
+
+def _signature_of(loss: LossFunction) -> inspect.Signature | None:
+    return _signature(loss.forward if isinstance(loss, nn.Module) else loss)
 
 
 def _name(loss: object) -> str:

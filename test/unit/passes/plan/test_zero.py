@@ -181,6 +181,25 @@ def test_how_often_accumulated_gradients_are_scattered(llama: Callable, plan: st
     assert sum(t.bytes_moved for t in scatters) == times * program.weights / 2 * F32
 
 
+@pytest.mark.parametrize("plan", ["zero3:data*zero1:replica", "zero1:replica*zero3:data"])
+def test_a_lower_stage_splits_what_a_higher_one_leaves(mlp: Callable, plan: str) -> None:
+    """Parameters over `data`, optimizer state over `replica`, too: gradients are scattered over both, and
+    updated parameters are gathered over `replica`. The order of the presets changes nothing.
+    """
+    program = mlp(plan, {"replica": 2, "data": 2})
+    found = Counter[tuple[str, tuple[str, ...]]]()
+    for transfer in program.transfers:
+        if transfer.phase != "forward" and transfer.kind != "all_reduce":
+            found[transfer.kind, tuple(sorted(transfer.axes))] += transfer.bytes_moved
+    weights = program.weights * F32
+    assert found[SCATTER, ("data", "replica")] == weights * 3 / 4
+    assert found[GATHER, ("replica",)] == weights / 2 / 2
+    assert {kind for kind, _ in found} == {SCATTER, GATHER}
+    counters = len(program.parameters) * F32
+    assert program.report.local_bytes["param"] == weights // 2
+    assert program.report.local_bytes["opt_state"] == 2 * weights // 4 + counters
+
+
 def test_what_does_not_divide_stays_whole(compile_plan: Callable) -> None:
     """A weight of 6 x 16 is cut on its second dim; a bias of 6 is on every device, its gradient
     all-reduced.
