@@ -69,7 +69,7 @@ endef
 test: $(STAMP) ## ruff, pyright, lit, and the quick tests: 10 minutes on JOBS=2 cores
 	$(call run-tests,-m "not slow")
 
-test-all: $(STAMP) $(DOCS) ## the same and each day a seventh of the slow tests, as continuous integration does
+test-all: $(STAMP) $(DOCS) ## the same and each day a tenth of the slow tests, as continuous integration does
 	$(call run-tests,--slow-today)
 
 mutants: $(STAMP) ## which tests catch the planted bugs of test/mutants; goes on where it stopped

@@ -35,7 +35,7 @@ DAY = os.environ.setdefault("TEST_DAY", date.today().isoformat())
 """Which cases are drawn; ``TEST_DAY=2026-11-20`` repeats that day's, ``TEST_DAY=all`` runs all of them.
 Workers of ``pytest -n`` inherit it.
 """
-DAYS = 7
+DAYS = 10
 """In how many days each slow test has its turn under ``--slow-today``, unless it is marked ``daily``."""
 _left_out: list[str] = []
 
