@@ -1,9 +1,9 @@
 """``kern.scatter_add`` as loops over memory.
 
 First the threads initialise out with zeros, or with ``init`` if out has other memory. Then each thread takes
-a part of the columns, and adds updates to their rows in order, so no atomics are needed, and rows without
-updates are not read again. 16-bit rows are summed in f32, one row at a time: one thread chains the positions
-with the same index, and the threads share chains and columns.
+a part of the columns, or of the dims before rows if rows are short, and adds updates to their rows in order,
+so no atomics are needed, and rows without updates are not read again. 16-bit rows are summed in f32, one row
+at a time: one thread chains the positions with the same index, and the threads share chains and columns.
 """
 
 from __future__ import annotations
@@ -137,11 +137,18 @@ class _Scatter:
         return arith.extf(self.sum_type, value) if self.is_wide else value
 
     def _add_in_order(self) -> None:
-        """Add each update to its row in memory. A thread handles its own columns."""
+        """Add each update to its row in memory. A thread handles its own columns.
+
+        Where a row has fewer cache lines than there are groups of rows, it handles its own groups.
+        """
         spec, line = self.spec, LINE_BYTES // width_bytes(self.element)
-        low, high = share(self.elements, spec.inner, self.thread, self.threads, multiple=line)
-        outer_loop, loop = (bounded_loop(self.elements, 0, n) for n in (spec.outer, spec.count))
-        with outer_loop as outer, loop as at:
+        first, end, low, high = 0, spec.outer, 0, spec.inner
+        if hint(spec.outer) > hint(spec.inner) // line:
+            first, end = share(self.elements, spec.outer, self.thread, self.threads)
+        else:
+            low, high = share(self.elements, spec.inner, self.thread, self.threads, multiple=line)
+        outer_loop = bounded_loop(self.elements, first, end)
+        with outer_loop as outer, bounded_loop(self.elements, 0, spec.count) as at:
             base = self._start(spec.count, outer, at)
             with self._used(at) as row:
                 into = self._start(spec.rows, outer, row)

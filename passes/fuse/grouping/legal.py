@@ -10,6 +10,7 @@ follow it.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from math import prod
@@ -27,6 +28,10 @@ MAX_TENSORS = 40
 MAX_SERIAL = 1 << 16
 """Limit of elements that a kernel without a parallel dim reduces, since it runs on one thread."""
 
+MAX_AGAIN = 2
+"""Largest number of times that a kernel may compute an expensive op for each element that it reads at
+computed indices (3 x 3 windows with steps of 2: 2.25 times).
+"""
 MIN_RUN = 16
 """Shortest contiguous run of elements in a row that is not contiguous as a whole: a cache line of f32."""
 MIN_BESIDE = 64
@@ -173,11 +178,42 @@ def _check_gathers(nodes: list[Node], space: Space) -> None:
     if any(node.contracts for node in nodes):
         raise Refused("a matmul cannot read at computed indices")
     makers = {node.out: node for node in nodes}
+    _check_computed_again(nodes, makers)
     for access in gathers:
         made = makers[access.base].out_dims if access.base in makers else [()] * len(access.dims)
         gathered = (atoms for dim, atoms in zip(access.dims, made, strict=True) if dim.gathered)
         if any(len(space.resolve(atoms)) > 1 for atoms in gathered):
             raise Refused("it reads at computed indices along a dim that is split")
+
+
+def _check_computed_again(nodes: list[Node], makers: dict[Value, Node]) -> None:
+    """Check that reads at computed indices do not compute expensive ops again and again. Raises Refused.
+
+    A kernel does not store the elements that it reads at computed indices: it computes each where it is read.
+    """
+    times: Counter[Value] = Counter()
+    for node in nodes:
+        for access in node.accesses:
+            if access.gathers and access.base in makers:
+                times[access.base] += node.reads * hint(node.out.type.numel)
+    for value, count in times.items():
+        again = count / hint(value.type.numel)
+        if again > MAX_AGAIN and _is_dear(makers[value], hint(value.type.numel), makers):
+            raise Refused(f"it would compute an expensive op {again:.1f} times for each element")
+
+
+def _is_dear(node: Node, elements: int, makers: dict[Value, Node]) -> bool:
+    """Return whether the elements of a result come from expensive ops on as many elements."""
+    left, seen = [node], set[Value]()
+    while left:
+        node = left.pop()
+        if node.out in seen or node.reduce or hint(node.out.type.numel) < elements:
+            continue
+        if node.heavy:
+            return True
+        seen.add(node.out)
+        left += (makers[access.base] for access in node.accesses if access.base in makers)
+    return False
 
 
 def check_parts(nodes: list[Node]) -> None:

@@ -113,9 +113,12 @@ def slice_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
         shape, seen = (*before, part, step, *after), (*before, part, 1, *after)
         index_dim, at = dim + 1, first
     elif step == 1:
+        inner = prod(n for n in after if isinstance(n, int))
+        if inner < MIN_RUN:
+            return [_surrounded(b, grad, type_, {dim: first}, 0)]
         return [_placed(b, [grad], [first], type_, dim)]
     else:
-        raise NotLowered("is the gradient of a slice whose step does not divide the dim")
+        return [_spread(b, grad, type_, dim, first, step)]
     split = _chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), index_dim, _select_one(at))
     return [b.reshape(split, type_.shape)]
 
@@ -148,6 +151,21 @@ def _surrounded(b: Builder, x: Value, type_: TensorType, before: dict[int, int],
         return s.select(is_out, rest, s.cast(read(*inner), s.compute))
 
     return b.point(compute, [], type_, indices=[[d] for d in dims], tables=[(x, kept)])
+
+
+def _spread(b: Builder, x: Value, type_: TensorType, dim: int, first: int, step: int) -> Value:
+    """Return ``x`` at each index ``first + step * i`` of ``dim``, with zeros elsewhere."""
+    static(x.type, type_)
+    kept = [None if d == dim else d for d in range(len(type_.shape))]
+
+    def compute(s: Scalars, read: Read, place: Scalar) -> Scalar:
+        gap = s.sub(place, first)
+        at = s.op("arith.divsi", s.pair(gap, step), torch.int64)
+        between = s.compare("ne", s.mul(at, step), gap)  # a negative index is out of bounds
+        beyond = s.bit("or", between, outside(s, at, 0, x.type.shape[dim]))
+        return s.select(beyond, 0, s.cast(read(s.select(beyond, 0, at)), s.compute))
+
+    return b.point(compute, [], type_, indices=[[dim]], tables=[(x, kept)])
 
 
 @lowers("aten.select_backward")

@@ -48,11 +48,13 @@ class Builder:
         indices: Sequence[Sequence[int]] = (),
         sizes: Sequence[AnySize] = (),
         tables: Sequence[Table] = (),
+        reads: int = 1,
     ) -> Value:
         """Add a pointwise op on ``inputs``, broadcast to ``type_``, in ``dtype`` (default: ATen's).
 
         ``compute`` takes the operands, then a function for each of ``tables`` that returns the element at i64
-        indices in bounds, then the row-major index (i64) over each group of dims of ``indices``.
+        indices in bounds, then the row-major index (i64) over each group of dims of ``indices``. ``reads``:
+        number of elements of each table that an element of the result reads.
         """
         if type_.dtype not in ELEMENTS:
             raise NotLowered(f"makes {type_.dtype}")
@@ -72,7 +74,7 @@ class Builder:
         computes = dtype or wide(type_.dtype)
         groups = tuple(tuple(a for d in group for a in dims[d]) for group in indices)
         made = Node(self.call, accesses, Value(type_), dims, computes, space, compute, sizes=tuple(sizes))
-        made.heavy, made.indices = heavy, groups
+        made.heavy, made.indices, made.reads = heavy, groups, reads
         return self._add(made)
 
     def reduce(self, kind: str, x: Value, dims: Sequence[int], dtype: torch.dtype | None = None) -> Value:

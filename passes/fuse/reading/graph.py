@@ -157,7 +157,8 @@ class Node:
     or tensors is symbolic. ``gathers``: True if it reads at computed indices. ``loose``: True if it may be in
     another kernel than the other nodes of its call. ``check``: text of an error, or empty. With a text, the
     result is an integer, and the kernel's call raises the error unless the integer is FINE. The integer
-    replaces ``{}`` in the text.
+    replaces ``{}`` in the text. ``reads``: number of elements that it reads of each tensor with computed
+    indices.
     """
 
     call: int
@@ -174,6 +175,7 @@ class Node:
     sizes: tuple[AnySize, ...] = ()
     is_symbolic: bool = False
     gathers: bool = False
+    reads: int = 1
     order: tuple[int, int] = (0, 0)
     what: Hashable = None
     """Key of its computation: equal keys mean equal ``compute``, ``reduce``, ``dtype``, ``heavy`` and

@@ -7,6 +7,7 @@ that ``kern.scatter_add`` cannot express stay calls.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -29,13 +30,16 @@ from shardc.passes.fuse.structured.write_kernel import write_kernel
 ADD = "aten.add.Tensor"
 INDEX_DTYPES = (torch.int64, torch.int32)
 SHORT = 16
-"""Parts of rows with fewer elements are left to ATen, because following chains of rows would cost more."""
+"""Parts of rows of 16 bits with fewer elements are left to ATen, because following chains of rows would cost
+more.
+"""
 
 IsFree = Callable[[int], bool]
 MayJoin = Callable[[int, int], bool]
 
 _ZEROS = frozenset(("aten.zeros", "aten.zeros_like", "aten.new_zeros"))
 _FULL = frozenset(("aten.full", "aten.full_like", "aten.new_full"))
+_VIEWS = frozenset(("aten.view", "aten._unsafe_view"))
 
 
 @dataclass(frozen=True)
@@ -71,10 +75,14 @@ class Scatter:
         return hint(self.type.size_bytes)
 
 
-def filled(op: ir.Operation) -> ir.Operation | None:
-    """Return the producer of the first operand of ``op`` if it fills a tensor with one number."""
-    made = owner_of(op.operands[0])
-    return made if made is not None and target_of(made) in _ZEROS | _FULL else None
+def filled(op: ir.Operation) -> list[ir.Operation]:
+    """Return the producer of the first operand of ``op`` if it fills a tensor with one number, and before it
+    views of that tensor; an empty list for other producers.
+    """
+    found: list[ir.Operation] = []
+    while (made := owner_of(op.operands[0])) is not None and target_of(made) in _VIEWS:
+        found.append(op := made)
+    return [*found, made] if made is not None and target_of(made) in _ZEROS | _FULL else []
 
 
 class ScatterKernels:
@@ -146,9 +154,9 @@ class ScatterKernels:
 
     def left(self, scatter: Scatter) -> list[ir.Operation]:
         """Return the ops that the scatter's kernel replaces: those that add to it, and its own zeros."""
-        made = None if scatter.starts else filled(scatter.ops[0])
-        alone = made is not None and len(list(made.results[0].uses)) == 1
-        return [*scatter.ops, made] if alone and made is not None else list(scatter.ops)
+        made = [] if scatter.starts else filled(scatter.ops[0])
+        alone = itertools.takewhile(lambda op: len(list(op.results[0].uses)) == 1, made)
+        return [*scatter.ops, *alone]
 
     def _is_kernel(self, op: ir.Operation, lone: bool) -> bool:
         form = self._form(op)
@@ -173,7 +181,8 @@ class ScatterKernels:
             return False
         if form.message and not isinstance(out.shape[form.dim], int):  # the message names the size
             return False
-        if TensorType(before, out.dtype).numel != 1 and hint(TensorType(after, out.dtype).numel) < SHORT:
+        columns = hint(TensorType(after, out.dtype).numel)
+        if out.dtype.itemsize == 2 and TensorType(before, out.dtype).numel != 1 and columns < SHORT:
             return False
         symbols = symbols_of(n for t in types for n in t.shape)
         enough = lone or hint(out.numel) + hint(updates.numel) >= ALONE_ELEMENTS
@@ -190,8 +199,8 @@ class ScatterKernels:
         form, made = self._form(op), filled(op)
         if form is None or form.init is None:
             return False
-        is_full = made is not None and target_name(made) in _FULL
-        return made is None or (is_full and self._reader.read(made).spec["fill_value"] != 0)
+        is_full = bool(made) and target_name(made[-1]) in _FULL
+        return not made or (is_full and self._reader.read(made[-1]).spec["fill_value"] != 0)
 
     def _behind(self, value: ir.Value) -> ir.Value:
         """Return the source of ``value`` behind transposes that cancel each other."""

@@ -16,6 +16,7 @@ from shardc.dynamo.joint_partition import SAVING
 from shardc.dynamo.program import Compiler, GraphProgram, Runner
 from shardc.dynamo.settings import Settings
 from shardc.frontend.fake_results import with_corrections
+from shardc.frontend.graph.flat_indices import flat_index_table
 from shardc.frontend.graph.foreach import fma_table, foreach_table
 from shardc.frontend.graph.graph_random import GraphStream, seeded
 from shardc.frontend.operators import Table
@@ -39,7 +40,7 @@ def tables() -> Table:
     """Return decompositions of ops that the IR cannot express, with corrections of fake results."""
     table = decomposition_table()
     lists = {op: table[op] for op in _LISTS}
-    return with_corrections(lists | foreach_table() | fma_table() | complex_table())
+    return with_corrections(lists | foreach_table() | fma_table() | complex_table() | flat_index_table())
 
 
 def traced(

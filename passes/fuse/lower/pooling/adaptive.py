@@ -40,7 +40,7 @@ def adaptive_mean(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Val
             total = s.add(total, s.select(inside, s.cast(read(*ats), s.compute), 0))
         return s.div(total, _elements(s, bounds))
 
-    return [pooled(b, [x], type_, rank, compute)]
+    return [pooled(b, [x], type_, rank, compute, len(order))]
 
 
 @lowers("aten._adaptive_avg_pool2d_backward", "aten._adaptive_avg_pool3d_backward")
@@ -67,7 +67,7 @@ def adaptive_mean_backward(b: Builder, call: OpCall, values: Sequence[Value]) ->
             total = s.add(total, s.select(inside, share, 0))
         return total
 
-    return [pooled(b, [grad], type_, rank, compute)]
+    return [pooled(b, [grad], type_, rank, compute, len(order))]
 
 
 def _largest(size: int, parts: int) -> int:

@@ -46,7 +46,8 @@ def depthwise(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     nones: list[int | None] = [None] * rank
     tables = [(x, [0, 1, *nones]), (weight, [1, None, *nones])]
     indices = [[2 + d] for d in range(rank)]
-    return [b.point(compute, per_channel, type_, heavy=True, indices=indices, tables=tables)]
+    reads = len(order)
+    return [b.point(compute, per_channel, type_, heavy=True, indices=indices, tables=tables, reads=reads)]
 
 
 def _windows(call: OpCall, pixels: TensorType, weight: TensorType, result: TensorType) -> Windows:

@@ -50,7 +50,7 @@ def max_pool(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
             best, found = s.select(better, element, best), s.select(better, here, found)
         return found
 
-    return [pooled(b, [x], type_, rank, largest), pooled(b, [x], places, rank, place)]
+    return [pooled(b, [x], type_, rank, largest, len(order)), pooled(b, [x], places, rank, place, len(order))]
 
 
 def _first_inside(s: Scalars, windows: Windows, d: int, place: Scalar) -> Scalar:
@@ -80,4 +80,4 @@ def max_pool_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list
             total = s.add(total, s.select(taken, s.cast(read(*window), s.compute), 0))
         return total
 
-    return [pooled(b, [grad, places], type_, pooled_dims(call), compute)]
+    return [pooled(b, [grad, places], type_, pooled_dims(call), compute, len(order))]

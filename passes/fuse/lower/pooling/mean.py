@@ -28,7 +28,7 @@ def mean_pool(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
             total = s.add(total, s.select(inside, s.cast(read(*pixel), s.compute), 0))
         return s.div(total, _count(s, call, windows, at))
 
-    return [pooled(b, [x], type_, pooled_dims(call), compute)]
+    return [pooled(b, [x], type_, pooled_dims(call), compute, len(order))]
 
 
 @lowers("aten.avg_pool2d_backward", "aten.avg_pool3d_backward")
@@ -46,7 +46,7 @@ def mean_pool_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> lis
             total = s.add(total, s.select(inside, share, 0))
         return total
 
-    return [pooled(b, [grad], type_, pooled_dims(call), compute)]
+    return [pooled(b, [grad], type_, pooled_dims(call), compute, len(order))]
 
 
 def _count(s: Scalars, call: OpCall, windows: Windows, places: Sequence[Scalar]) -> Scalar:

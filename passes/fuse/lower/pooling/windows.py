@@ -130,16 +130,22 @@ def grid(sizes: Sequence[int]) -> list[Offsets]:
 
 
 def pooled(
-    b: Builder, tables: Sequence[Value], type_: TensorType, rank: int, compute: Callable[..., Scalar]
+    b: Builder,
+    tables: Sequence[Value],
+    type_: TensorType,
+    rank: int,
+    compute: Callable[..., Scalar],
+    count: int,
 ) -> Value:
     """Return ``compute(scalars, *reads, *places)`` of each element. The last ``rank`` dims are pooled.
 
-    ``reads``: functions that read each of ``tables`` at indices of the pooled dims.
+    ``reads``: functions that read each of ``tables`` at indices of the pooled dims, ``count`` times each.
     """
     outer = len(type_.shape) - rank
     kept = [*range(outer), *[None] * rank]
     indices = [[outer + d] for d in range(rank)]
-    return b.point(compute, [], type_, heavy=True, indices=indices, tables=[(t, kept) for t in tables])
+    read = [(table, kept) for table in tables]
+    return b.point(compute, [], type_, heavy=True, indices=indices, tables=read, reads=count)
 
 
 def _of_each(numbers: int | Sequence[int], rank: int) -> Offsets:

@@ -46,6 +46,9 @@ SCATTERS: dict[str, Callable[..., Any]] = {
         t, [None, i[:, 0]], u.flatten(0, 1).transpose(0, 1)[:, :3], True
     ),
     "index_add": lambda t, i, u: aten.index_add(t, 1, i[0], u.flatten(0, 1).transpose(0, 1)[:, 3:5]),
+    "elements": lambda t, i, u: aten.index_put(
+        t.flatten(1), [None, i.flatten()], u.flatten(1)[:, :6].repeat(2, 1), True
+    ),
     "a vector": lambda t, i, u: aten.index_add(t[:, 0, 0] * 1, 0, i.view(-1), u[..., 0, 0].reshape(-1)),
 }
 
@@ -58,6 +61,20 @@ def test_scatters(name: str, dtype: torch.dtype, threads: int) -> None:
     check(
         SCATTERS[name], (torch.randn(6, 6, 33) * 9).to(dtype), index, (torch.randn(3, 2, 6, 33) * 9).to(dtype)
     )
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_gradients_of_interpolation(mode: str, threads: int) -> None:
+    """Sums at rows and columns of an image, in kernels."""
+
+    def resized(x: Tensor) -> Tensor:
+        return F.interpolate(x, (9, 11), mode=mode)
+
+    x, grad = torch.randn(3, 17, 5, 7, requires_grad=True), torch.randn(3, 17, 9, 11)
+    found = torch.autograd.grad(torch.compile(resized, backend="shardc", dynamic=False)(x), x, grad)[0]
+    exact = x.detach().double().requires_grad_()
+    wanted = torch.autograd.grad(resized(exact), exact, grad.double())[0]
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -73,6 +73,9 @@ SCATTERS: dict[str, Callable[..., Any]] = {
         t, [None, i[:, 0]], u.flatten(0, 1).transpose(0, 1)[:, :3], True
     ),
     "index_add": lambda t, i, u: aten.index_add(t, 1, i[0], u.flatten(0, 1).transpose(0, 1)[:, 3:5]),
+    "elements": lambda t, i, u: aten.index_put(
+        t.flatten(1), [None, i.flatten()], u.flatten(1)[:, :6].repeat(2, 1), True
+    ),
     "a vector": lambda t, i, u: aten.index_add(t[:, 0, 0] * 1, 0, i.view(-1), u[..., 0, 0].reshape(-1)),
     "scatter_add of rows": lambda t, i, u: aten.scatter_add(
         t[0], 0, i.view(6, 1).expand(6, 33), u.view(-1, 33)[:6]

@@ -105,6 +105,12 @@ BINARY = {
         aten.slice_backward(x.reshape(1, 24), [3, 24], 0, 1, 2, 1)
         + aten.slice_backward(y.expand(3, 4, 6).reshape(3, 24)[:2], [3, 24], 0, 1, 9, 1)
     ),
+    "slice_backward of the last dim": lambda x, y: (
+        aten.slice_backward(x[:, :4], [4, 7], 1, 2, 6, 1) + aten.slice_backward(y[:, 1:6], [4, 7], 1, 0, 5, 1)
+    ),
+    "slice_backward with a step": lambda x, y: (
+        aten.slice_backward(x[:, :3], [4, 8], 1, 1, 8, 3) + aten.slice_backward(y[:, :2], [4, 8], 1, 0, 8, 5)
+    ),
     "pad": lambda x, y: (
         aten.constant_pad_nd(x.reshape(2, 12)[:, None].expand(2, 2, 12).reshape(2, 24), [0, 0, 2, 1], -1.5)
         * y.reshape(1, 24)

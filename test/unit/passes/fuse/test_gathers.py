@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from shardc.backends.eager.interpreter import run
@@ -62,6 +63,31 @@ def _check(fuse: Any, f: Callable[..., Any], *tensors: Tensor) -> Any:
 @DTYPES
 def test_gathers(fuse: Any, name: str, dtype: torch.dtype) -> None:
     _check(fuse, GATHERS[name], TABLE.to(dtype), INDEX)
+
+
+def _beside_mean(x: Tensor) -> Tensor:
+    return x + F.avg_pool2d(x, 3, 1, 1)
+
+
+def _beside_largest(x: Tensor) -> Tensor:
+    return x + F.max_pool2d(x, 3, 1, 1)
+
+
+AGAIN: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "cheap ops in windows": (lambda x: _beside_mean(x * 2 + 1), 1),
+    "expensive ops in windows": (lambda x: _beside_mean(x.tanh()), 2),
+    "expensive ops and cheap ones": (lambda x: _beside_mean(x.tanh() * 2), 2),
+    "an expensive op of fewer elements": (lambda x: _beside_mean(x * x[:, :, :1, :1].exp()), 1),
+    "windows of windows": (lambda x: _beside_largest(F.max_pool2d(x, 3, 1, 1)), 2),
+    "one read": (lambda x: x.tanh() + torch.roll(x.tanh(), 1, -1), 1),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_expensive_ops_are_not_computed_for_each_read(fuse: Any, name: str) -> None:
+    f, kernels = AGAIN[name]
+    done = fuse(f, torch.randn(2, 8, 32, 32))
+    assert len(done.kernels) == kernels and set(done.stayed) <= {"aten.slice.Tensor"}
 
 
 @pytest.mark.sampled(2)

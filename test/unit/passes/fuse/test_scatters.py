@@ -54,6 +54,12 @@ SCATTERS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "index_add of a middle dim": lambda t, i, u: aten.index_add(
         t.view(3, 5, 300), -2, i[1], u.reshape(3, 3, 600)[..., :300]
     ),
+    "index_put of elements": lambda t, i, u: aten.index_put(
+        t.view(900, 5), [None, i[0]], u.reshape(900, 6)[:, :3], True
+    ),
+    "index_put of elements into a view of zeros": lambda t, i, u: aten.index_put(
+        torch.zeros_like(t).view(900, 5), [None, i[0]], u.reshape(900, 6)[:, :3], True
+    ),
     "scatter_add of rows": lambda t, i, u: aten.scatter_add(
         t, 0, i.view(6, 1).expand(6, 900), u.view(6, 900)
     ),
@@ -71,6 +77,8 @@ def scatters(module: ir.Module) -> list[ir.Operation]:
 @pytest.mark.parametrize("name", SCATTERS)
 @DTYPES
 def test_scatters(fuse: Any, name: str, dtype: torch.dtype) -> None:
+    if dtype == torch.bfloat16 and "elements" in name:
+        pytest.skip("elements of 16 bits stay calls")
     f, tensors = SCATTERS[name], (TABLE.to(dtype), INDEX, ROWS.to(dtype))
     done = fuse(f, *tensors)
     assert len(scatters(done.module)) == (2 if name.startswith("two") else 1)
@@ -91,8 +99,8 @@ def test_scatters(fuse: Any, name: str, dtype: torch.dtype) -> None:
 STAY: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "scaled by frequency": lambda t, i, u: aten.embedding_dense_backward(u, i, 5, -1, True),
     "small": lambda t, i, u: aten.embedding_dense_backward(u[..., :4].contiguous(), i, 5, -1, False),
-    "of elements": lambda t, i, u: aten.index_put(
-        t.view(900, 5), [None, i[0]], u.reshape(900, 6)[:, :3], True
+    "of elements of 16 bits": lambda t, i, u: aten.index_put(
+        t.view(900, 5).bfloat16(), [None, i[0]], u.reshape(900, 6)[:, :3].bfloat16(), True
     ),
     "two tensors": lambda t, i, u: aten.index_put(t, [i, i], u[..., 0], True),
     "spread updates": lambda t, i, u: aten.index_put(t, [i], u[0, 0], True),
