@@ -121,6 +121,29 @@ ALONE: dict[str, Function] = {
     "average pool": lambda x, y: F.avg_pool2d(x.view(PIXELS), 3, 2, 1),
 }
 
+FOUND = 1 << 16
+"""Elements that a read at indices finds."""
+
+
+def _reads(width: int) -> dict[str, Function]:
+    """Return reads of rows of ``width`` elements at i64 indices."""
+    return {
+        f"embedding, {width}": lambda x, i: F.embedding(i[: FOUND // width], x.view(-1, width)),
+        f"index, {width}": lambda x, i: x.view(-1, width)[i[: FOUND // width]],
+        f"index_select, {width}": lambda x, i: x.view(-1, width).index_select(0, i[: FOUND // width]),
+        f"index in the middle, {width}": lambda x, i: x.view(4, -1, width)[:, i[: FOUND // width // 4]],
+        f"gather, {width}": lambda x, i: x.view(-1, width).gather(0, i.view(-1, width)),
+        f"gather in rows, {width}": lambda x, i: x[:, :256].gather(1, i.view(512, -1)),
+        f"two indices, {width}": lambda x, i: x.view(2, -1, width)[
+            i[: FOUND // width] % 2, i[: FOUND // width]
+        ],
+    }
+
+
+READS = {name: function for width in (1, 4, 8, 16, 64, 512) for name, function in _reads(width).items()}
+"""Functions whose second argument is a tensor of indices below 256."""
+CALLS = {**ALONE, **READS}
+
 
 def kernel_of(function: Function, *tensors: Tensor) -> Callable[[], object] | None:
     """What runs ``function`` as kernels alone; None where a call stays."""
@@ -144,21 +167,22 @@ def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--functions", nargs="*", default=list(ALONE), choices=list(ALONE), metavar="NAME")
+    options.add_argument("--functions", nargs="*", default=list(CALLS), choices=list(CALLS), metavar="NAME")
     options.add_argument("--repeats", type=int, default=31)
     chosen = options.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     normal, y = torch.randn(512, 1024), torch.randn(512, 1024)
+    places = torch.randint(256, (FOUND,))
     rows = []
     for name in chosen.functions:
-        function = ALONE[name]
+        function, other = CALLS[name], places if name in READS else y
         x = normal.abs() if name in OF_POSITIVE.split() else normal
-        kernel = kernel_of(function, x, y)
+        kernel = kernel_of(function, x, other)
         if kernel is None:
             rows.append([name, "no kernel", "", ""])
             continue
-        calls = {"ours": kernel, "ATen": lambda function=function, x=x: function(x, y)}
+        calls = {"ours": kernel, "ATen": lambda function=function, x=x, other=other: function(x, other)}
         seconds = measure(calls, chosen.repeats, time.thread_time)
         rows.append([name, *(1e3 * seconds[c] for c in calls), seconds["ours"] / seconds["ATen"]])
     print(heading("Calls alone"))

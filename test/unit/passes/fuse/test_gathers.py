@@ -187,6 +187,22 @@ def test_an_index_out_of_range_is_the_error_that_eager_raises(f: Any, index: lis
     assert isinstance(failed.value.__cause__, IndexOutOfRange)
 
 
+@pytest.mark.parametrize(
+    ("f", "shape", "kernels"),
+    [
+        (lambda x, i: x[i], [64], [("aten.index.Tensor",)]),
+        (lambda x, i: x[i], [2], []),
+        (lambda x, i: x.gather(0, i), [64, 80], [("aten.gather",)]),
+        (lambda x, i: x.gather(1, i), [400, 64], []),
+        (lambda x, i: x.index_select(0, i), [64], []),
+    ],
+)
+def test_indexing_by_tensors_is_a_kernel_alone_if_it_finds_many_elements(
+    fuse: Any, f: Any, shape: list[int], kernels: Any
+) -> None:
+    assert fuse(f, torch.randn(400, 80), torch.randint(80, shape)).kernels == kernels
+
+
 def test_the_loss_is_part_of_the_kernel_of_its_gradient(fuse: Any) -> None:
     """But for the total weight, which the gradient needs first: the probabilities are not written."""
 
