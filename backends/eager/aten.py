@@ -25,6 +25,10 @@ MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, *_CHANNELS_LAS
 TOLERANT = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
 
 
+DRAWS = frozenset(["shardc.uniform"])
+"""Ops whose numbers have as many bits as their dtype: a run in f64 draws them in that dtype, as kernels do."""
+
+
 Results = Tensor | Sequence[Tensor | None]
 
 
@@ -63,9 +67,22 @@ def prepare(call: Call, widen: bool) -> AtenCall:
     schema = parameters(target)
     run: Callable[..., Results] = MEANINGS[target] if widen and target in MEANINGS else function
     given = zip(call.spec.args, schema, strict=True)
-    args = tuple(_argument(arg, kind, widen) for arg, (_, kind, _) in given)
+    args = tuple(_argument(arg, kind, widen and target not in DRAWS) for arg, (_, kind, _) in given)
+    if widen and target in DRAWS:
+        run = _widened(run)
     results = tuple(type_ and executed_type(type_, widen) for type_ in call.spec.results)
     return AtenCall(run, args, tuple(name for name, _, keyword in schema if keyword), results)
+
+
+def _widened(run: Callable[..., Results]) -> Callable[..., Results]:
+    """Return ``run``, whose one result is converted to f64."""
+
+    def widened(*args: object, **keywords: object) -> Tensor:
+        made = run(*args, **keywords)
+        assert isinstance(made, Tensor)
+        return made.double()
+
+    return widened
 
 
 def executed_type(type_: TensorType, widen: bool) -> TensorType:

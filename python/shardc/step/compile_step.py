@@ -417,9 +417,9 @@ def compile_step(
         plan: What is sharded over which axes: a preset such as ``"zero3"``, a product such as
             ``"data*tensor"``, ``"auto"``, a saved plan's path, or a mapping of name patterns to shardings.
             Default: ``"data"``.
-        loss: Called as ``loss(output, batch)``, or ``loss(output, y)`` for a batch ``(x, y)``; returns a
-            scalar. Default: the output's ``.loss``, the output itself if it is a scalar, or the first part
-            of a tuple.
+        loss: Called as ``loss(output, batch)``, or ``loss(output, y)`` for a batch ``(x, y)``, unless its
+            second parameter is called ``batch``; returns a scalar. Default: the output's ``.loss``, the
+            output itself if it is a scalar, or the first part of a tuple.
         state: Initial values that replace the model's: a state dict, or a function
             ``(name, shape, dtype, slices) -> tensor`` that is called for each block. Needed for a model on
             the meta device; :func:`shardc.read_weights` returns such a function. Default: the model's values.

@@ -122,6 +122,7 @@ PAIRS = {
         lambda: F.cross_entropy(Masked()(X, MASK), Y),
     ),
     "a part that is None": (Masked, (X, None, Y), Ours(), entropy),
+    "a loss of all parts": (Net, (X, Y), lambda output, batch: F.cross_entropy(output, batch[1]), entropy),
     "a tuple within": (Pair, ((X, X), Y), F.cross_entropy, lambda: F.cross_entropy(Pair()((X, X)), Y)),
 }
 

@@ -2,7 +2,8 @@
 
 A mapping or dataclass is passed by the names of its entries, a tuple or list by position, and the loss is
 called as ``loss(output, batch)``. If the forward cannot take the last part of a tuple or list, or if the loss
-is one of PyTorch's own, the last part is the target: ``model(*inputs)`` and ``loss(output, target)``.
+is one of PyTorch's own, the last part is the target: ``model(*inputs)`` and ``loss(output, target)``. A loss
+whose second parameter is called ``batch`` gets all parts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from shardc.frontend.importing.recorder import caller_line
 from shardc.frontend.step.batch import LossFunction, entries_of
 from shardc.runtime.torch_private import module_tables
 
-Form = Literal["names", "positions", "inputs, target", "whole"]
+Form = Literal["names", "positions", "inputs, target", "inputs, batch", "whole"]
 TARGETS = frozenset(("target", "targets", "y", "y_true", "label", "labels"))
 """Names of a loss's second parameter that show that it takes a target, not a batch."""
 
@@ -39,7 +40,7 @@ class Call:
         if self.form == "names":
             return model(**entries_of(batch))
         assert isinstance(batch, Sequence)
-        return model(*(batch[:-1] if self.form == "inputs, target" else batch))
+        return model(*(batch if self.form == "positions" else batch[:-1]))
 
     def of_loss(self, batch: object) -> object:
         """Return the loss's second argument."""
@@ -132,7 +133,8 @@ def _of_parts(forward: _Forward, loss: LossFunction | None, batch: Sequence[obje
         hint = "pass (x, y), or a function as loss=, which gets (output, batch)"
         raise BatchNotTaken(forward=forward.text, problem=problem, hint=hint, where=_line())
     if is_of_torch or whole:
-        return "inputs, target"
+        second = _second_parameter(loss)
+        return "inputs, batch" if second and second.name == "batch" else "inputs, target"
     if second := _target_parameter(loss):
         what = f"whether the last part is an argument of {forward.text} or {second!r} of {_name(loss)}"
         hint = (
@@ -156,12 +158,17 @@ def _check_loss(loss: LossFunction | None) -> None:
 
 def _target_parameter(loss: LossFunction) -> str:
     """Return the name of a loss's second parameter if its name or annotation shows that it is no batch."""
-    signature = _signature_of(loss)
-    parameters = [] if signature is None else list(signature.parameters.values())[1:2]
-    for parameter in parameters:
-        if parameter.name.lower() in TARGETS or parameter.annotation in (Tensor, "Tensor", "torch.Tensor"):
-            return parameter.name
+    parameter = _second_parameter(loss)
+    if parameter and (
+        parameter.name.lower() in TARGETS or parameter.annotation in (Tensor, "Tensor", "torch.Tensor")
+    ):
+        return parameter.name
     return ""
+
+
+def _second_parameter(loss: LossFunction) -> inspect.Parameter | None:
+    signature = _signature_of(loss)
+    return next(iter(list(signature.parameters.values())[1:2]), None) if signature else None
 
 
 def _is_of_torch(loss: LossFunction) -> bool:

@@ -36,6 +36,20 @@ def test_numbers(shape: tuple[int, ...], seed: int) -> None:
         assert found.dtype == expected.dtype and torch.equal(found, expected)
 
 
+def test_a_run_in_f64_draws_the_same_numbers_with_and_without_kernels() -> None:
+    def f(seed: torch.Tensor) -> list[torch.Tensor]:
+        return [UNIFORM(seed, 3, (4, 6), (0, 0), (4, 6), dtype=dtype) + 1.0 for dtype in DTYPES]
+
+    seed = torch.tensor(5)
+    calls, kernels = traced(f, [seed]), traced(f, [seed])
+    fuse_module(kernels)
+    assert CALL in str(calls) and CALL not in str(kernels)
+    runs = (run(module, [[seed]], widen=True) for module in (calls, kernels))
+    for [called], [computed], dtype in zip(*runs, DTYPES, strict=True):
+        drawn = UNIFORM(seed, 3, (4, 6), (0, 0), (4, 6), dtype=dtype)
+        assert torch.equal(called, drawn.double() + 1) and torch.equal(computed, called)
+
+
 @pytest.mark.parametrize(("offsets", "whole"), [((2, 0), (4, 6)), ((0, 0), (4, 6))])
 def test_a_part_of_a_tensor_stays_with_aten(offsets: tuple[int, ...], whole: tuple[int, ...]) -> None:
     f = lambda seed, x: UNIFORM(seed, 0, (2, 6), offsets, whole, dtype=torch.float32) + x * 2  # noqa: E731
