@@ -22,6 +22,7 @@ _OPERATORS += [
     "causal_convolution",
     "circular_pad",
     "padded_convolution",
+    "padded_max_pool",
 ]
 
 

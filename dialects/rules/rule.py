@@ -248,7 +248,8 @@ _RULES: dict[str, RuleFunction] = {}
 FAMILIES = """
     attention creation embedding experts fourier indexing linear_algebra matmul normalization pointwise
     random reduction ring_attention scan_sort spatial.causal spatial.convolution spatial.padded
-    spatial.pads spatial.patches spatial.pooling spatial.resampling spatial.slices views
+    spatial.padded_pooling spatial.pads spatial.patches spatial.pooling spatial.resampling spatial.slices
+    views
 """
 
 

@@ -1,4 +1,4 @@
-"""``torch-lift-pads``: merges pads of images and sequences into the convolutions that read them."""
+"""``torch-lift-pads``: merges pads of images and sequences into convolutions and maxima that read them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.manager.attributes import attributes_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.manager.reading import Reading, ReadingPass
+from shardc.passes.pad.pools_of_pads import POOL_BACKWARD, find_pools
+from shardc.passes.pad.undone import CIRCULAR, crop_terms, readers, takes_off
 
 _FORWARD, _BACKWARD = "aten.convolution", "aten.convolution_backward"
-_CIRCULAR = "shardc.circular_pad"
 
 
 @dataclass(frozen=True)
 class TorchLiftPads(ReadingPass):
     """Replaces ``convolution(constant_pad_nd(x, p), w)``, and circular pads, by
-    ``shardc::padded_convolution``.
+    ``shardc::padded_convolution``, and ``max_pool2d(constant_pad_nd(x, p))`` by ``shardc::padded_max_pool``.
 
     Runs only if a plan splits an input behind its first dim. The padded image does not divide into equal
-    blocks that match the convolution's windows. The image itself does, and a halo holds its padding. Networks
+    blocks that match the windows. The image itself does, and a halo holds its padding. Networks
     from TensorFlow have such asymmetric pads: less before the image than after it. So have convolutions of
     speech that see no later sample.
     """
@@ -43,12 +44,20 @@ class TorchLiftPads(ReadingPass):
         mesh, program = read_mesh(reading.module), reading.program
         if mesh is None or program is None or not _cuts_inputs(program, mesh, reading.module.context):
             return False
-        found = [(node, pad) for node in program.nodes if (pad := _pad_of(program, node)) is not None]
         builder = CallBuilder(program.block)
+        cropped = crop_terms(program, builder, (_BACKWARD, POOL_BACKWARD))
+        if cropped:
+            drop_unread(program.block)
+            program = Reading(reading.module).program
+            assert program is not None
+        found = [(node, pad) for node in program.nodes if (pad := _pad_of(program, node)) is not None]
+        pools = list(find_pools(program))
         for node, pad in found:
             _lift(program, builder, node, pad)
+        for pool in pools:
+            pool.write(program, builder)
         drop_unread(program.block)
-        return bool(found)
+        return bool(cropped or found or pools)
 
 
 class _Pad(NamedTuple):
@@ -78,7 +87,7 @@ def _pad_of(program: Program, node: Node) -> _Pad | None:
     if pad is None or source is None or not _goes_on(call, source.spec.tensors[0], pad):
         return None
     if call.target == _BACKWARD and not all(
-        _takes_off(user.spec, source.spec) for user in _users(program, node)
+        takes_off(reader.spec, source.spec) for reader in readers(program, node.results[0])
     ):
         return None
     return None if call.target == _BACKWARD and node.results[0] in program.returns else pad
@@ -86,11 +95,11 @@ def _pad_of(program: Program, node: Node) -> _Pad | None:
 
 def _read_pad(source: Node, call: OpCall) -> _Pad | None:
     spec, rank = source.spec, len(call["input"].shape) - FIRST_PIXELS
-    if spec.target not in (CONSTANT, _CIRCULAR) or (spec.target == CONSTANT and spec["value"] != 0):
+    if spec.target not in (CONSTANT, CIRCULAR) or (spec.target == CONSTANT and spec["value"] != 0):
         return None
     pairs = (*amounts(spec), *(0, 0) * rank)
     own = tuple(setting_at(call["padding"], d) for d in range(rank))
-    is_ring = spec.target == _CIRCULAR
+    is_ring = spec.target == CIRCULAR
     if min(pairs) < 0 or any(pairs[2 * rank :]) or (is_ring and any(own)):
         return None
     before, behind = (
@@ -110,17 +119,6 @@ def _goes_on(call: OpCall, image: TensorType, pad: _Pad) -> bool:
     return True
 
 
-def _users(program: Program, node: Node) -> list[Node]:
-    return [program.nodes[n] for n in program.users[node.results[0]]]
-
-
-def _takes_off(spec: OpCall, pad: OpCall) -> bool:
-    """Return whether a call is the gradient of ``pad``."""
-    if pad.target == _CIRCULAR:
-        return spec.target == f"{_CIRCULAR}_backward" and spec["padding"] == pad["padding"]
-    return spec.target == CONSTANT and tuple(spec["pad"]) == tuple(-n for n in pad["pad"])
-
-
 def _lift(program: Program, builder: CallBuilder, node: Node, pad: _Pad) -> None:
     op, spec, image = node.op, node.spec, program.values[pad.image]
     rank = len(pad.before)
@@ -134,7 +132,7 @@ def _lift(program: Program, builder: CallBuilder, node: Node, pad: _Pad) -> None
         target, types = PADDED_BACKWARD, list(spec.results)
         types[0] = program.types[pad.image] if types[0] is not None else None
     call = builder.call(target, args, types, op.location, ir.InsertionPoint(op), attributes_of(op))
-    for user in _users(program, node) if spec.target == _BACKWARD else ():
-        user.op.results[0].replace_all_uses_with(call.results[0])
+    for reader in readers(program, node.results[0]) if spec.target == _BACKWARD else ():
+        reader.op.results[0].replace_all_uses_with(call.results[0])
     for old, new in list(zip(op.results, call.results, strict=True))[spec.target == _BACKWARD :]:
         old.replace_all_uses_with(new)

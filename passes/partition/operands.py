@@ -7,6 +7,12 @@ from torch_mlir import ir
 from shardc.dialects.aten.types import read_type
 
 
+def tensors_read(op: ir.Operation) -> list[ir.Value]:
+    """Return the tensors that ``op`` reads, in order; tensors in lists are counted singly."""
+    members = (list(v.owner.operands) if _is_tensor_list(v) else [v] for v in op.operands)
+    return [value for each in members for value in each if _is_tensor(value)]
+
+
 def set_operand(op: ir.Operation, position: int, new: ir.Value) -> None:
     """Replace the ``position``-th tensor that ``op`` reads by ``new``; tensors in lists are counted singly.
 

@@ -103,6 +103,20 @@ class Around(nn.Module):
         return self.last(F.pad(x, (1, 2, 1, 2), self.mode)).mean((2, 3))
 
 
+class Pooled(nn.Module):
+    """Maxima of padded images, alone and beside a convolution of the same one, as in BiT and HGNetV2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.near = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 2)
+        self.last = nn.Conv2d(16, 8, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        framed = F.pad(self.first(image), (0, 1, 0, 1))
+        x = torch.cat([F.max_pool2d(framed, 2, 1, ceil_mode=True), self.near(framed)], 1)
+        return self.last(F.max_pool2d(F.pad(x, (1, 1, 1, 1)), 3, 2)).mean((2, 3))
+
+
 class Tokens(nn.Module):
     """Linear layers on pixels behind convolutions, and in windows of them, as in ConvNeXt and Swin."""
 
@@ -158,7 +172,7 @@ def uneven() -> nn.Module:
 
 
 @pytest.mark.parametrize("cut", ["rows 4", "data x rows"])
-@pytest.mark.parametrize("kind", [Tokens, uneven, circular])
+@pytest.mark.parametrize("kind", [Tokens, Pooled, uneven, circular])
 def test_pixels_stay_cut(kind: Callable[[], nn.Module], cut: str) -> None:
     """Where rows are merged with batches and columns, and behind pads: nothing is gathered."""
     plan, mesh = CUTS[cut]

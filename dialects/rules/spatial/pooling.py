@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from math import inf, prod
+from math import inf
 from typing import Any
 
 import torch
@@ -19,8 +19,9 @@ import torch
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.rules.pointwise import results_of
-from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, emit_with, rule_for
+from shardc.dialects.rules.rule import Dim, Dims, Local, Lower, Rule, emit_with, rule_for
 from shardc.dialects.rules.spatial.neighbours import Halo, Windows, setting_at
+from shardc.dialects.rules.spatial.pixel_numbers import Block, renumbered
 
 # Number of spatial dims -> operators linear in their first operand: averages, resampling, gradients.
 LINEAR = {
@@ -46,7 +47,7 @@ _EQUAL_WINDOWS = ("upsample_nearest", "_upsample_nearest", "_adaptive_avg_pool",
 
 
 @dataclass(frozen=True)
-class _Pixels:
+class Pixels:
     """One spatial dim ``d`` of a call: ``large`` pixels on one side, ``small`` on the other."""
 
     d: int
@@ -76,10 +77,10 @@ class _Pixels:
         return self.windows is not None and not self.windows.patch
 
 
-def _pixels(call: OpCall, spatial: int) -> tuple[_Pixels, ...]:
+def _pixels(call: OpCall, spatial: int) -> tuple[Pixels, ...]:
     shapes = [t.shape[-spatial:] for t in (*call.tensors, *results_of(call))]
     pairs = [(max(sizes), min(sizes)) for sizes in zip(*shapes, strict=True)]
-    return tuple(_Pixels(d, *pair, _windows(call, d, *pair)) for d, pair in enumerate(pairs))
+    return tuple(Pixels(d, *pair, _windows(call, d, *pair)) for d, pair in enumerate(pairs))
 
 
 def _windows(call: OpCall, d: int, large: int, small: int) -> Windows | None:
@@ -109,11 +110,15 @@ def _divides_by_fewer(given: Mapping[str, Any], windows: Windows) -> bool:
 
 
 def _rule(call: OpCall, spatial: int, linear: tuple[frozenset[int], ...]) -> Rule:
+    pixels = _pixels(call, spatial)
+    return rule_of(call, pixels, linear, partial(_local, pixels))
+
+
+def rule_of(call: OpCall, pixels: Sequence[Pixels], linear: tuple[frozenset[int], ...], lower: Lower) -> Rule:
     """Return the rule of tensors ``[n0, n1, ..., pixels]``, each with the pixels of the large or small
     side.
     """
-    tensors = (*call.tensors, *results_of(call))
-    pixels = _pixels(call, spatial)
+    spatial, tensors = len(pixels), (*call.tensors, *results_of(call))
     sizes: dict[str, int] = {}
     dims: list[Dims] = []
     for tensor in tensors:
@@ -132,13 +137,13 @@ def _rule(call: OpCall, spatial: int, linear: tuple[frozenset[int], ...]) -> Rul
         sizes,
         replicate=frozenset(f for f in sizes if not f.startswith("n") and f not in free),
         linear=linear,
-        lower=partial(_local, pixels),
+        lower=lower,
         neutral=dict.fromkeys(free & used) if "max_pool" in call.target else {},
         traded=frozenset(f"y{p.d}" for p in pixels if p.trades) & used,
     )
 
 
-def _local(pixels: tuple[_Pixels, ...], local: Local) -> Sequence[object]:
+def _local(pixels: tuple[Pixels, ...], local: Local) -> Sequence[object]:
     """Call the operator on blocks with local sizes, and with halos if windows reach into other blocks."""
     names = [name for name, _, _ in parameters(local.spec.target)]
     cut = [p for p in pixels if p.windows is not None and p.small > 1 and local.ways(f"y{p.d}") > 1]
@@ -158,7 +163,7 @@ def _local(pixels: tuple[_Pixels, ...], local: Local) -> Sequence[object]:
     return list(made) if isinstance(made, tuple) else [made]
 
 
-def _copies(p: _Pixels, size: int, cut: Mapping[int, int]) -> int:
+def _copies(p: Pixels, size: int, cut: Mapping[int, int]) -> int:
     """Return how many pixels of a side of this size belong to each window of a split dim; else 1."""
     return size // p.small if p.d in cut else 1
 
@@ -166,7 +171,7 @@ def _copies(p: _Pixels, size: int, cut: Mapping[int, int]) -> int:
 class _Pooling:
     """A rank's pooling with split pixels. Backward also computes the gradients of its halos."""
 
-    def __init__(self, pixels: tuple[_Pixels, ...], cut: Sequence[_Pixels], local: Local) -> None:
+    def __init__(self, pixels: tuple[Pixels, ...], cut: Sequence[Pixels], local: Local) -> None:
         self._local, self._rank = local, len(results_of(local)[0].shape)
         self._large = [p.large for p in pixels]
         self._extended = list(self._large)
@@ -212,29 +217,8 @@ class _Pooling:
         return reduce(lambda x, halo: halo.returned(local, x), reversed(self._halos.values()), grad)
 
     def _renumbered(self, index: Any, have: list[int], want: list[int], sign: int) -> Any:
-        """Convert flat indices of pixels in images of sizes ``have`` to images of sizes ``want``.
-
-        They are those of a rank's extended block and of the whole, or with ``sign`` -1 the reverse.
-        """
-        local = self._local
-        below = {d: sign * prod(want[d + 1 :]) for d in self._halos}
-        start: Any = -sum(halo.before * below[d] for d, halo in self._halos.items())
-        for d, halo in self._halos.items():
-            start = local.offset(halo.factor, self._steps[d] * below[d], start)
-        if have[1:] != want[1:]:
-            index = self._spread(index, have, want)
-        return local.emit("aten.add.Scalar", index, start, 1)
-
-    def _spread(self, index: Any, have: list[int], want: list[int]) -> Any:
-        """Convert flat indices for other row lengths: each earlier row, plane, ... shifts them by the
-        difference.
-        """
-        local, made = self._local, index
-        for d in range(1, len(have)):
-            if more := (want[d] - have[d]) * prod(want[d + 1 :]):
-                rows = local.emit("aten.div.Scalar_mode", index, prod(have[d:]), "floor")
-                made = local.emit("aten.add.Tensor", made, rows, more)
-        return made
+        blocks = {d: Block(h.factor, self._steps[d], -h.before) for d, h in self._halos.items()}
+        return renumbered(self._local, index, have, want, blocks, sign)
 
 
 def _least(dtype: torch.dtype) -> float:

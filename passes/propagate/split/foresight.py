@@ -9,6 +9,7 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.rules.rule import Dims, Rule, factor_axes
+from shardc.dialects.rules.spatial.pads import CONSTANT
 from shardc.passes.manager.attention import ATTRIBUTE
 from shardc.passes.manager.program import Node, Program, same_rule
 from shardc.passes.propagate.dist_propagate import propagate
@@ -24,6 +25,8 @@ MOVED = frozenset(
 )
 """Operators that need a dim whole and have no split form; another dim can be split while they run."""
 
+JOINS = ("aten.cat", CONSTANT)
+"""Calls that may make a dim of a size that devices do not divide of one that they do."""
 
 _SELECT = "aten.select.int"
 LEAST_TURNS = 3
@@ -64,7 +67,7 @@ class Foresight:
 
 def foresee(program: Program, codec: ShardingCodec, mesh: Mesh) -> Foresight | None:
     """Predict a program's shardings; None if no call keeps a dim whole that it could let be split."""
-    known = FORMS.keys() | MOVED | {_SELECT}
+    known = FORMS.keys() | MOVED | {_SELECT, *JOINS}
     if not any(node.spec.target in known or ATTRIBUTE in node.op.attributes for node in program.nodes):
         return None
     flips = dict(_scans_from_the_end(program))

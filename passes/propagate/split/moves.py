@@ -2,26 +2,27 @@
 
 For a sort of [4, 8, 64, 64] along dim 2, split 8 ways, each device sorts one of the 8 entries of dim 1 in
 full. An all-gather would send 8 times as much. The moves are written as constraints, which propagation and
-reshards follow.
+reshards follow. A concatenation of 1 and 64 elements makes 65, which devices do not divide: its result, and
+what follows it, keep the other dim split.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from torch_mlir import ir
 
 from shardc.cost.collective import sent_bytes
-from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.constraint import constraint
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.rules.rule import Dims
 from shardc.passes.manager.attributes import copy_attributes, phase_of
 from shardc.passes.manager.program import Node
-from shardc.passes.partition.operands import set_operand
-from shardc.passes.propagate.split.foresight import MOVED, Foresight, is_walked
+from shardc.passes.partition.operands import set_operand, tensors_read
+from shardc.passes.propagate.split.foresight import JOINS, MOVED, Foresight, is_walked
+from shardc.passes.propagate.split.joins import is_refined_later, makes_uneven
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Layouts:
 class Move:
     """A call during which another dim is split ``ways`` ways.
 
-    ``made_here``: operands that calls without operands create.
+    ``made_here``: operands that calls without operands create. ``stays``: whether results keep the inside
+    sharding.
     """
 
     node: Node
@@ -50,6 +52,7 @@ class Move:
     results: tuple[Layouts, ...]
     made_here: frozenset[int]
     ways: int
+    stays: bool = False
 
 
 def find_moves(seen: Foresight) -> dict[int, Move]:
@@ -65,7 +68,8 @@ def _possible(seen: Foresight, node: Node) -> Move | None:
     """Return the move to the first other dim that can be split; None if none can, or if no axis splits the
     call.
     """
-    if not (node.spec.target in MOVED or is_walked(seen.program, node)) or not node.known:
+    joins = node.spec.target in JOINS
+    if not (joins or node.spec.target in MOVED or is_walked(seen.program, node)) or not node.known:
         return None
     if _refined(seen, node):
         return None
@@ -73,7 +77,14 @@ def _possible(seen: Foresight, node: Node) -> Move | None:
     axes = cuts.pop() if len(cuts) == 1 else ()
     if not axes or any(map(seen.mesh.is_time, axes)):
         return None
-    return next((move for f in node.rule.factors if (move := _move(seen, node, axes, f))), None)
+    if not joins:
+        return next((move for f in node.rule.factors if (move := _move(seen, node, axes, f))), None)
+    if not makes_uneven(seen, node, axes) or is_refined_later(seen, node, axes):
+        return None
+    features = node.rule.results[0][-1]  # layers that follow sum over them
+    others = (f for f in node.rule.factors if f not in features)
+    move = next((move for f in others if (move := _move(seen, node, axes, f))), None)
+    return None if move is None else replace(move, stays=True)
 
 
 def _refined(seen: Foresight, node: Node) -> bool:
@@ -124,7 +135,7 @@ def _saves(seen: Foresight, move: Move, moves: Collection[int]) -> bool:
         if seen.axes(node, position) and not here:
             gathered += _sent(seen, "all_gather", move.ways, value, layouts.outside)
             moved += _sent(seen, "all_to_all", move.ways, value, layouts.outside)
-    for value, layouts in zip(node.results, move.results, strict=True):
+    for value, layouts in zip(node.results, move.results, strict=True) if not move.stays else ():
         if value in program.returns or any(n not in moves for n in program.users[value]):
             kind = "all_to_all" if layouts.goes_back else "all_gather"
             moved += _sent(seen, kind, move.ways, value, layouts.inside)
@@ -149,8 +160,7 @@ class Mover:
 
     def write(self, move: Move) -> None:
         op = move.node.op
-        tensors = [v for v in op.operands if read_type(v.type) is not None]
-        for position, (value, layouts) in enumerate(zip(tensors, move.operands, strict=True)):
+        for position, (value, layouts) in enumerate(zip(tensors_read(op), move.operands, strict=True)):
             set_operand(op, position, self._inside(value, layouts, op, position in move.made_here))
         place = ir.InsertionPoint.after(op)
         for result, layouts in zip(op.results, move.results, strict=True):

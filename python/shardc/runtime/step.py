@@ -51,6 +51,7 @@ from .operators import (  # noqa: F401
     experts,
     folded_attention,
     padded_convolution,
+    padded_max_pool,
     random,
     ring_attention,
     sampling,

@@ -298,3 +298,49 @@ func.func @topk(%x: !torch.vtensor<[3,32],f32> {dist.sharding = #dist.sharding<@
   %values, %indices = torch.aten.topk %x, %int2, %int1, %true, %true : !torch.vtensor<[3,32],f32>, !torch.int, !torch.int, !torch.bool, !torch.bool -> !torch.vtensor<[3,2],f32>, !torch.vtensor<[3,2],si64>
   return %values, %indices : !torch.vtensor<[3,2],f32>, !torch.vtensor<[3,2],si64>
 }
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["context", 4, "space"]]} : () -> ()
+
+// 65 tokens do not divide: the batch is split from the concatenation on. So it is from a pad to 65 on.
+// CHECK-LABEL: func.func @join
+// CHECK: [[ONE:%[0-9]+]] = "dist.constraint"(%arg1) {{.*}}@mesh, {{\[\[\], \[\], \[\]\]}}
+// CHECK-NEXT: [[FIRST:%[0-9]+]] = "dist.constraint"([[ONE]]) {{.*}}@mesh, {{\[\["context"\], \[\], \[\]\]}}
+// CHECK-NEXT: [[TOKENS:%[0-9]+]] = "dist.constraint"(%arg0) {{.*}}@mesh, {{\[\[\], \["context"\], \[\]\]}}
+// CHECK-NEXT: [[OTHERS:%[0-9]+]] = "dist.constraint"([[TOKENS]]) {{.*}}@mesh, {{\[\["context"\], \[\], \[\]\]}}
+// CHECK-NEXT: [[LIST:%[0-9]+]] = torch.prim.ListConstruct [[FIRST]], [[OTHERS]]
+// CHECK-NEXT: [[JOINED:%[0-9]+]] = torch.aten.cat [[LIST]]
+// CHECK-NEXT: [[INSIDE:%[0-9]+]] = "dist.constraint"([[JOINED]]) {{.*}}@mesh, {{\[\["context"\], \[\], \[\]\]}}
+// CHECK-NEXT: torch.aten.sin [[INSIDE]]
+// CHECK: [[PADDED:%[0-9]+]] = torch.aten.constant_pad_nd [[OTHERS]]
+// CHECK-NEXT: "dist.constraint"([[PADDED]]) {{.*}}@mesh, {{\[\["context"\], \[\], \[\]\]}}
+func.func @join(
+    %x: !torch.vtensor<[4,64,8],f32> {dist.sharding = #dist.sharding<@mesh, [[], ["context"], []], []>},
+    %cls: !torch.vtensor<[4,1,8],f32> {dist.sharding = #dist.sharding<@mesh, [[], [], []], []>}) -> (!torch.vtensor<[4,65,8],f32>, !torch.vtensor<[4,65,8],f32>) {
+  %zero = torch.constant.int 0
+  %one = torch.constant.int 1
+  %float = torch.constant.float 0.0
+  %list = torch.prim.ListConstruct %cls, %x : (!torch.vtensor<[4,1,8],f32>, !torch.vtensor<[4,64,8],f32>) -> !torch.list<vtensor>
+  %joined = torch.aten.cat %list, %one : !torch.list<vtensor>, !torch.int -> !torch.vtensor<[4,65,8],f32>
+  %made = torch.aten.sin %joined : !torch.vtensor<[4,65,8],f32> -> !torch.vtensor<[4,65,8],f32>
+  %pad = torch.prim.ListConstruct %zero, %zero, %one, %zero : (!torch.int, !torch.int, !torch.int, !torch.int) -> !torch.list<int>
+  %padded = torch.aten.constant_pad_nd %x, %pad, %float : !torch.vtensor<[4,64,8],f32>, !torch.list<int>, !torch.float -> !torch.vtensor<[4,65,8],f32>
+  return %made, %padded : !torch.vtensor<[4,65,8],f32>, !torch.vtensor<[4,65,8],f32>
+}
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["context", 4, "space"]]} : () -> ()
+
+// One batch has only features besides, which the layers that follow sum over: the tokens are gathered.
+// CHECK-LABEL: func.func @alone
+// CHECK-NOT: dist.constraint
+func.func @alone(
+    %x: !torch.vtensor<[1,64,8],f32> {dist.sharding = #dist.sharding<@mesh, [[], ["context"], []], []>},
+    %cls: !torch.vtensor<[1,1,8],f32> {dist.sharding = #dist.sharding<@mesh, [[], [], []], []>}) -> !torch.vtensor<[1,65,8],f32> {
+  %one = torch.constant.int 1
+  %list = torch.prim.ListConstruct %cls, %x : (!torch.vtensor<[1,1,8],f32>, !torch.vtensor<[1,64,8],f32>) -> !torch.list<vtensor>
+  %joined = torch.aten.cat %list, %one : !torch.list<vtensor>, !torch.int -> !torch.vtensor<[1,65,8],f32>
+  return %joined : !torch.vtensor<[1,65,8],f32>
+}

@@ -49,6 +49,8 @@ CASES: dict[str, tuple[Callable[[Tensor], Tensor], int, int]] = {
     "average pool 3x3": (nn.AvgPool2d(3, 1, 1), 2, 2),
     "nearest": (nn.Upsample(scale_factor=2), 0, 0),
     "max pool 3x3, stride 2, rounded up": (nn.MaxPool2d(3, 2, ceil_mode=True), 1, 1),
+    "max pool 3x3, stride 2, of a pad": (nn.Sequential(nn.ZeroPad2d(1), nn.MaxPool2d(3, 2)), 1, 1),
+    "max pool 2x2, stride 1, of a pad": (nn.Sequential(nn.ZeroPad2d((0, 1, 0, 1)), nn.MaxPool2d(2, 1)), 1, 1),
     "adaptive max pool": (nn.AdaptiveMaxPool2d(16), 0, 0),
     "bilinear 2x": (nn.Upsample(scale_factor=2, mode="bilinear"), 2, 2),
     "bilinear 1.5x": (nn.Upsample(scale_factor=1.5, mode="bilinear"), 2, 2),
