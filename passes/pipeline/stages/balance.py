@@ -69,6 +69,10 @@ class Forward:
         ends = [0, *cuts, len(self.ops)]
         return max(self._stage_cost(n, i, j) for n, (i, j) in enumerate(itertools.pairwise(ends)))
 
+    def parameters_of(self, number: int) -> frozenset[str]:
+        """Return the names of the parameters that an op reads."""
+        return self._parameters[number]
+
     def parameter_behind(self, place: int) -> str:
         """Return the first parameter that is read after a cut."""
         found = (name for names in self._parameters[place:] for name in sorted(names))

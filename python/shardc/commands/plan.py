@@ -24,7 +24,8 @@ from shardc.planning.auto.kept import Answer
 from shardc.planning.auto.report import searched
 from shardc.planning.auto.searches import Searches
 from shardc.planning.auto.sensitivity import sensitivity_json, sensitivity_of, sensitivity_text
-from shardc.planning.best_first import Prices, best_first
+from shardc.planning.best_first import NOTHING, Prices, best_first
+from shardc.planning.bounds.bound import Bound
 from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
 from shardc.planning.largest import largest
 from shardc.planning.page.page import page
@@ -142,7 +143,7 @@ def plan(request: PlanRequest) -> str:
     if tried.refused:
         lines.append("\n".join(["not possible:", *(f"  {c.text}: {why}" for c, why in tried.refused)]))
     if tried.left_out:
-        lines.append("\n".join(left_out(tried)))
+        lines.append("\n".join(left_out(tried, asked.capacity_bytes)))
     if not best.fits and not request.largest and picked is None:
         lines.append(asked.remedy(best))
     if what_if:
@@ -175,6 +176,11 @@ class _Asked:
     def _pricer_of(self, question: Question, autocast: str | None) -> Pricer:
         """Return a pricer whose compiles minimize time on one cluster, or bytes for several."""
         return Pricer(question, autocast, self._cluster if len(self._request.clusters) == 1 else None)
+
+    @property
+    def capacity_bytes(self) -> float:
+        """Memory of the smallest device in use."""
+        return min(device.memory_bytes for device in self._cluster.used(self._cluster.size))
 
     @property
     def _devices(self) -> int:
@@ -286,12 +292,12 @@ class _Asked:
         Plans that the user named are all compiled. If there are several clusters, or no bound is known, so
         are all others.
         """
-        request, done = self._request, list[Price]()
-        bounds = [(candidate, 0.0) for candidate in candidates]
+        request, done, options = self._request, list[Price](), self._request.options or {}
+        bounds = [(candidate, NOTHING) for candidate in candidates]
         is_named = bool(request.plans) or request.every_plan
-        if len(candidates) > 1 and len(request.clusters) == 1 and not is_named:
-            bounds = [(c, self._least_bytes(c)) for c in candidates]
-        capacity_bytes = min(device.memory_bytes for device in self._cluster.used(self._cluster.size))
+        is_named |= len(candidates) == 1 or len(request.clusters) > 1
+        if not is_named:
+            bounds = [(c, self._pricer.bound(c, **options)) for c in candidates]
 
         def price(candidate: Candidate) -> Price:
             best = min(done, key=lambda price: price.order, default=None)
@@ -300,11 +306,13 @@ class _Asked:
             done.append(self._priced(self._pricer, candidate).on(self._cluster))
             return done[-1]
 
-        return best_first(bounds, capacity_bytes, price)
+        def closer(candidate: Candidate) -> Bound | None:
+            if is_named or request.every_layer:
+                return None
+            progress.step(f"bounds of {candidate.text}")
+            return self._pricer.closer_bound(candidate, **options)
 
-    def _least_bytes(self, candidate: Candidate) -> float:
-        offload = (self._request.options or {}).get("offload")
-        return self._pricer.least_bytes(candidate, is_offloaded=offload is not None)
+        return best_first(bounds, self.capacity_bytes, price, closer)
 
     def changed(self, price: Price, change: WhatIf) -> Price:
         """Return the plan's price after a change. A change of the batch needs another compile."""
@@ -326,7 +334,8 @@ class _Asked:
 
     def remedy(self, price: Price) -> str:
         """Describe the first change of REMEDIES that makes a plan fit."""
-        least_bytes = self._least_bytes(price.priced.candidate)
+        options = self._request.options or {}
+        least_bytes = self._pricer.least_state_bytes(price.priced.candidate, **options)
         if least_bytes > price.capacity_bytes:  # no change of REMEDIES makes parameters and state smaller
             return too_much_state(least_bytes)
         for text in REMEDIES:

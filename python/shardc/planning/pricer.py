@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from math import inf
+from typing import TypeVar
 
 import torch
 
 from shardc.compiler.memory import step_peak
 from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.step.on_cluster import costs_on
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.constrained import Wanted
-from shardc.frontend.step.spec import Capture
+from shardc.frontend.step.spec import Capture, TensorSpec
 from shardc.options.parallelism import Parallelism
 from shardc.options.pipeline import Pipeline
-from shardc.options.presets import AUTO, is_searched
+from shardc.options.presets import AUTO, CONTEXT_PRESETS, is_searched
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
 from shardc.passes.pipeline.schedules import by_name
@@ -28,13 +31,17 @@ from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.dist_search import DistSearch
 from shardc.passes.search.fold import STANDING, More, NotFolded
+from shardc.planning.bounds.bound import Bound, Least, SingleStep
+from shardc.planning.bounds.kept import Kept
+from shardc.planning.bounds.looked import fullest_bytes, step_s
+from shardc.planning.bounds.pipelined import Shape
+from shardc.planning.bounds.state import LeastState, presets_of
 from shardc.planning.candidates import DATA, PIPE, Candidate
 from shardc.planning.depth.blend import NotAffine
 from shardc.planning.depth.few import FEW, MORE, Few
 from shardc.planning.depth.runs import runs_of
 from shardc.planning.depth.shallow import Periods, shallow
-from shardc.planning.depth.staged import Sizes, fewest, staged
-from shardc.planning.least import LeastState
+from shardc.planning.depth.staged import Compile, Sizes, Uncut, fewest, staged, uncut
 from shardc.planning.offload import offloaded
 from shardc.planning.price import Priced, price_of
 from shardc.planning.question import Question
@@ -49,6 +56,7 @@ from shardc.step.shard import (
     CutAt,
     capture_choices,
     compile_capture,
+    ingest_capture,
     make_mesh,
     mesh_of,
     model_plan_of,
@@ -56,6 +64,7 @@ from shardc.step.shard import (
 )
 from shardc.step.within_budget import Ladder, Made
 
+T = TypeVar("T")
 ONE_F_ONE_B = Pipeline().schedule
 """Schedule of pipelines whose options are not given."""
 CHECKED = 4
@@ -82,10 +91,12 @@ class Pricer:
         self._captures: dict[Version, Capture] = {}
         self._single: dict[tuple[Counts, tuple[str, ...]], list[Work]] = {}
         """Work of the single-device program, which does not depend on the plan."""
-        self._least: LeastState | None = None
+        self._least: dict[tuple[object, ...], Least] = {}
         self._fewer: dict[int, Pricer] = {}
         """Pricers of the same step with a batch so many times smaller."""
         self._runs = runs_of(question.model)
+        self._looked: dict[tuple[str, str], Uncut | None] = {}
+        """Pipelines that were looked at and not priced yet, by plan and options."""
         self._is_checked = False
         self.stands = True
         """True if searches may look at a few of the equal layers."""
@@ -108,7 +119,7 @@ class Pricer:
                 priced = self._price(candidate, self._whole(), options)
         return _with_offload(priced, options)
 
-    def _foretold(self, candidate: Candidate, options: dict[str, object]) -> Priced | None:
+    def _foretold(self, candidate: Candidate, options: Mapping[str, object]) -> Priced | None:
         """Predict the price from a few layers. Return None if each layer must be compiled.
 
         Each layer is compiled for searched plans and for saved plans, which treat equal layers differently,
@@ -139,32 +150,44 @@ class Pricer:
             self._runs = []
         return None
 
-    def _staged(self, candidate: Candidate, options: dict[str, object]) -> Priced | None:
+    def _staged(self, candidate: Candidate, options: Mapping[str, object]) -> Priced | None:
         """Predict the price of a pipeline from few layers and micro-batches. Return None if that fails."""
+        looked, sizes = self._look(candidate, options), self._sizes(candidate, options)
+        if looked is None or sizes is None:
+            return None
+        self._looked.clear()
+        schedule = by_name.schedule(str(ONE_F_ONE_B), sizes.stages, sizes.micro_batches, ranks=sizes.stages)
+        compiled = self._compiles(candidate, options, sizes)
+        return _unless_refused(
+            lambda: replace(staged(compiled, looked, sizes, schedule), candidate=candidate)
+        )
+
+    def _look(self, candidate: Candidate, options: Mapping[str, object]) -> Uncut | None:
+        """Return a pipeline before it is cut, compiled with few layers. Return None if that fails."""
+        key, sizes = (candidate.text, repr(options)), self._sizes(candidate, options)
+        if sizes is not None and key not in self._looked:
+            compiled = self._compiles(candidate, options, sizes)
+            self._looked[key] = _unless_refused(lambda: uncut(compiled, sizes))
+        return self._looked.get(key)
+
+    def _sizes(self, candidate: Candidate, options: Mapping[str, object]) -> Sizes | None:
+        """Return the sizes of a pipeline; None if each of its layers must be compiled."""
         chosen = _chosen(candidate, options)
         stages = candidate.mesh.get(chosen.parallelism.pipeline_axis(), 1)
         counts = [stretch.count for run in self._runs for stretch in run.stretches]
         if chosen.pipeline is not None or len(counts) != 1 or stages == 1:
             return None
         parts = candidate.micro_batches
-        few = fewest(stages, parts)
+        return Sizes(counts[0], stages, parts, fewest(stages, parts))
 
+    def _compiles(self, candidate: Candidate, options: Mapping[str, object], sizes: Sizes) -> Compile:
         def compiled(layers: int, cut_at: CutAt, *, is_few: bool) -> Priced:
-            pricer = self._of_few(parts // few) if is_few else self
-            asked = replace(candidate, micro_batches=few) if is_few else candidate
+            pricer = self._of_few(sizes.micro_batches // sizes.few) if is_few else self
+            asked = replace(candidate, micro_batches=sizes.few) if is_few else candidate
             # What is cut contains the ops of what is not.
             return pricer._price(asked, self._even(layers), options, verify=is_few, cut_at=cut_at)
 
-        try:
-            schedule = by_name.schedule(str(ONE_F_ONE_B), stages, parts, ranks=stages)
-            priced = staged(compiled, Sizes(counts[0], stages, parts, few), schedule)
-        except NotAffine as error:
-            _log(str(error))
-        except ShardcError as error:  # the whole model is compiled next, and raises its own errors
-            _log(next(iter(str(error).splitlines())))
-        else:
-            return replace(priced, candidate=candidate)
-        return None
+        return compiled
 
     def _of_few(self, times: int) -> Pricer:
         """Return a pricer of the same step with a batch so many times smaller."""
@@ -247,15 +270,82 @@ class Pricer:
                 _log(f"layers that are not found among the calls of {error}")
                 self.stands = False
 
-    def least_bytes(self, candidate: Candidate, *, is_offloaded: bool = False) -> float:
-        """Return a lower bound of what a product of presets needs on a device, without a compile."""
-        if self._least is None:
-            options = StepOptions.of({"mesh": {DATA: 1}}).parallelism
-            arguments = self._captured(self._even(FEW) if self._runs else self._whole(), options).arguments
-            sizes = (p.numel() * p.itemsize for p in self.question.model.parameters())
-            self._least = LeastState.of(arguments, sum(sizes))
-        least = replace(self._least, state_bytes=0) if is_offloaded else self._least
-        return least.on_device(candidate)
+    def bound(self, candidate: Candidate, **options: object) -> Bound:
+        """Return a lower bound of what a plan needs, without a compile of it.
+
+        ``options``: other options of ``compile_step``, as in :meth:`price`. Raises what a capture raises.
+        """
+        least, is_known = self._least_for(candidate, options), options.get("pipeline") is None
+        if _chosen(candidate, options).parallelism.shares is not None:
+            state_bytes = least.state.on_device(candidate)
+            return Bound(state_bytes, state_bytes=state_bytes)
+        return least.of(candidate, self.cluster_of(candidate), is_known=is_known)
+
+    def closer_bound(self, candidate: Candidate, **options: object) -> Bound | None:
+        """Return a closer lower bound of a pipeline, from its program before it is cut into stages.
+
+        Return None for other plans. Pricing the plan next takes that much less. Raises what a capture raises.
+        """
+        chosen = _chosen(candidate, options).parallelism
+        pipe, cluster = chosen.pipeline_axis(), self.cluster_of(candidate)
+        is_known = chosen.recompute == "none" and options.get("constraints") is None
+        if not pipe or cluster is None or not is_known or chosen.shares is not None:
+            return None
+        with collection_paused():
+            looked = self._look(candidate, options)
+        if looked is None:
+            return None
+        shape, presets = Shape.of(candidate, pipe), set(presets_of(candidate).values())
+        least = self._least_for(candidate, options)
+        whole = least.trains_all and not presets.intersection(("zero2", "zero3", *CONTEXT_PRESETS))
+        held = looked.held
+        if options.get("offload") == "optimizer":
+            held = [replace(holding, state_bytes=0) for holding in held]
+        costs = costs_on(cluster, candidate.mesh)
+        layers = self._whole()[0][0] - FEW
+        seconds = step_s(looked.shallow.step, looked.deeper.step, layers, costs, shape)
+        return Bound(fullest_bytes(held, shape, has_whole_sums=whole), seconds)
+
+    def least_state_bytes(self, candidate: Candidate, **options: object) -> float:
+        """Return the least bytes of parameters and optimizer state on a device, without a compile."""
+        return self._least_for(candidate, options).state.on_device(candidate)
+
+    def _least_for(self, candidate: Candidate, options: Mapping[str, object]) -> Least:
+        chosen = _chosen(candidate, options).parallelism
+        key = chosen.recompute, chosen.memory_budget is None, bool(chosen.pipeline_axis())
+        if key not in self._least:
+            with collection_paused():
+                self._least[key] = self._make_least(chosen)
+        least = self._least[key]
+        if options.get("offload") == "optimizer":
+            return replace(least, state=replace(least.state, state_bytes=0.0))
+        return least
+
+    def _make_least(self, options: Parallelism) -> Least:
+        """Return the lower bounds of plans with these options of recomputation."""
+        arguments = list[TensorSpec]()
+
+        def single(periods: Periods) -> SingleStep:
+            capture = self._captured(periods, options)
+            arguments[:] = capture.arguments
+            is_known = options.recompute == "none" or bool(capture.noted)
+            is_known &= options.memory_budget is None
+            recompute = options.recompute if is_known else "none"
+            found = SingleStep.of(ingest_capture(capture, recompute=recompute))
+            return found if is_known else replace(found, kept=Kept())
+
+        counts = [(r, s, count) for r, run in enumerate(self._whole()) for s, count in enumerate(run)]
+        shallow = single(self._even(FEW))
+        deeper = [single(self._deepened(r, s)) for r, s, _ in counts]
+        sizes = (p.numel() * p.itemsize for p in self.question.model.parameters())
+        state = LeastState.of(arguments, sum(sizes))
+        return Least(state, shallow, deeper, [(count - FEW) // (MORE - FEW) for _, _, count in counts])
+
+    def _deepened(self, run: int, stretch: int) -> Periods:
+        """Return :data:`FEW` periods of each stretch, and :data:`MORE` of one."""
+        periods = self._even(FEW)
+        periods[run][stretch] = MORE
+        return periods
 
     def look(self, candidate: Candidate) -> None:
         """Capture the step that a search for a candidate looks at. Raises what a capture raises."""
@@ -300,7 +390,7 @@ class Pricer:
         self,
         candidate: Candidate,
         periods: Periods,
-        options: dict[str, object],
+        options: Mapping[str, object],
         verify: bool = True,
         cut_at: CutAt | None = None,
     ) -> Priced:
@@ -310,14 +400,14 @@ class Pricer:
             self._single[key] = single_work(compiled.global_module)
         return price_of(candidate, self.question.tokens, compiled, self._single[key])
 
-    def _few(self, candidate: Candidate, options: dict[str, object]) -> Few:
+    def _few(self, candidate: Candidate, options: Mapping[str, object]) -> Few:
         """Return the prices with two periods of each stretch, and with three of one stretch each."""
-        deeper = []
-        for r, run in enumerate(self._runs):
-            for s, _ in enumerate(run.stretches):
-                periods = self._even(FEW)
-                periods[r][s] = MORE
-                deeper.append(self._price(candidate, periods, options))
+        counts = self._whole()
+        deeper = [
+            self._price(candidate, self._deepened(r, s), options)
+            for r, run in enumerate(counts)
+            for s, _ in enumerate(run)
+        ]
         # The deeper programs contain all of this one's ops, and were verified.
         return Few(self._price(candidate, self._even(FEW), options, verify=False), deeper)
 
@@ -341,11 +431,22 @@ class Pricer:
         return replace(capture, module=copy_module(capture.module))
 
 
+def _unless_refused(price: Callable[[], T]) -> T | None:
+    """Return a price; None if each layer must be compiled. That compile raises the errors of the model."""
+    try:
+        return price()
+    except NotAffine as error:
+        _log(str(error))
+    except ShardcError as error:
+        _log(next(iter(str(error).splitlines())))
+    return None
+
+
 def _counts(periods: Periods) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, periods))
 
 
-def _chosen(candidate: Candidate, options: dict[str, object]) -> StepOptions:
+def _chosen(candidate: Candidate, options: Mapping[str, object]) -> StepOptions:
     given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
     again = {"recompute": candidate.recompute} if candidate.recompute else {}
     return StepOptions.of({**given, **options, **again})
@@ -358,7 +459,7 @@ def _searched(candidate: Candidate) -> Parallelism:
     return StepOptions.of({"mesh": inside, "plan": AUTO, "recompute": recompute}).parallelism
 
 
-def _with_offload(priced: Priced, options: dict[str, object]) -> Priced:
+def _with_offload(priced: Priced, options: Mapping[str, object]) -> Priced:
     if options.get("offload") != "optimizer":
         return priced
     return replace(priced, memory=[offloaded(rank) for rank in priced.memory])

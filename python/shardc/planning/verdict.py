@@ -79,14 +79,24 @@ def brief(price: Price) -> str:
     return f"{price.priced.candidate.text}, {number}"
 
 
-def left_out(prices: Prices) -> list[str]:
-    """Return lines on the plans that were not compiled."""
-    least = min(size for _, size in prices.left_out)
+def left_out(prices: Prices, capacity_bytes: float) -> list[str]:
+    """Return lines on the plans that were not compiled.
+
+    ``capacity_bytes``: memory of a device.
+    """
     count = f"{len(prices.left_out)} more plans were not compiled"
     if prices.is_stopped:
         return [f"{count}: Ctrl-C; one of them may be better"]
-    why = "no plan fits" if prices.is_hopeless else "none of them can be the best"
-    return [f"{count}: {why}, since each needs at least {size_text(least)} for parameters and state"]
+    bounds = [bound for _, bound in prices.left_out]
+    large = [bound.needed_bytes for bound in bounds if bound.needed_bytes > capacity_bytes]
+    slow = [bound.seconds for bound in bounds if bound.needed_bytes <= capacity_bytes]
+    lines = [f"{count}: {'no plan fits' if prices.is_hopeless else 'none of them can be the best'}"]
+    if large:
+        need = f"at least {size_text(min(large))} for parameters, state and what backward reads"
+        lines.append(f"  {len(large)} need {need}")
+    if slow:
+        lines.append(f"  {len(slow)} take at least {time_text(min(slow))} a step")
+    return lines
 
 
 def too_much_state(least_bytes: float) -> str:

@@ -42,7 +42,7 @@ from shardc.passes.interleave.on_rank import without_rows
 from shardc.passes.manager.attributes import edge_key
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
-from shardc.passes.manager.program import Program, copy_module, find_function
+from shardc.passes.manager.program import Program, copy_module, find_function, read_program
 from shardc.passes.manager.reading import Reading
 from shardc.passes.manager.verify_level import VerifyLevel
 from shardc.passes.partition.dist_insert_reshards import DistInsertReshards
@@ -350,6 +350,18 @@ def _change(
         run(module, _recompute(recompute), after_pass=passed)
     if reduce_dtype is not None:
         run(module, [TorchReduceDtype()], after_pass=passed)
+
+
+def ingest_capture(
+    capture: Capture, *, recompute: Recompute = "none", reduce_dtype: str | None = None
+) -> Program:
+    """Return a captured step at level 1, with what is recomputed. This changes the capture's module."""
+    with collect_remarks(), collection_paused():
+        run(capture.module, _ingest(ROOM_FOR_ALL))
+        _change(capture, recompute, reduce_dtype)
+        program = read_program(capture.module)
+    assert program is not None
+    return program
 
 
 @progress.phase("search")

@@ -21,6 +21,7 @@ from shardc.passes.pipeline.stages.assign_stages import forward_of
 from shardc.passes.pipeline.stages.balance import Forward
 from shardc.passes.pipeline.stages.repeated import Repeated
 from shardc.passes.pipeline.stages.step_program import read_step
+from shardc.planning.bounds.holdings import Holding, holdings, of_stages, of_whole
 from shardc.planning.depth.blend import Blend, NotAffine
 from shardc.planning.depth.few import FEW, MORE
 from shardc.planning.memory import RankMemory
@@ -53,21 +54,44 @@ def fewest(stages: int, micro_batches: int) -> int:
     return next(found, micro_batches)
 
 
-def staged(compiled: Compile, sizes: Sizes, schedule: Schedule) -> Priced:
+@dataclass(frozen=True)
+class Uncut:
+    """A pipeline before it is cut: two programs of :data:`FEW` and of :data:`MORE` layers without stages.
+
+    ``whole``: the forward of all layers. ``cuts``: where it is cut. ``held``: what each stage holds.
+    """
+
+    shallow: Priced
+    deeper: Priced
+    whole: Repeated
+    cuts: Sequence[int]
+    held: Sequence[Holding]
+
+
+def uncut(compiled: Compile, sizes: Sizes) -> Uncut:
+    """Return a pipeline before it is cut. Raises NotAffine, and what a compile raises."""
+    forwards: list[tuple[Forward, list[Holding]]] = []
+
+    def look(module: ir.Module) -> None:
+        program = read_step(module)
+        forward = forward_of(program)
+        forwards.append((forward, holdings(program, forward)))
+
+    shallow, deeper = (compiled(count, look, is_few=False) for count in (FEW, MORE))
+    (fewer, held), (longer, more_held) = forwards
+    whole = Repeated.between(fewer, longer, sizes.layers - FEW)
+    if whole is None:
+        raise NotAffine("the calls of its layers do not repeat")
+    cuts = whole.forward.balanced(sizes.stages)
+    return Uncut(shallow, deeper, whole, cuts, of_stages(of_whole(held, more_held, whole), cuts))
+
+
+def staged(compiled: Compile, looked: Uncut, sizes: Sizes, schedule: Schedule) -> Priced:
     """Return the price of a pipeline. Raises NotAffine, and what a compile raises.
 
     ``schedule``: that of all micro-batches, with a stage for each rank.
     """
-    forwards: list[Forward] = []
-
-    def look(module: ir.Module) -> None:
-        forwards.append(forward_of(read_step(module)))
-
-    shallow, deeper = (compiled(count, look, is_few=False) for count in (FEW, MORE))
-    whole = Repeated.between(forwards[0], forwards[1], sizes.layers - FEW)
-    if whole is None:
-        raise NotAffine("the calls of its layers do not repeat")
-    cuts = whole.forward.balanced(sizes.stages)
+    shallow, deeper, whole, cuts = looked.shallow, looked.deeper, looked.whole, looked.cuts
     left_out = [whole.left_out(cuts, kept) for kept in (FEW, MORE)]
     if sum(map(sum, left_out)) <= sizes.layers:  # two programs have as many layers as all
         left_out = [[0] * sizes.stages]

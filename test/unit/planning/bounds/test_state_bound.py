@@ -9,8 +9,8 @@ import torch
 from planned import write_config
 
 from shardc.frontend.step.spec import TensorSpec
+from shardc.planning.bounds.state import LeastState
 from shardc.planning.candidates import Candidate, plans_of
-from shardc.planning.least import LeastState
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Sizes, read_config
 
@@ -50,5 +50,5 @@ def test_no_plan_has_less_state(tmp_path: Path) -> None:
     pricer = Pricer(read_config(config, Sizes(8, 32), torch.bfloat16))
     for mesh in ({"data": 4}, {"data": 2, "tensor": 2}, {"pipe": 2, "data": 2}):
         for candidate in plans_of(mesh, 8):
-            least = pricer.least_bytes(candidate)
+            least = pricer.least_state_bytes(candidate)
             assert 0 < least <= pricer.price(candidate).fullest.state_bytes, candidate.text

@@ -1,4 +1,4 @@
-"""Lower bounds of what plans need, without a compile: parameters and optimizer state, evenly over devices."""
+"""Lower bound of a plan's parameters and optimizer state, evenly over devices."""
 
 from __future__ import annotations
 
@@ -44,17 +44,22 @@ class LeastState:
 
         Plans that are no products of presets are taken to share all tensors among all devices.
         """
-        try:
-            presets = {axis: name for name, axis in plan_terms(candidate.plan, candidate.mesh)}
-        except ShardcError:
-            presets = {}
-        return self.parameter_bytes / _ways(candidate.mesh, presets, WHOLE_PARAMETERS) + (
-            self.state_bytes / _ways(candidate.mesh, presets, WHOLE_STATE)
+        presets = presets_of(candidate)
+        return self.parameter_bytes / ways(candidate.mesh, presets, WHOLE_PARAMETERS) + (
+            self.state_bytes / ways(candidate.mesh, presets, WHOLE_STATE)
         )
 
 
-def _ways(mesh: Mapping[str, int], presets: Mapping[str, str], whole: Sequence[str]) -> int:
-    """Return among how many devices a tensor can be shared."""
+def presets_of(candidate: Candidate) -> Mapping[str, str]:
+    """Return axis -> preset of a product of presets; empty for other plans."""
+    try:
+        return {axis: name for name, axis in plan_terms(candidate.plan, candidate.mesh)}
+    except ShardcError:
+        return {}
+
+
+def ways(mesh: Mapping[str, int], presets: Mapping[str, str], whole: Sequence[str]) -> int:
+    """Return among how many devices a tensor can be shared. Presets in ``whole`` share none."""
     return prod(size for axis, size in mesh.items() if presets.get(axis) not in whole)
 
 

@@ -1,0 +1,172 @@
+"""No plan needs less than its lower bound, which is not much less than what the plan needs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from shardc.compiler.local_cluster import cluster_of
+from shardc.diagnostics.base import ShardcError
+from shardc.planning.candidates import Candidate, plans_of
+from shardc.planning.price import Price
+from shardc.planning.pricer import Pricer
+from shardc.planning.question import META, Question, Sizes, read_config
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 256,
+    "max_position_embeddings": 64,
+}
+CONFIGS = {
+    "llama": {**LLAMA, "num_hidden_layers": 7},
+    "llama of two layers": {**LLAMA, "num_hidden_layers": 2},
+    "tied": {**LLAMA, "num_hidden_layers": 8, "tie_word_embeddings": True},
+    "gpt2": {
+        "model_type": "gpt2",
+        "n_embd": 64,
+        "n_layer": 6,
+        "n_head": 4,
+        "vocab_size": 256,
+        "n_positions": 64,
+    },
+    "opt": {
+        "model_type": "opt",
+        "hidden_size": 64,
+        "ffn_dim": 128,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 4,
+        "vocab_size": 256,
+        "max_position_embeddings": 64,
+        "word_embed_proj_dim": 64,
+    },
+    "mixtral": {
+        **LLAMA,
+        "model_type": "mixtral",
+        "num_hidden_layers": 2,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+    },
+    "gemma2": {
+        **LLAMA,
+        "model_type": "gemma2",
+        "num_hidden_layers": 12,
+        "head_dim": 16,
+        "sliding_window": 16,
+    },
+}
+MESHES = (
+    {"data": 4},
+    {"tensor": 2},
+    {"data": 2, "tensor": 2},
+    {"pipe": 2, "data": 2},
+    {"pipe": 2, "tensor": 2},
+    {"data": 2, "context": 2},
+)
+BATCH, LENGTH = 16, 32
+
+
+def of_config(folder: Path, config: dict[str, object], batch: int = BATCH, length: int = LENGTH) -> Pricer:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    question = read_config(path, Sizes(batch, length), torch.bfloat16)
+    return Pricer(question, None, cluster_of("h100-8"))
+
+
+class _Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.drop(self.down(nn.functional.gelu(self.up(self.norm(x)))))
+
+
+def of_modules(width: int, layers: int, *, frozen: int = 0) -> Pricer:
+    """A step of linear layers with SGD; the first ``frozen`` blocks are not trained."""
+    with META:
+        blocks = [_Block(width) for _ in range(layers)]
+        for block in blocks[:frozen]:
+            block.requires_grad_(False)
+        model = nn.Sequential(nn.Linear(24, width), *blocks, nn.Linear(width, 8))
+        batch = (torch.empty(BATCH, 24),)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.1, momentum=0.9)
+    question = Question("blocks", model, optimizer, batch, lambda out, batch: out.square().mean())
+    return Pricer(question, None, cluster_of("h100-8"))
+
+
+def priced(pricer: Pricer, candidate: Candidate, **options: object) -> Price | None:
+    """The price of a plan on the cluster; None if the plan cannot be made."""
+    try:
+        found = pricer.price(candidate, **options)
+    except ShardcError:
+        return None
+    cluster = pricer.cluster_of(candidate)
+    assert cluster is not None
+    return found.on(cluster)
+
+
+def check(pricer: Pricer, candidate: Candidate, **options: object) -> float | None:
+    """Compare a plan with its bounds. Return the bound over the peak; None without a price."""
+    bound = pricer.bound(candidate, **options)
+    price = priced(pricer, candidate, **options)
+    if price is None:
+        return None
+    peak_bytes = price.priced.fullest.peak_bytes
+    assert 0 < bound.state_bytes <= bound.needed_bytes <= peak_bytes, (candidate.text, options)
+    assert 0 < bound.seconds <= price.time.seconds, (candidate.text, options)
+    return bound.needed_bytes / peak_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_no_plan_of_a_language_model_needs_less(tmp_path: Path, name: str) -> None:
+    pricer = of_config(tmp_path, CONFIGS[name])
+    plans = [candidate for mesh in MESHES for candidate in plans_of(mesh, BATCH)]
+    found = [check(pricer, candidate) for candidate in plans]
+    assert sum(share is not None for share in found) > len(plans) / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recompute", ["full", "selective"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral"])
+def test_no_plan_that_recomputes_needs_less(tmp_path: Path, name: str, recompute: str) -> None:
+    pricer = of_config(tmp_path, CONFIGS[name])
+    plans = [candidate for mesh in MESHES for candidate in [*plans_of(mesh, BATCH)][:2]]
+    found = [check(pricer, candidate, recompute=recompute) for candidate in plans]
+    assert sum(share is not None for share in found) > len(plans) / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layers", "frozen"), [(3, 0), (8, 0), (8, 3)])
+def test_no_plan_of_linear_layers_needs_less(layers: int, frozen: int) -> None:
+    pricer = of_modules(32, layers, frozen=frozen)
+    for mesh in MESHES[:-1]:
+        for candidate in plans_of(mesh, BATCH):
+            check(pricer, candidate)
+
+
+@pytest.mark.slow
+def test_the_bound_of_a_deep_model_is_most_of_its_peak(tmp_path: Path) -> None:
+    """Activations of many tokens, which data and sequence split evenly."""
+    pricer = of_config(tmp_path, {**LLAMA, "num_hidden_layers": 24, "vocab_size": 64}, batch=64, length=64)
+    for mesh, plan in (
+        ({"data": 4}, "zero3"),
+        ({"data": 4}, "data"),
+        ({"data": 2, "tensor": 2}, "zero3*sequence"),
+    ):
+        share = check(pricer, Candidate(mesh, plan))
+        assert share is not None and share > 0.8, (plan, share)
