@@ -7,8 +7,7 @@ A row is measured in processes of its own, one at a time. A cold start is what a
 caches takes from the call of ``torch.compile`` to the end of the first step, in CPU seconds with those of
 processes that it started; its peak is the resident set's over that time and three more steps (Linux). Times
 of steps are medians of ``--repeats`` rounds on one thread, in its own CPU time; the order of contenders is
-drawn in each round. ``outside`` is a step's time less the share of products, convolutions and attention in
-libraries, by torch's profiler in the same process. Losses, outputs and gradients are compared with f64 first.
+drawn in each round. Losses, outputs and gradients are compared with f64 first.
 
 With ``--results``, finished rows are kept in the file, and a later run with it continues.
 """
@@ -30,7 +29,6 @@ from pathlib import Path
 import torch
 from models import SUBJECTS, Batch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
 sys.path.append(str(Path(__file__).parents[1]))
 from cpu_kernels import measure
@@ -38,10 +36,6 @@ from machine import heading, table
 
 BACKENDS = ("shardc", "inductor", "eager")
 WHAT = ("training", "inference")
-LIBRARY = ("mm", "conv", "attention", "linear", "mkldnn", "baddbmm")
-"""Parts of the names of library calls that are products."""
-CALLS = 5
-"""Steps under the profiler."""
 
 
 def _made(name: str) -> tuple[nn.Module, Batch]:
@@ -77,19 +71,8 @@ def _check(found: list[Tensor], eager: list[Tensor], exact: list[Tensor]) -> Non
             raise AssertionError(f"a result of shape {list(got.shape)} is off by {error:.1e}")
 
 
-def _products(step: Callable[[], object]) -> float:
-    """Return the share of a step's wall time that is spent in library calls that are products."""
-    with profile(activities=[ProfilerActivity.CPU]) as found:
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            step()
-        whole = time.perf_counter() - start
-    events = (e for e in found.key_averages() if any(part in e.key for part in LIBRARY))
-    return min(1.0, sum(e.self_cpu_time_total for e in events) / 1e6 / whole)
-
-
 def steps(name: str, what: str, repeats: int) -> dict[str, float]:
-    """Return the seconds of a step of each contender, and those outside of products, after a comparison."""
+    """Return the seconds of a step of each contender, after a comparison of results."""
     torch.set_num_threads(1)
     runners = {backend: _step(name, what, backend, *_made(name)) for backend in BACKENDS}
     model, batch = _made(name)
@@ -97,8 +80,7 @@ def steps(name: str, what: str, repeats: int) -> dict[str, float]:
     exact = _step(name, what, "eager", copy.deepcopy(model).double(), wide)()
     results = {backend: run() for backend, run in runners.items()}
     _check(results["shardc"], results["eager"], exact)
-    seconds = measure(runners, repeats, time.thread_time)
-    return seconds | {f"outside {b}": seconds[b] * (1 - _products(runners[b])) for b in BACKENDS[:2]}
+    return measure(runners, repeats, time.thread_time)
 
 
 def cold(name: str, what: str, backend: str) -> dict[str, float]:
@@ -143,14 +125,14 @@ def row(name: str, what: str, repeats: int) -> dict[str, float]:
 
 
 def _line(name: str, what: str, row: dict[str, float]) -> list[object]:
-    pairs = [("shardc", "inductor"), ("shardc", "eager"), ("outside shardc", "outside inductor")]
+    pairs = [("shardc", "inductor"), ("shardc", "eager")]
     pairs += [(f"{key} shardc", f"{key} inductor") for key in ("cold_s", "peak_bytes")]
     times = [1e3 * row[b] for b in BACKENDS]
     return [name, what, *times, *(row[a] / row[b] if row[b] else math.nan for a, b in pairs)]
 
 
 COLUMNS = ["model", "step", "shardc ms", "Inductor ms", "eager ms", "/ Inductor", "/ eager"]
-COLUMNS += ["outside products", "cold compile", "peak memory"]
+COLUMNS += ["cold compile", "peak memory"]
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ import torch
 from torch import nn
 
 from shardc.compiler.local_cluster import cluster_of
+from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import ShardcError
+from shardc.planning.best_first import best_first
 from shardc.planning.candidates import Candidate, plans_of
 from shardc.planning.price import Price
 from shardc.planning.pricer import Pricer
@@ -119,13 +122,24 @@ def priced(pricer: Pricer, candidate: Candidate, **options: object) -> Price | N
     return found.on(cluster)
 
 
+def of_mesh(mesh: dict[str, int]) -> list[Candidate]:
+    """The first and the last plan of a mesh: with data and with ZeRO-3, if it has data."""
+    plans = [*plans_of(mesh, BATCH)]
+    return [plans[0], plans[-1]]
+
+
 def check(pricer: Pricer, candidate: Candidate, **options: object) -> float | None:
     """Compare a plan with its bounds. Return the bound over the peak; None without a price."""
     bound = pricer.bound(candidate, **options)
     price = priced(pricer, candidate, **options)
     if price is None:
         return None
+    closer = pricer.closer_bound(candidate, **options)
     peak_bytes = price.priced.fullest.peak_bytes
+    if closer is not None:
+        assert closer.needed_bytes <= peak_bytes, (candidate.text, options)
+        assert closer.seconds <= price.time.seconds, (candidate.text, options)
+        bound = bound.and_also(closer)
     assert 0 < bound.state_bytes <= bound.needed_bytes <= peak_bytes, (candidate.text, options)
     assert 0 < bound.seconds <= price.time.seconds, (candidate.text, options)
     return bound.needed_bytes / peak_bytes
@@ -135,7 +149,7 @@ def check(pricer: Pricer, candidate: Candidate, **options: object) -> float | No
 @pytest.mark.parametrize("name", CONFIGS)
 def test_no_plan_of_a_language_model_needs_less(tmp_path: Path, name: str) -> None:
     pricer = of_config(tmp_path, CONFIGS[name])
-    plans = [candidate for mesh in MESHES for candidate in plans_of(mesh, BATCH)]
+    plans = [candidate for mesh in MESHES for candidate in of_mesh(mesh)]
     found = [check(pricer, candidate) for candidate in plans]
     assert sum(share is not None for share in found) > len(plans) / 2
 
@@ -145,7 +159,7 @@ def test_no_plan_of_a_language_model_needs_less(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral"])
 def test_no_plan_that_recomputes_needs_less(tmp_path: Path, name: str, recompute: str) -> None:
     pricer = of_config(tmp_path, CONFIGS[name])
-    plans = [candidate for mesh in MESHES for candidate in [*plans_of(mesh, BATCH)][:2]]
+    plans = [of_mesh(mesh)[0] for mesh in MESHES]
     found = [check(pricer, candidate, recompute=recompute) for candidate in plans]
     assert sum(share is not None for share in found) > len(plans) / 2
 
@@ -155,18 +169,49 @@ def test_no_plan_that_recomputes_needs_less(tmp_path: Path, name: str, recompute
 def test_no_plan_of_linear_layers_needs_less(layers: int, frozen: int) -> None:
     pricer = of_modules(32, layers, frozen=frozen)
     for mesh in MESHES[:-1]:
-        for candidate in plans_of(mesh, BATCH):
+        for candidate in of_mesh(mesh):
             check(pricer, candidate)
 
 
 @pytest.mark.slow
 def test_the_bound_of_a_deep_model_is_most_of_its_peak(tmp_path: Path) -> None:
-    """Activations of many tokens, which data and sequence split evenly."""
+    """Activations of many tokens, which data and sequence split evenly, and those of stages."""
     pricer = of_config(tmp_path, {**LLAMA, "num_hidden_layers": 24, "vocab_size": 64}, batch=64, length=64)
-    for mesh, plan in (
-        ({"data": 4}, "zero3"),
-        ({"data": 4}, "data"),
-        ({"data": 2, "tensor": 2}, "zero3*sequence"),
+    for mesh, plan, micro_batches, least in (
+        ({"data": 4}, "zero3", 1, 0.8),
+        ({"data": 4}, "data", 1, 0.8),
+        ({"data": 2, "tensor": 2}, "zero3*sequence", 1, 0.8),
+        ({"pipe": 2, "data": 2}, "pipeline*zero1", 8, 0.5),
     ):
-        share = check(pricer, Candidate(mesh, plan))
-        assert share is not None and share > 0.8, (plan, share)
+        share = check(pricer, Candidate(mesh, plan, micro_batches))
+        assert share is not None and share > least, (plan, share)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "batch"), [("llama", 16), ("llama", 64), ("gpt2", 32)])
+def test_the_best_plan_is_that_of_all_plans(tmp_path: Path, name: str, batch: int) -> None:
+    """For each memory of a device, from one with which no plan fits to one with which all do."""
+    pricer = of_config(tmp_path, CONFIGS[name], batch)
+    meshes = [{"data": 4}, {"data": 2, "tensor": 2}, {"pipe": 2, "data": 2}, {"pipe": 2, "tensor": 2}]
+    plans = [candidate for mesh in meshes for candidate in plans_of(mesh, batch)]
+    known = {candidate.text: pricer.price(candidate) for candidate in plans}
+    bounds = {candidate.text: pricer.closer_bound(candidate) for candidate in plans}
+    compiled = 0
+    for nodes in ("h100-8", "a100-80-8"):
+        node = cluster_of(nodes)
+        needed = sorted(priced.on(node).needed_bytes for priced in known.values())
+        for capacity_bytes in (needed[0] / 2, needed[0] * 0.99, *needed[::4], needed[-1] * 2):
+            devices = tuple(replace(device, memory_bytes=capacity_bytes) for device in node.devices)
+            cluster = replace(node, devices=devices)
+            given = [(candidate, pricer.on(cluster).bound(candidate)) for candidate in plans]
+            closer = {text: bound if nodes == "h100-8" else None for text, bound in bounds.items()}
+
+            def price(candidate: Candidate, cluster: Cluster = cluster) -> Price:
+                return known[candidate.text].on(cluster)
+
+            found = best_first(given, capacity_bytes, price, lambda c, closer=closer: closer[c.text])
+            compiled += len(found.priced)
+            if not found.is_hopeless:
+                best = min((price(candidate) for candidate in plans), key=lambda price: price.order)
+                assert min(found.priced, key=lambda price: price.order).order == best.order
+    assert compiled < 0.8 * len(plans) * 2 * (len(needed[::4]) + 3)
