@@ -181,6 +181,7 @@ _register(((0, 2),), "masked_fill.Tensor")
 _register(((1,),), "copy fill.Tensor")
 
 
+rule_for("shardc.flat_index")(pointwise)
 rule_for("prims.convert_element_type", "shardc.constrain")(lambda call: pointwise(call, FIRST))
 
 

@@ -147,5 +147,30 @@ def _at_several(b: Builder, call: OpCall, values: Sequence[Value], given: list[i
     return b.point(compute, seen, type_, tables=[(table, [place.get(d) for d in range(len(shape))])])
 
 
+@lowers("shardc.flat_index")
+def flat_index(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """Lower the indices of several dims as one of their product."""
+    (type_,), sizes = results(call), tuple(call["sizes"])
+
+    def checked(size: int) -> Callable[[Scalars, Scalar], Scalar]:
+        return lambda s, at: outside(s, s.cast(at, torch.int64), -size, size)
+
+    def compute(s: Scalars, *indices: Scalar) -> Scalar:
+        flat = s.constant(0, torch.int64)
+        for index, size in zip(indices, sizes, strict=True):
+            at = s.cast(index, torch.int64)
+            at = s.select(s.compare("lt", at, 0), s.add(at, size), at)
+            flat = s.add(s.mul(flat, size), at)
+        return flat
+
+    for number, (value, size) in enumerate(zip(values, sizes, strict=True)):
+        b.check(value, checked(size), _beyond(call["first"] + number, size), sizes=[])
+    return [b.point(compute, values, type_)]
+
+
 def out_of_bounds(table: Value, dim: int) -> str:
-    return f"index {{}} is out of bounds for dimension {dim} with size {table.type.shape[dim]}"
+    return _beyond(dim, table.type.shape[dim])
+
+
+def _beyond(dim: int, size: AnySize) -> str:
+    return f"index {{}} is out of bounds for dimension {dim} with size {size}"

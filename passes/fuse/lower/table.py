@@ -193,8 +193,14 @@ By ``test/bench/kernel_alone.py``, indexing by tensors takes 0.2 to 0.7 of ATen'
 """
 
 
+OWN = frozenset(["shardc.flat_index"])
+"""Operators of shardc that call several of ATen, so that a kernel is faster whatever the size is."""
+
+
 def is_worth_alone(call: OpCall) -> bool:
     """Return whether a kernel of only this call is faster than ATen."""
+    if call.target in OWN:
+        return True
     faster = _ALONE_IF[call.target](call) if call.target in _ALONE_IF else call.target in ALONE
     return faster and max((hint(t.numel) for t in call.tensors), default=0) >= ALONE_ELEMENTS
 

@@ -49,6 +49,7 @@ from .operators import (  # noqa: F401
     copies,
     dispatch,
     experts,
+    flat_index,
     folded_attention,
     padded_convolution,
     padded_max_pool,

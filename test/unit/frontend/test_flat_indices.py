@@ -20,6 +20,7 @@ FLAT: dict[str, tuple[Callable[..., Tensor], tuple[int, ...]]] = {
     "pixels": (lambda x, y: put(x, [None, None, ROWS, COLUMNS], y, True), (2, 3, 3, 4)),
     "one value for all": (lambda x, y: put(x, [None, None, ROWS, COLUMNS], y, True), (3, 1)),
     "dims before others": (lambda x, y: put(x, [ROWS % 2, COLUMNS % 3], y, True), (3, 4, 5, 6)),
+    "checked": (lambda x, y: aten.index_put(x, [None, None, ROWS, COLUMNS], y, True), (2, 3, 3, 4)),
     "dims between others": (lambda x, y: put(x, [None, COLUMNS % 3, COLUMNS], y, True), (2, 4, 6)),
 }
 
@@ -46,11 +47,22 @@ def test_sums_at_several_indices_have_one(name: str) -> None:
         (lambda x, y: put(x, [None, None, ROWS, COLUMNS], y, False), 2),
         (lambda x, y: put(x, [COLUMNS % 2, None, COLUMNS], y[:, 0, 0, 0, None, None], True), 2),
         (lambda x, y: put(x, [COLUMNS % 2], y[:, 0, 0, 0, None, None, None], True), 1),
-        (lambda x, y: aten.index_put(x, [None, None, ROWS, COLUMNS], y[0, 0, 0, 0], True), 2),
+        (lambda x, y: aten.index_put(x, [None, None, ROWS, COLUMNS], y[0, 0, 0, 0]), 2),
     ],
-    ids=["writes", "dims apart", "one index", "indices to check"],
+    ids=["unsafe writes", "dims apart", "one index", "writes"],
 )
 def test_others_stay(f: Callable[..., Tensor], indices: int) -> None:
     assert _indices(f, IMAGE, torch.zeros(4, 1, 1, 1) if indices == 1 else torch.zeros(4, 3, 3, 4)[:1]) == [
         indices
     ]
+
+
+def test_an_index_out_of_bounds_is_named_with_its_dim() -> None:
+    """ATen numbers the indexed dims alone."""
+    f = lambda x, y, i, j: aten.index_put(x, [None, i, j], y, True)  # noqa: E731
+    given = torch.zeros(2, 5, 6), torch.ones(2, 2), torch.tensor([0, 4]), torch.tensor([7, 2])
+    with pytest.raises(IndexError, match="index 7 is out of bounds for dimension 1 with size 6"):
+        f(*given)
+    traced = make_fx(f, tracing_mode="fake", decomposition_table=flat_index_table())(*given)
+    with pytest.raises(IndexError, match="index 7 is out of bounds for dimension 2 with size 6"):
+        traced(*given)

@@ -203,6 +203,20 @@ def test_indexing_by_tensors_is_a_kernel_alone_if_it_finds_many_elements(
     assert fuse(f, torch.randn(400, 80), torch.randint(80, shape)).kernels == kernels
 
 
+def test_the_index_of_several_dims_is_a_kernel_beside_that_of_its_sum(fuse: Any) -> None:
+    def f(x: Tensor, i: Tensor, j: Tensor, y: Tensor) -> Tensor:
+        flat = torch.ops.shardc.flat_index([i, j], [9, 40], 0)
+        return torch.ops.aten.index_put(x.reshape(360, 32), [flat], y, True)
+
+    i, j = torch.randint(-9, 9, (500,)), torch.randint(-40, 40, (500,), dtype=torch.int32)
+    done = fuse(f, torch.zeros(9, 40, 32), i, j, torch.randn(500, 32))
+    assert sorted(done.kernels) == [("aten.index_put",), ("shardc.flat_index",)]
+    module = traced(f, tensors := [torch.zeros(9, 40, 32), i, j + 40, torch.randn(500, 32)])
+    fuse_module(module)
+    with pytest.raises(ExecutionFailed, match="out of bounds for dimension 1 with size 40"):
+        run(module, [[t] for t in tensors])
+
+
 def test_the_loss_is_part_of_the_kernel_of_its_gradient(fuse: Any) -> None:
     """But for the total weight, which the gradient needs first: the probabilities are not written."""
 
