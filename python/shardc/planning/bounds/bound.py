@@ -115,9 +115,15 @@ class Least:
         parts = shape.devices * shape.micro_batches
         # Where a sequence is split, attention may leave out what a causal mask hides.
         left_out = ("attention",) if set(CONTEXT_PRESETS) & {*presets.values()} else ()
-        shallow_s, *deeper_s = (
-            kernels_s([item for item in version.items if item.kind not in left_out], parts, rates)
-            for version in (self.shallow, *self.deeper)
-        )
-        added = (n * (longer_s - shallow_s) for n, longer_s in zip(self.more, deeper_s, strict=True))
-        return shape.step_s(shallow_s + sum(added))
+        versions = [
+            [item for item in step.items if item.kind not in left_out]
+            for step in (self.shallow, *self.deeper)
+        ]
+
+        def least_s(phase: str) -> float:
+            shallow_s, *deeper_s = (kernels_s(items, phase, parts, rates) for items in versions)
+            added = (n * (longer_s - shallow_s) for n, longer_s in zip(self.more, deeper_s, strict=True))
+            return shallow_s + sum(added)
+
+        backward_s = least_s("backward")
+        return shape.step_s(least_s("forward") + backward_s, backward_s)

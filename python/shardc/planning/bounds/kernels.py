@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from shardc.cost.ops import FILL, DeviceRates, attention_s, other_flops_s, pass_s
 from shardc.cost.step.work import Item
 
-PHASES = ("forward", "backward")
 
-
-def kernels_s(items: Sequence[Item], parts: int, rates: DeviceRates) -> float:
-    """Return the least seconds of one of ``parts`` even parts of a device's kernels in forward and backward.
+def kernels_s(items: Sequence[Item], phase: str, parts: int, rates: DeviceRates) -> float:
+    """Return the least seconds of one of ``parts`` even parts of a device's kernels in a phase.
 
     The parts of a kernel may be unequal, but their mean takes no less: the time of a pass over memory is
     convex in its bytes, and that of products grows at least as their FLOP. A product takes no less than
     without waves, in the fastest tiles; if its sum is split, its parts take longer.
     """
-    return sum(_part_s(item, parts, rates) for item in items if item.phase in PHASES)
+    return sum(_part_s(item, parts, rates) for item in items if item.phase == phase)
 
 
 def _part_s(item: Item, parts: int, rates: DeviceRates) -> float:

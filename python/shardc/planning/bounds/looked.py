@@ -30,16 +30,26 @@ def fullest_bytes(held: Sequence[Holding], shape: Shape, *, has_whole_sums: bool
 def step_s(shallow: StepWork, deeper: StepWork, more: int, costs: Costs, shape: Shape) -> float:
     """Return the least seconds of a step with ``more`` further layers like the one that ``deeper`` has more.
 
-    Cut into stages, a micro-batch waits at each cut for what would overlap, so it takes no less.
+    Cut into stages, a micro-batch waits at each cut for what would overlap, so it takes no less. Only loops
+    over micro-batches count.
     """
     if shape.micro_batches == 1:
         return 0.0
     bulk = replace(costs, collective_s=lambda item: _bulk_s(item, costs))
-    shallow_s, deeper_s = (
-        sum(bulk.play(s.items).seconds for s in work.ranks[0] if s.times == shape.micro_batches)
-        for work in (shallow, deeper)
-    )
-    return shape.step_s(shallow_s + more * (deeper_s - shallow_s))
+    parts = zip(*(_seconds(work, bulk, shape) for work in (shallow, deeper)), strict=True)
+    return shape.step_s(*(few_s + more * (longer_s - few_s) for few_s, longer_s in parts))
+
+
+def _seconds(work: StepWork, costs: Costs, shape: Shape) -> tuple[float, float]:
+    """Return the seconds of a micro-batch, and those of the items behind its last one of forward."""
+    loops = [section.items for section in work.ranks[0] if section.times == shape.micro_batches]
+    all_s = sum(costs.play(items).seconds for items in loops)
+    return all_s, sum(costs.play(_behind_forward(items)).seconds for items in loops)
+
+
+def _behind_forward(items: Sequence[Item]) -> list[Item]:
+    end = max((number for number, item in enumerate(items, 1) if item.phase == "forward"), default=0)
+    return [replace(item, needs=tuple(n - end for n in item.needs if n >= end)) for item in items[end:]]
 
 
 def _bulk_s(item: Item, costs: Costs) -> float:

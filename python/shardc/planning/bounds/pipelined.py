@@ -61,22 +61,21 @@ class Shape:
             bounds.append((lasting_bytes + c * kept_bytes) / sum(max(1.0, c / n) for n in counts))
         return max(bounds)
 
-    def step_s(self, part_s: float) -> float:
+    def step_s(self, part_s: float, backward_s: float) -> float:
         """Return the least seconds of a step, however the model is cut into stages.
 
-        Let t_s be the seconds of stage s for a micro-batch, f_s those of its forward, and t their sum over
-        the stages. The first backward of stage s waits until the first micro-batch has passed all stages
-        before it forward, and those behind it forward and back. By then the stage has run p - s forwards.
-        Behind its last backward are those of the stages before it. So a step takes at least
-        t + (m - 1) t_s - (p - s - 1) f_s >= t + (m - p + s) t_s. The t_s that make the largest of these
-        bounds the smallest are in inverse proportion to m - p + s. A step takes no less than the mean of all
-        stages' work either, whatever the schedule is.
+        Let f_s and b_s be the seconds of stage s for a micro-batch, forward and backward, and f and b their
+        sums over the stages. The first backward of stage s waits until the first micro-batch has passed the
+        stages before it forward, and those behind it forward and back. By then the stage has run at most
+        p - s forwards. Behind its last backward are those of the stages before it. So a step takes at least
+        f + b + (m - 1) (f_s + b_s) - (p - s - 1) f_s. The mean over the stages is at least
+        f + b + (m - 1) (f + b) / p - (p - 1) f / p = ((f + b) m + b (p - 1)) / p. It grows with f + b and
+        with b, so lower bounds of both will do. Whatever the schedule is, a step takes no less than the mean
+        of all stages' work.
 
         Args:
-            part_s: t, seconds of all stages' kernels for one micro-batch on a device of each.
+            part_s: f + b, seconds of all stages for one micro-batch on a device of each.
+            backward_s: b, the part of backward.
         """
-        p, m = self.stages, self.micro_batches
-        mean_s = part_s * m / p
-        if not self.is_known or m <= p:
-            return mean_s
-        return max(mean_s, part_s * (1 + 1 / sum(1 / (m - p + s) for s in range(p))))
+        waits = self.stages - 1 if self.is_known else 0
+        return (part_s * self.micro_batches + backward_s * waits) / self.stages

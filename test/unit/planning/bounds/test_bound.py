@@ -178,10 +178,10 @@ def test_the_bound_of_a_deep_model_is_most_of_its_peak(tmp_path: Path) -> None:
     """Activations of many tokens, which data and sequence split evenly, and those of stages."""
     pricer = of_config(tmp_path, {**LLAMA, "num_hidden_layers": 24, "vocab_size": 64}, batch=64, length=64)
     for mesh, plan, micro_batches, least in (
+        ({"pipe": 2, "data": 2}, "pipeline*zero1", 8, 0.8),
         ({"data": 4}, "zero3", 1, 0.8),
         ({"data": 4}, "data", 1, 0.8),
         ({"data": 2, "tensor": 2}, "zero3*sequence", 1, 0.8),
-        ({"pipe": 2, "data": 2}, "pipeline*zero1", 8, 0.5),
     ):
         share = check(pricer, Candidate(mesh, plan, micro_batches))
         assert share is not None and share > least, (plan, share)
