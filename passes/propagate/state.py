@@ -14,6 +14,10 @@ _Step = tuple[tuple[int, ...], tuple[int, ...], int]
 """A call's values, the numbers of their shardings before the call was processed, and the call's number."""
 
 
+_PRODUCTS = ("aten.bmm", "aten.matmul")
+"""Products of [..., rows, terms] and [..., terms, columns]."""
+
+
 class PropagationState:
     """A sharding for each value of a program, propagated to a fixed point by :meth:`run`.
 
@@ -64,11 +68,16 @@ class PropagationState:
         """Propagate from ``changed`` values to a fixed point. Return the values that changed, in order."""
         touched: list[int] = []
         queue = deque(dict.fromkeys(s for v in changed for s in self._steps_of[v]))
+        late: deque[int] = deque()
         waiting = set(queue)
-        while queue:
-            step = queue.popleft()
+        while queue or late:
+            is_late = not queue
+            step = late.popleft() if is_late else queue.popleft()
             waiting.discard(step)
             rule, values, node = self._steps[step]
+            if not is_late and self._waits_for_rows(node, values):
+                late.append(step)
+                continue
             before = tuple(self._now[v] for v in values)
             if (id(rule), before) not in self._memo:
                 self._memo[id(rule), before] = self._work_out(rule, before)
@@ -87,6 +96,19 @@ class PropagationState:
                         waiting.add(other)
                         queue.append(other)
         return touched
+
+    def _waits_for_rows(self, node: int, values: tuple[int, ...]) -> bool:
+        """Return whether a product of activations gets axes for rows or columns of one tensor only.
+
+        In attention such tensors are keys, values, and their gradients. Queries offer the rows of the result,
+        and are often computed last.
+        """
+        if node < 0 or self.program.nodes[node].spec.target not in _PRODUCTS:
+            return False
+        left, right, made = (self.sharding(v).dims for v in values)
+        if min(len(left), len(right)) < 3 or any(left[-2:]):
+            return False
+        return any(right[-2:]) != any(made[-2:])
 
     def _work_out(self, rule: Rule, numbers: tuple[int, ...]) -> tuple[int, ...]:
         found = propagate_through(rule, tuple(self._table[n] for n in numbers))

@@ -59,14 +59,29 @@ PIXELS = 128
 """Of images that are cut by rows: five halvings leave a row for each of four devices."""
 HALVED = (
     *("BitForImage", "ConvNext", "Cvt", "DonutSwin", "EfficientNet", "FocalNet", "HGNet", "Hiera", "Levit"),
-    *("MobileNet", "PPLCNet", "PoolFormer", "Pvt", "RegNet", "ResNet", "Segformer", "Swi", "TextNet"),
+    *(
+        "MobileNet",
+        "MobileViTFor",
+        "PPLCNet",
+        "PoolFormer",
+        "Pvt",
+        "RegNet",
+        "ResNet",
+        "Segformer",
+        "Swi",
+        "TextNet",
+    ),
 )
 """What names of networks begin with that halve images several times."""
+
+HALVED_AGAIN = ("Levit", "MobileViTFor")
+"""What names of networks begin with of which four devices need twice as many pixels."""
 
 
 def subject_on(name: str, mesh: str) -> Subject:
     """The model as it is tried on one of ``trial.CUTS``."""
     is_large = mesh.startswith("rows") or (mesh.startswith("context") and name.startswith(HALVED))
     if is_large and name in ARCHITECTURES:
-        return of_architecture(ARCHITECTURES[name], pixels=PIXELS)
+        smallest = name.startswith(HALVED_AGAIN) and mesh.startswith("context")
+        return of_architecture(ARCHITECTURES[name], pixels=2 * PIXELS if smallest else PIXELS)
     return SUBJECTS[name]
