@@ -52,7 +52,7 @@ def of_whole(shallow: Sequence[Holding], deeper: Sequence[Holding], whole: Repea
     """Return the holdings of the whole model's forward; ``deeper`` has a layer more than ``shallow``."""
     start, period = whole.start, whole.period
     more = (len(whole.forward.ops) - len(shallow)) // period
-    return [*shallow[:start], *deeper[start : start + period] * more, *shallow[start:]]
+    return [*shallow[:start], *[*deeper[start : start + period]] * more, *shallow[start:]]
 
 
 def of_stages(held: Sequence[Holding], cuts: Sequence[int]) -> list[Holding]:

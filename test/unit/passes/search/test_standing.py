@@ -52,7 +52,7 @@ def pricer(stands: bool) -> Pricer:
         Question("towers", model, torch.optim.AdamW(model.parameters()), batch),
         cluster=find_cluster("h100-2x2"),
     )
-    made.stands = stands
+    made.versions.stands = stands
     return made
 
 
@@ -74,4 +74,4 @@ def test_few_layers_cost_what_all_cost(candidate: Candidate) -> None:
     assert few.floor_s == pytest.approx(whole.floor_s, rel=0.02)
     assert few.solution.seconds == pytest.approx(whole.solution.seconds, rel=0.05)
     assert few.held_bytes == pytest.approx(whole.held_bytes, rel=0.15)
-    assert pricer(True).stands
+    assert pricer(True).versions.stands
