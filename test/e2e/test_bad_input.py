@@ -172,7 +172,7 @@ def test_mesh_and_plan(compile_: Command, arguments: str, parts: list[str]) -> N
         (
             "lambda out, batch: out",
             "lambda out: out",
-            ["TraceFailed: ", "takes 1 positional argument", "train.py:15"],
+            ["LossNotTaken: ", "too many positional arguments", "train.py:15"],
         ),
         (
             "(torch.ones(8, 8),)",
