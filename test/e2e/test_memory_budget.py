@@ -160,7 +160,7 @@ def test_equal_to_the_single_device_program_and_to_the_step_that_keeps_all(name:
     budget = (2 * least + most) // 3
     step, plain = compiled(name, budget), compiled(name)
     assert peak(step) <= budget < most == peak(plain)
-    assert "[Recomputed] within" in str(step.plan) and "Recomputed" not in str(plain.plan)
+    assert "[Recomputed] to stay within" in str(step.plan) and "Recomputed" not in str(plain.plan)
     proof = step.check()
     assert proof.passed, proof.render()
     torch.manual_seed(0)
