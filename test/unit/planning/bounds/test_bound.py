@@ -60,7 +60,7 @@ CONFIGS = {
     "gemma2": {
         **LLAMA,
         "model_type": "gemma2",
-        "num_hidden_layers": 12,
+        "num_hidden_layers": 8,
         "head_dim": 16,
         "sliding_window": 16,
     },
@@ -146,22 +146,22 @@ def check(pricer: Pricer, candidate: Candidate, **options: object) -> float | No
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES, ids="-".join)
 @pytest.mark.parametrize("name", CONFIGS)
-def test_no_plan_of_a_language_model_needs_less(tmp_path: Path, name: str) -> None:
+def test_no_plan_of_a_language_model_needs_less(tmp_path: Path, name: str, mesh: dict[str, int]) -> None:
     pricer = of_config(tmp_path, CONFIGS[name])
-    plans = [candidate for mesh in MESHES for candidate in of_mesh(mesh)]
-    found = [check(pricer, candidate) for candidate in plans]
-    assert sum(share is not None for share in found) > len(plans) / 2
+    assert any(check(pricer, candidate) is not None for candidate in of_mesh(mesh))
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mesh", MESHES, ids="-".join)
 @pytest.mark.parametrize("recompute", ["full", "selective"])
 @pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral"])
-def test_no_plan_that_recomputes_needs_less(tmp_path: Path, name: str, recompute: str) -> None:
+def test_no_plan_that_recomputes_needs_less(
+    tmp_path: Path, name: str, recompute: str, mesh: dict[str, int]
+) -> None:
     pricer = of_config(tmp_path, CONFIGS[name])
-    plans = [of_mesh(mesh)[0] for mesh in MESHES]
-    found = [check(pricer, candidate, recompute=recompute) for candidate in plans]
-    assert sum(share is not None for share in found) > len(plans) / 2
+    assert any(check(pricer, candidate, recompute=recompute) is not None for candidate in of_mesh(mesh))
 
 
 @pytest.mark.slow
@@ -188,11 +188,11 @@ def test_the_bound_of_a_deep_model_is_most_of_its_peak(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "batch"), [("llama", 16), ("llama", 64), ("gpt2", 32)])
+@pytest.mark.parametrize(("name", "batch"), [("llama", 64), ("gpt2", 16)])
 def test_the_best_plan_is_that_of_all_plans(tmp_path: Path, name: str, batch: int) -> None:
     """For each memory of a device, from one with which no plan fits to one with which all do."""
     pricer = of_config(tmp_path, CONFIGS[name], batch)
-    meshes = [{"data": 4}, {"data": 2, "tensor": 2}, {"pipe": 2, "data": 2}, {"pipe": 2, "tensor": 2}]
+    meshes = [{"data": 4}, {"tensor": 4}, {"pipe": 2, "data": 2}]
     plans = [candidate for mesh in meshes for candidate in plans_of(mesh, batch)]
     known = {candidate.text: pricer.price(candidate) for candidate in plans}
     bounds = {candidate.text: pricer.closer_bound(candidate) for candidate in plans}
