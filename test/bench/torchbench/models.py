@@ -172,6 +172,8 @@ class UNet(nn.Module):
 class DLRM(nn.Module):
     """Meta's recommendation model: embeddings, two nets of linear layers, and products of all pairs."""
 
+    pairs: Tensor
+
     def __init__(self, tables: int = 16, rows: int = 5000, width: int = 32, dense: int = 13) -> None:
         super().__init__()
         self.tables = nn.ModuleList(nn.Embedding(rows, width) for _ in range(tables))
@@ -216,9 +218,8 @@ class WaveNet(nn.Module):
     def __init__(self, channels: int = 32, layers: int = 10, classes: int = 64) -> None:
         super().__init__()
         self.first = nn.Conv1d(1, channels, 1)
-        self.both = nn.ModuleList(
-            nn.Conv1d(channels, 2 * channels, 2, dilation=1 << (n % 5)) for n in range(layers)
-        )
+        self.dilations = [1 << (n % 5) for n in range(layers)]
+        self.both = nn.ModuleList(nn.Conv1d(channels, 2 * channels, 2, dilation=n) for n in self.dilations)
         self.out = nn.ModuleList(nn.Conv1d(channels, 2 * channels, 1) for _ in range(layers))
         self.head = nn.Sequential(nn.ReLU(), nn.Conv1d(channels, channels, 1), nn.ReLU())
         self.classes = nn.Conv1d(channels, classes, 1)
@@ -226,8 +227,7 @@ class WaveNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Take samples [batch, 1, time]; return logits [batch, classes, time]."""
         x, skips = self.first(x), torch.zeros(())
-        for both, out in zip(self.both, self.out, strict=True):
-            (behind,) = both.dilation
+        for both, out, behind in zip(self.both, self.out, self.dilations, strict=True):
             filtered, gate = both(F.pad(x, (behind, 0))).chunk(2, dim=1)
             residual, skip = out(torch.tanh(filtered) * torch.sigmoid(gate)).chunk(2, dim=1)
             x, skips = x + residual, skips + skip
