@@ -29,8 +29,10 @@ def _flat_index_put(
 ) -> Tensor:
     """Sum at one index, if several neighbouring dims of known size are indexed by integers."""
     given = {dim: index for dim, index in enumerate(indices) if index is not None}
+    if len(given) < 2:
+        return NotImplemented
     first, last = min(given), max(given)
-    neighbours = len(given) > 1 and list(given) == list(range(first, last + 1))
+    neighbours = list(given) == list(range(first, last + 1))
     integers = all(index.dtype in _INTEGERS for index in given.values())
     sizes = (*x.shape, *(n for index in given.values() for n in index.shape))
     if not (accumulate and neighbours and integers and all(isinstance(n, int) and n for n in sizes)):

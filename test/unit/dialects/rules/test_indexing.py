@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import shardc.runtime.operators.flat_index  # noqa: F401, defines the operator
 from shardc.diagnostics.dialects.rules import NoRuleToProve
 from shardc.dialects.rules.proving.execution import sample
 from shardc.dialects.rules.proving.proof import prove
@@ -288,3 +289,9 @@ def test_no_rule(name: str, args: tuple[Any, ...]) -> None:
     """Masks pick as many elements as their values say; scalars are not worth a rule."""
     with pytest.raises(NoRuleToProve, match=f"aten.{name} has no sharding rule"):
         prove(f"aten.{name}", args)
+
+
+def test_flat_index() -> None:
+    rows, columns = torch.tensor([[0], [-3], [2], [1]]), torch.tensor([[3, -1, 0, 2]])
+    proof = prove("shardc.flat_index", ([rows, columns], [3, 5], 0), ways=(2, 4))
+    assert str(proof.rule) == "([a,1],[1,b])->([a,b])" and proof.unreached == ()
