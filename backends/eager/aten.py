@@ -26,7 +26,7 @@ TOLERANT = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
 
 
 DRAWS = frozenset(["shardc.uniform"])
-"""Ops whose numbers have as many bits as their dtype: a run in f64 draws them in that dtype, as kernels do."""
+"""Ops whose values have as many bits as their dtype; a run in f64 draws them in that dtype, as kernels do."""
 
 
 Results = Tensor | Sequence[Tensor | None]
