@@ -18,7 +18,6 @@ from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.answer.explain import explained
-from shardc.passes.search.answer.runner_up import largest, products_of
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.distances import Distances
@@ -48,7 +47,7 @@ def _by(searcher: Searcher) -> _Solve:
         best = searcher(graph, Budget(capacity, clock=clock))
         if best.chosen is None:
             return None
-        return Solution(best.chosen, best.seconds, 0.0, "it has no bound", len(graph.costs))
+        return Solution(best.chosen, best.seconds, 0.0, "it has no bound")
 
     return found
 
@@ -127,8 +126,6 @@ def search(
     adds an answer about the bottleneck and other shardings. ``clock`` ends the search with the best result so
     far.
     """
-    if explain:
-        step.graph.undecided = largest(products_of(step), step)
     clock = clock or Clock()
     solution = SEARCHERS[searcher](step.graph, capacity, cutoff_s, clock)
     if solution is None or solution.bound_s >= cutoff_s:
@@ -141,9 +138,7 @@ def search(
     solution = replace(solution, bound_s=max(solution.bound_s, step.floor_s))
     answer = None
     if explain:
-        if clock.is_enough:  # runners-up take as long as the search
-            step.graph.undecided = set()
-        solution, answer = explained(step, solution, capacity)
+        solution, answer = explained(step, solution, capacity, clock)
     chosen = solution.chosen
     ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]
     arguments = [ls[chosen[node]] for node, ls in zip(step.argument_node, step.layouts, strict=True)]

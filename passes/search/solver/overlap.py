@@ -38,7 +38,7 @@ def solve_overlapped(
         return None
     best: Solution | None = None
     bound_s, start_s = -inf, perf_counter()
-    for weight in _WEIGHTS:
+    for weight in _WEIGHTS if graph.late else (0.0,):
         found = solve(graph.weighted(weight), capacity, cutoff_s, clock)
         is_stopped = clock.is_over or (best is not None and clock.is_enough)
         if found is not None:

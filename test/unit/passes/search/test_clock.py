@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from itertools import combinations
 from math import inf
-from threading import Thread
+from threading import Thread, Timer
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from choice_graphs import choices, drawn, total
 
 from shardc.passes.search.clock import INTERRUPTED, Clock
 from shardc.passes.search.graph import Graph
+from shardc.passes.search.solver.ask import LIMIT_S
 from shardc.passes.search.solver.overlap import solve_overlapped
 
 
@@ -86,32 +89,26 @@ def test_only_who_hears_and_the_main_thread_take_interrupts() -> None:
 
 
 def test_an_interrupt_reaches_a_solve_that_runs() -> None:
-    """The handler runs while HiGHS does: its callback is Python, and asks the clock."""
-    clock, looks = Clock(hears=True), 0
-
-    def now() -> float:
-        nonlocal looks
-        looks += 1
-        if looks == 8:
-            interrupt()
-        return 0.0
-
-    clock = Clock(hears=True, now=now)
+    """It ends the process that solves; the next question starts another."""
+    clock, start_s = Clock(hears=True), perf_counter()
     with clock.running():
-        solve_overlapped(large(), clock=clock)
+        timer = Timer(0.5, interrupt)
+        timer.start()
+        found = solve_overlapped(hard(), clock=clock)
+        timer.join()
+    assert found is None
     assert clock.is_interrupted
-    assert looks < 40
+    assert perf_counter() - start_s < LIMIT_S / 2
+    assert solve_overlapped(drawn(0)) is not None
 
 
-def large() -> Graph:
-    """A graph that needs many iterations of the simplex."""
+def hard() -> Graph:
+    """A graph whose optimum takes longer than a question may."""
     draw, graph = np.random.default_rng(0), Graph()
     for _ in range(60):
-        graph.costs[graph.add_node(6)] = draw.random(6)
-    for first in range(60):
-        for second in draw.choice(60, size=6, replace=False):
-            if first < second:
-                graph.add_edge(first, int(second), draw.random((6, 6)))
+        graph.costs[graph.add_node(8)] = draw.random(8)
+    for first, second in combinations(range(60), 2):
+        graph.add_edge(first, second, draw.random((8, 8)))
     return graph
 
 

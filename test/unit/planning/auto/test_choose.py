@@ -51,7 +51,7 @@ class Drawn:
             return Unfit(self.bytes[choice], floor_s)
         if seconds >= cutoff_s:
             return Unfit(0.0, floor_s, seconds)
-        return Found([], [], Solution([], seconds, seconds, "", 0), 0, self.bytes[choice], floor_s)
+        return Found([], [], Solution([], seconds, seconds, ""), 0, self.bytes[choice], floor_s)
 
 
 @pytest.mark.parametrize("seeds", [range(n, n + 40) for n in range(0, 200, 40)], ids=str)
