@@ -30,17 +30,18 @@ LIMIT_S = 20.0
 
 @dataclass(frozen=True)
 class Solution:
-    """State for each node of a graph, their cost, and a lower bound for all choices, in seconds.
+    """State for each node of a graph, their cost, and a lower bound for all choices that fit, in seconds.
 
-    ``why``: reason why the search stopped. ``is_tight``: True if a cheaper choice does not fit into memory.
-    ``graph``: the graph of which the choice was the cheapest, with memory at ``prices`` in seconds per byte
-    at each point; None if memory suffices.
+    ``why``: reason why the search stopped. ``free_s``: lower bound for all choices, whether they fit or not.
+    ``is_tight``: True if a cheaper choice does not fit into memory. ``graph``: the graph of which the choice
+    was the cheapest, with memory at ``prices`` in seconds per byte at each point; None if memory suffices.
     """
 
     chosen: list[int]
     seconds: float
     bound_s: float
     why: str
+    free_s: float = 0.0
     is_tight: bool = False
     prices: np.ndarray | None = field(default=None, repr=False, compare=False)
     graph: Graph | None = field(default=None, repr=False, compare=False)
@@ -56,26 +57,37 @@ class Solution:
         return max(0.0, 1 - self.bound_s / self.seconds) if self.seconds else 0.0
 
 
+@dataclass(frozen=True)
+class NoSolution:
+    """Result if no choice that fits was found. ``bound_s``, ``free_s``: as in :class:`Solution`."""
+
+    bound_s: float = -inf
+    free_s: float = -inf
+
+
 def solve(
     graph: Graph, capacity: float = inf, cutoff_s: float = inf, clock: Clock | None = None
-) -> Solution | None:
+) -> Solution | NoSolution:
     """Return the cheapest states found with which a device holds at most ``capacity`` bytes at each point.
 
-    None if no such states are found. The graph is first solved without the limit. That solution is returned
+    The graph is first solved without the limit. That solution is returned
     if it fits, or if no choice takes less than ``cutoff_s``. When ``clock`` is over, the best states so far
     are returned.
     """
     clock = clock or Clock()
     found = cheapest(graph, clock)
     if found.chosen is None:
-        return None
+        return NoSolution(found.bound_s, found.bound_s)
     seconds = graph.seconds(found.chosen)
-    free = Solution(found.chosen, seconds, min(found.bound_s, seconds), OPTIMAL, graph=graph)
+    bound_s = min(found.bound_s, seconds)
+    free = Solution(found.chosen, seconds, bound_s, OPTIMAL, bound_s, graph=graph)
     if free.gap > GAP:
         free = replace(free, why=_late(clock))
     if free.bound_s >= cutoff_s or (graph.bytes_at(free.chosen) <= capacity).all():
         return free
-    return None if clock.is_over else _Fitting(graph, capacity).found(free, cutoff_s, clock)
+    if clock.is_over:
+        return NoSolution(bound_s, bound_s)
+    return _Fitting(graph, capacity).found(free, cutoff_s, clock)
 
 
 def _late(clock: Clock) -> str:
@@ -90,8 +102,8 @@ class _Fitting:
         self._best: list[int] | None = None
         self._best_s = inf
 
-    def found(self, free: Solution, cutoff_s: float, clock: Clock) -> Solution | None:
-        """Return the best choice found; None if none fits.
+    def found(self, free: Solution, cutoff_s: float, clock: Clock) -> Solution | NoSolution:
+        """Return the best choice found.
 
         ``free``: the cheapest choice that does not fit. It is returned if no choice that fits takes less than
         ``cutoff_s``.
@@ -122,9 +134,9 @@ class _Fitting:
             if found.chosen is not None:
                 self._take(found.chosen, prices)
         if self._best is None:
-            return None
+            return NoSolution(prices.bound_s, free.free_s)
         bound_s, at = min(prices.bound_s, self._best_s), prices.best / self._capacity
-        return Solution(self._best, self._best_s, bound_s, why, True, at, self._graph)
+        return Solution(self._best, self._best_s, bound_s, why, free.free_s, True, at, self._graph)
 
     def _take(self, chosen: list[int], prices: Prices) -> None:
         """Add the plane of a choice, and keep the choice, or one near to it that fits, if it is better."""

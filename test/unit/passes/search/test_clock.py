@@ -18,6 +18,7 @@ from shardc.passes.search.clock import INTERRUPTED, Clock
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.solver.ask import LIMIT_S
 from shardc.passes.search.solver.overlap import solve_overlapped
+from shardc.passes.search.solver.solve import NoSolution, Solution
 
 
 class Counted:
@@ -96,10 +97,10 @@ def test_an_interrupt_reaches_a_solve_that_runs() -> None:
         timer.start()
         found = solve_overlapped(hard(), clock=clock)
         timer.join()
-    assert found is None
+    assert isinstance(found, NoSolution)
     assert clock.is_interrupted
     assert perf_counter() - start_s < LIMIT_S / 2
-    assert solve_overlapped(drawn(0)) is not None
+    assert isinstance(solve_overlapped(drawn(0)), Solution)
 
 
 def hard() -> Graph:
@@ -121,7 +122,7 @@ def test_what_is_found_in_time_is_a_choice_and_no_choice_is_below_its_bound(capa
         for limit_s in (0.0, 3.0, 9.0, 27.0):
             clock = Clock(limit_s, now=Counted())
             found = solve_overlapped(graph, capacity, clock=clock)
-            if found is None:
+            if isinstance(found, NoSolution):
                 continue
             found_of += 1
             assert (graph.bytes_at(found.chosen) <= capacity).all()

@@ -14,7 +14,7 @@ from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.solver import overlap
 from shardc.passes.search.solver.overlap import solve_overlapped
-from shardc.passes.search.solver.solve import GAP, Solution, solve
+from shardc.passes.search.solver.solve import GAP, NoSolution, Solution, solve
 
 GRAPHS = 400
 
@@ -24,8 +24,8 @@ def test_the_best_of_all_choices_is_found(seeds: range) -> None:
     for graph in (drawn(seed).weighted(1.0) for seed in seeds):
         least = min(graph.seconds(chosen) for chosen in choices(graph))
         found = solve(graph)
-        if found is None:
-            assert least == inf
+        if isinstance(found, NoSolution):
+            assert found.bound_s == least == inf
             continue
         assert found.seconds == pytest.approx(graph.seconds(found.chosen))
         assert found.seconds <= least * (1 + GAP) + 1e-9
@@ -42,7 +42,10 @@ def test_bounds_hold_and_memory_is_kept(seeds: range) -> None:
         fitting = [c for c in choices(graph) if (graph.bytes_at(c) <= capacity).all()]
         least = min((total(graph, chosen) for chosen in fitting), default=inf)
         found = solve_overlapped(graph, capacity)
-        if found is None:
+        free_s = min(total(graph, chosen) for chosen in choices(graph))
+        assert found.free_s <= free_s + 1e-6
+        if isinstance(found, NoSolution):
+            assert found.bound_s <= least + 1e-6
             continue
         assert (graph.bytes_at(found.chosen) <= capacity).all()
         assert found.seconds == pytest.approx(total(graph, tuple(found.chosen)))
@@ -69,34 +72,32 @@ def test_a_long_chain() -> None:
 def test_a_bound_that_nothing_keeps() -> None:
     graph = Graph(points=1)
     graph.memory[graph.add_node(2)][0] = [3.0, 2.0]
-    assert solve(graph, capacity=1.0) is None
-    found = solve(graph, capacity=2.0)
-    assert found is not None
-    assert found.chosen == [1]
+    assert isinstance(solve(graph, capacity=1.0), NoSolution)
+    assert solved(graph, capacity=2.0).chosen == [1]
 
 
 def test_an_interrupted_search_finds_nothing() -> None:
     clock = Clock()
     clock.interrupt()
-    assert solve(hard(), clock=clock) is None
-    assert solve(hard()) is not None
+    assert isinstance(solve(hard(), clock=clock), NoSolution)
+    assert solved(hard()).seconds < inf
 
 
 def test_no_other_weight_is_tried_after_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, tried = hard(), list[Graph]()
     graph.late, graph.edges = graph.edges, {}
 
-    def noted(weighted: Graph, capacity: float, cutoff_s: float, clock: Clock) -> Solution | None:
+    def noted(weighted: Graph, capacity: float, cutoff_s: float, clock: Clock) -> Solution | NoSolution:
         tried.append(weighted)
         found = solve(weighted, capacity, cutoff_s, clock)
-        return None if found is None else replace(found, bound_s=0.0)
+        return replace(found, bound_s=0.0)
 
     monkeypatch.setattr(overlap, "solve", noted)
-    assert solve_overlapped(graph) is not None
+    assert isinstance(solve_overlapped(graph), Solution)
     assert len(tried) > 1
     tried.clear()
     monkeypatch.setattr(overlap, "LIMIT_S", 0.0)
-    assert solve_overlapped(graph) is not None
+    assert isinstance(solve_overlapped(graph), Solution)
     assert len(tried) == 1
 
 
@@ -106,12 +107,27 @@ def test_memory_that_one_price_saves_exactly() -> None:
     for _ in range(10):
         node = graph.add_node(2)
         graph.costs[node], graph.memory[node] = np.array([1.0, 2.0]), np.array([[1.0, 0.0]])
-    found = solve(graph, capacity=4.0)
-    assert found is not None
+    found = solved(graph, capacity=4.0)
     assert found.is_tight
     assert found.seconds == 16.0
     assert found.bound_s == pytest.approx(16.0, rel=GAP)
     assert found.byte_s == pytest.approx(1.0, rel=0.5)
+
+
+@pytest.mark.parametrize("seeds", [range(n, n + 50) for n in range(0, 200, 50)], ids=str)
+def test_what_does_not_fit_is_no_result_below_the_cutoff(seeds: range) -> None:
+    """With a cutoff, a result fits or its bound is at least the cutoff."""
+    beaten = 0
+    for graph in map(drawn, seeds):
+        capacity = float(np.median([graph.bytes_at(chosen).max() for chosen in choices(graph)]))
+        fitting = [c for c in choices(graph) if (graph.bytes_at(c) <= capacity).all()]
+        least = min((total(graph, chosen) for chosen in fitting), default=inf)
+        found = solve_overlapped(graph, capacity, cutoff_s=least)
+        assert found.bound_s <= least + 1e-6
+        if isinstance(found, Solution) and found.bound_s < least:
+            assert (graph.bytes_at(found.chosen) <= capacity).all()
+        beaten += found.bound_s >= least - 1e-6
+    assert beaten > 0
 
 
 def hard() -> Graph:
@@ -126,7 +142,7 @@ def hard() -> Graph:
     return graph
 
 
-def solved(graph: Graph) -> Solution:
-    found = solve(graph)
-    assert found is not None
+def solved(graph: Graph, capacity: float = inf) -> Solution:
+    found = solve(graph, capacity)
+    assert isinstance(found, Solution)
     return found
