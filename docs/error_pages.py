@@ -52,6 +52,7 @@ All examples in Python begin with these lines:
 {PREAMBLE}```
 
 On the command line `train.py` is the same with `build()`, which returns model, optimizer, batch and loss.
+`from train import *` gives a script the same names.
 """
 BEFORE = f"""\
 {BEGIN}Code blocks in other languages are files: {", ".join(f"`{name}`" for name in FILES.values())}.
