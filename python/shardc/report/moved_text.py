@@ -1,4 +1,4 @@
-"""Names of the tensors that a collective moves: arguments of the step, or gradients of parameters."""
+"""Names of the tensors that a collective moves: arguments of the step, gradients, or new state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,31 @@ def moved_text(value: ir.Value, function: ir.Operation) -> str:
             waiting += reversed([*at.owner.operation.operands])
         else:
             waiting += _made_in_loop(at)
-    first, *more = found or [""]
+    return _listed(found)
+
+
+def updated_text(values: Iterable[ir.Value], function: ir.Operation) -> str:
+    """Return text such as ``new 0.weight and 3 more`` or ``loss`` for values that a step returns, else "".$
+
+    Values are followed through packing.
+    """
+    found: dict[str, None] = {}
+    *_, end = function.regions[0].blocks[0].operations
+    waiting = [*values]
+    while waiting:
+        at = waiting.pop()
+        for use in at.uses:
+            reader = use.owner.operation
+            if reader == end.operation:
+                role, name = edge_key(function, "res_attrs", use.operand_number)
+                found[name if role in ("loss", "output") else f"new {name}"] = None
+            elif reader.name in _PACKS:
+                waiting += reader.results
+    return _listed(dict.fromkeys(sorted(found)))
+
+
+def _listed(names: Iterable[str]) -> str:
+    first, *more = [*names] or [""]
     return f"{first} and {len(more)} more" if more else first
 
 

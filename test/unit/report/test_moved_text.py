@@ -33,17 +33,28 @@ def names(plan: str, micro_batches: int | None) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     ("plan", "expected"),
     [
-        ("data", {"all_reduce": {"gradient of 2.weight and 3 more"}}),
+        ("data", {"all_reduce": {"gradient of 2.weight and 3 more", "loss"}}),
+        (
+            "zero2",
+            {
+                "all_reduce": {"loss"},
+                "reduce_scatter": {"gradient of 2.weight and 3 more"},
+                "all_gather": {"new 0.bias and 3 more"},
+            },
+        ),
         (
             "zero3",
             {
                 "all_gather": {"0.weight and 3 more", "2.weight"},
+                "all_reduce": {"loss"},
                 "reduce_scatter": {"gradient of 2.weight and 3 more"},
             },
         ),
     ],
 )
 def test_parameters_are_named_inside_and_behind_a_loop(plan: str, expected: dict[str, set[str]]) -> None:
-    """Under ``zero3`` the loop gathers parameters; under ``data`` sums of gradients are reduced after it."""
+    """The loop gathers parameters under ``zero3``; sums of gradients are reduced after it under ``data``.
+    Under ``zero2`` new parameters are gathered after the optimizer.
+    """
     assert names(plan, None) == expected
     assert names(plan, 2) == expected
