@@ -7,9 +7,9 @@ from pathlib import Path
 
 from shardc.backends.tuning.bench import Measure
 from shardc.backends.tuning.decision import Pairs, Rule
-from shardc.workers.process import Ended, Process, Refused, TookTooLong
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Built, Outcome
+from shardc.workers.process import Ended, Process, Refused, TookTooLong
 
 LIMIT_S = 60.0
 """Time limit of checking and timing a candidate, in seconds."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from shardc.backends.tuning.point import Point
-from shardc.workers.process import Ended, Process, Refused, TookTooLong
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Built
 from shardc.cache.scratch import scratch
+from shardc.workers.process import Ended, Process, Refused, TookTooLong
 
 LIMIT_S = 60.0
 """Time limit of a compile, in seconds."""

@@ -14,11 +14,11 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from shardc.backends.triton.emit.emitted import Emitted
-from shardc.workers.process import Ended, Process, Refused, TookTooLong
 from shardc.cost.machine import Gpu
 from shardc.diagnostics.triton import TooMuchSharedMemory, TritonCompileFailed, TritonMissing, TritonTooOld
 from shardc.runtime.kernels.triton_kernels import OLDEST
 from shardc.runtime.report import progress
+from shardc.workers.process import Ended, Process, Refused, TookTooLong
 
 ROLE = "shardc.backends.triton.aot.worker:compile_module"
 LIMIT_S = 120

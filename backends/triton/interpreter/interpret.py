@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from shardc.backends.triton.emit.emitted import Emitted
-from shardc.workers.process import Ended, Process
 from shardc.cache.scratch import scratch
 from shardc.diagnostics.triton import InterpreterFailed
+from shardc.workers.process import Ended, Process
 
 ROLE = "shardc.backends.triton.interpreter.interpret_worker:run"
 LIMIT_S = 3600.0
