@@ -29,6 +29,7 @@ from shardc.passes.search.searchers.greedy import greedy
 from shardc.passes.search.searchers.layers import layers
 from shardc.passes.search.searchers.randomly import random_restarts
 from shardc.passes.search.searchers.searcher import Budget, Searcher
+from shardc.passes.search.solver import ask
 from shardc.passes.search.solver.overlap import solve_overlapped
 from shardc.passes.search.solver.solve import NoSolution, Solution
 from shardc.passes.search.ways import Way
@@ -88,6 +89,7 @@ def step_graph(
     ``pipeline`` is the axis of stages. ``more`` is the number of equal layers that the real model has in
     addition to the program.
     """
+    ask.start()  # its imports run while the graph is built
     axes = SearchAxes.of(mesh, pipeline)
     distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s)
     work, alive = Work(program, axes, rates), Alive(program, axes)

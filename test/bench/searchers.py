@@ -26,6 +26,7 @@ from shardc.passes.search.searchers.layers import layers
 from shardc.passes.search.searchers.randomly import random_restarts
 from shardc.passes.search.searchers.searcher import Budget
 from shardc.passes.search.solver.overlap import solve_overlapped
+from shardc.passes.search.solver.solve import NoSolution
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Sizes, read_config
@@ -51,7 +52,7 @@ def main() -> None:
     print(f"{len(graph.costs):,} choices, {len(graph.edges) + len(graph.late):,} edges\n")
     start_s = perf_counter()
     exact = solve_overlapped(graph, capacity)
-    if exact is None:
+    if isinstance(exact, NoSolution):
         raise SystemExit("the exact search found nothing that fits")
     rows = [_row("exact", exact.seconds, exact.seconds, perf_counter() - start_s)]
     rows.append(_row("bound", exact.bound_s, exact.seconds, 0.0))
@@ -73,9 +74,9 @@ def _graph(given: argparse.Namespace, cluster: object) -> Graph:
     kept: list[Graph] = []
     searched = choose.SEARCHERS[choose.EXACT]
 
-    def keep(graph: Graph, capacity: float) -> object:
+    def keep(graph: Graph, *limits: object) -> object:
         kept.append(graph)
-        return searched(graph, capacity)
+        return searched(graph, *limits)
 
     choose.SEARCHERS = {**choose.SEARCHERS, choose.EXACT: keep}
     Pricer(question, cluster=cluster).compiled(Candidate(given.mesh, "auto"))
