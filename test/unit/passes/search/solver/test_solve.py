@@ -12,7 +12,7 @@ from choice_graphs import choices, drawn, total
 
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
-from shardc.passes.search.solver import overlap
+from shardc.passes.search.solver import ask, overlap
 from shardc.passes.search.solver.overlap import solve_overlapped
 from shardc.passes.search.solver.solve import GAP, NoSolution, Solution, solve
 
@@ -81,6 +81,22 @@ def test_an_interrupted_search_finds_nothing() -> None:
     clock.interrupt()
     assert isinstance(solve(hard(), clock=clock), NoSolution)
     assert solved(hard()).seconds < inf
+
+
+def test_a_bound_holds_if_the_solver_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph takes longer than a second to prove; its choices are still above the bound."""
+    draw, graph = np.random.default_rng(0), Graph()
+    for _ in range(40):
+        graph.costs[graph.add_node(6)] = draw.random(6)
+    for first, second in combinations(range(40), 2):
+        graph.add_edge(first, second, draw.random((6, 6)))
+    best_s = solved(graph).seconds
+    monkeypatch.setattr(ask, "LIMIT_S", 1.0)
+    found = solve(graph)
+    assert found.bound_s <= best_s
+    if isinstance(found, Solution):
+        assert found.gap > GAP
+        assert "time limit" in found.why
 
 
 def test_no_other_weight_is_tried_after_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
