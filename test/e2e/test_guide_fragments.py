@@ -97,15 +97,7 @@ def test_fragments_run(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert blocks
     for statement in (node for block in blocks for node in ast.parse(block).body):
         line = ast.unparse(statement).replace("step(batch)", "step.check()")
-        names["given"] = _given(line)
-        exec(
-            compile(line.replace("(...,", "(model, optimizer, batch, **given,"), f"{name}.md", "exec"), names
-        )
-
-
-def _given(line: str) -> dict[str, object]:
-    """What a fragment with ``...`` leaves out: a mesh."""
-    return {} if "mesh=" in line else {"mesh": {"data": 2, "tensor": 2}}
+        exec(compile(line.replace("(...,", "(model, optimizer, batch,"), f"{name}.md", "exec"), names)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
