@@ -11,11 +11,12 @@ from torch_mlir import ir
 from shardc.dialects.dist.interleaving import Parts
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.passes.interleave.spread import LayoutSpread
-from shardc.passes.manager.attributes import SEQUENCE_AXES
+from shardc.passes.manager.attributes import SEQUENCE_AXES, phase_of
 from shardc.passes.manager.program import Program
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.propagate.products.dims import Candidate, best_dim
 from shardc.passes.propagate.products.repeated import Repeated, find_repeated
+from shardc.passes.propagate.products.unreached import unreached_part
 from shardc.passes.propagate.refinement import refinement_attribute
 
 LEAST_PART = 0.01
@@ -41,14 +42,16 @@ class DistShareProducts(ReadingPass):
             return False
         axes = tuple(a.value for a in ir.ArrayAttr(program.function.attributes[SEQUENCE_AXES]))
         del program.function.attributes[SEQUENCE_AXES]
+        if unreached_part(program, mesh, axes) < LEAST_PART:
+            return False
         repeated, total = find_repeated(program, mesh, axes)
         if sum(product.flops for product in repeated) < LEAST_PART * total:
             return False
         spread = LayoutSpread(program)
         for product in repeated:
-            blocks = prod(mesh.size(axis) for axis in product.axes)
-            if any(spread.layout(v) for v in program.nodes[product.node].values):
-                continue
+            node, blocks = program.nodes[product.node], prod(mesh.size(axis) for axis in product.axes)
+            if phase_of(node.op) not in ("", "forward") or any(map(spread.layout, node.values)):
+                continue  # the backward follows the activations
             chosen = best_dim(program, product, blocks)
             if chosen is not None:
                 _refine(program, product, chosen)
@@ -58,5 +61,7 @@ class DistShareProducts(ReadingPass):
 
 def _refine(program: Program, product: Repeated, chosen: Candidate) -> None:
     node = program.nodes[program.producer[chosen.value]]
-    entries = [(0, axis, chosen.dim) for axis in product.axes]
-    node.op.attributes["dist.refine"] = refinement_attribute(node.op.context, entries)
+    new = refinement_attribute(node.op.context, [(0, axis, chosen.dim) for axis in product.axes])
+    given = node.op.attributes.get("dist.refine")
+    entries = [*ir.ArrayAttr(given), *new] if given is not None else [*new]
+    node.op.attributes["dist.refine"] = ir.ArrayAttr.get(entries, node.op.context)
