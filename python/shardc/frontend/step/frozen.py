@@ -86,6 +86,11 @@ def drawn(before: Mapping[str, object]) -> str | None:
     return next((name for name, state in generator_states().items() if state != before[name]), None)
 
 
+def restore(states: Mapping[str, Any]) -> None:
+    """Give Python's generator its state in ``states`` again, so that a trace leaves no draw behind."""
+    random.setstate(states["Python's random"])
+
+
 def changes(before: Values, after: Values) -> list[tuple[str, str]]:
     """Return the keys of changed values, in order; ``after`` may have more."""
     absent = object()
