@@ -158,6 +158,9 @@ class HeadsWriter:
         for pad in (pad for pads in exchange.pads for pad in pads):
             pad.op.erase()
         op.erase()
+        for trim in {id(trim): trim for trim in exchange.trims if trim is not None}.values():
+            if not list(trim.op.results[0].uses):
+                trim.op.erase()
 
     def _read(
         self,
