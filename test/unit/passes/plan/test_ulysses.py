@@ -30,8 +30,8 @@ def test_a_layer_moves_queries_keys_values_and_the_output(
 ) -> None:
     """Four all-to-alls forward, four backward: 1 - 1/n of 1/n of each (Jacobs et al., 2023, section 3.2).
 
-    Where there are fewer heads of keys than devices, each device is sent one of them. A length that devices do
-    not divide moves as the next one that they do.
+    Where there are fewer heads of keys than devices, each device is sent one of them. A length that devices
+    do not divide moves as the next one that they do.
     """
     plan, ways = "data*ulysses" if "data" in mesh else "ulysses", mesh["context"]
     two, four = (llama(layers, plan, mesh, kv_heads=kv_heads, length=length) for layers in (2, 4))

@@ -14,9 +14,9 @@ from shardc.passes.interleave.spread import LayoutSpread
 from shardc.passes.manager.attributes import SEQUENCE_AXES, phase_of
 from shardc.passes.manager.program import Program
 from shardc.passes.manager.reading import Reading, ReadingPass
-from shardc.passes.propagate.products.dims import Candidate, best_dim
-from shardc.passes.propagate.products.repeated import Repeated, find_repeated
-from shardc.passes.propagate.products.unreached import unreached_part
+from shardc.passes.products.dims import Candidate, best_dim
+from shardc.passes.products.repeated import Repeated, find_repeated
+from shardc.passes.products.unreached import unreached_part
 from shardc.passes.propagate.refinement import refinement_attribute
 
 LEAST_PART = 0.01

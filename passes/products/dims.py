@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shardc.passes.interleave.rows import RESHAPES
 from shardc.passes.manager.program import Node, Program
-from shardc.passes.propagate.products.repeated import Repeated
+from shardc.passes.products.repeated import Repeated
 
 
 @dataclass(frozen=True)
