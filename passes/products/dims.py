@@ -42,19 +42,22 @@ def _candidates(program: Program, product: Repeated) -> Iterator[Candidate]:
     for d, dim in enumerate(dims[:-1]):
         if not dim or rule.replicate.intersection(dim):
             continue
-        apart = _apart(program, value, d)
+        apart = _apart(program, value, d, product.ways[d])
         yield from apart or [Candidate(value, d, shape[d], product.ways[d])]
 
 
-def _apart(program: Program, value: int, dim: int) -> list[Candidate]:
-    """Return the dims that a reshape makes of a dim: a linear layer's rows become batch and sequence."""
+def _apart(program: Program, value: int, dim: int, ways: int) -> list[Candidate]:
+    """Return the dims that a reshape makes of a dim: a linear layer's rows become batch and sequence.
+
+    The dim is split already in ``ways`` blocks, which are blocks of the first of these dims.
+    """
     for number in program.users[value]:
         node = program.nodes[number]
         if node.spec.target in RESHAPES and node.known:
             made = _parts(node, dim)
             if len(made) > 1:
                 shape = node.spec.result.shape
-                return [Candidate(node.results[0], d, shape[d], 1) for d in made]
+                return [Candidate(node.results[0], d, shape[d], ways if d == made[0] else 1) for d in made]
     return []
 
 

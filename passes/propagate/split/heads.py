@@ -74,7 +74,8 @@ def find_exchanges(seen: Foresight) -> Iterator[Exchange]:
             heads = (*lies.dims[HEADS], *axes)
             each = copies(node.spec["q"].shape[1], node.spec["k"].shape[1], prod(a.size for a in heads))
             trims = tuple(_trim(seen, value, axes) for value in node.operands)
-            pads = tuple(_pads(seen, value, axes) for value in node.results)
+            ways = prod(a.size for a in axes)
+            pads = tuple(pads_after(seen.program, value, ways) for value in node.results)
             stored = (t.operands[0] if t else v for t, v in zip(trims, node.operands, strict=True))
             made = (p[0].results[0] if p else v for p, v in zip(pads, node.results, strict=True))
             lying = [_early(seen, value) for value in (*stored, *made)]
@@ -85,15 +86,8 @@ def find_exchanges(seen: Foresight) -> Iterator[Exchange]:
 
 def _trim(seen: Foresight, value: int, axes: Axes) -> Node | None:
     """Return the slice that makes an operand, if ``axes`` split the rows before it."""
-    trim = trim_before(seen.program, value)
+    trim = trim_before(seen.program, value, prod(a.size for a in axes))
     return trim if trim is not None and _early(seen, trim.operands[0]).dims[ROWS] == axes else None
-
-
-def _pads(seen: Foresight, value: int, axes: Axes) -> tuple[Node, ...]:
-    """Return the pads of a result, if devices along ``axes`` divide the rows after them."""
-    pads = pads_after(seen.program, value)
-    ways = prod(a.size for a in axes)
-    return pads if pads and pads[0].spec.result.shape[ROWS] % ways == 0 else ()
 
 
 def _early(seen: Foresight, value: int) -> Sharding:

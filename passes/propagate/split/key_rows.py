@@ -12,24 +12,27 @@ from shardc.passes.manager.program import Node, Program
 HEADS, ROWS = 1, 2
 
 
-def trim_before(program: Program, value: int) -> Node | None:
-    """Return the slice of the first rows that makes ``value``, or None."""
+def trim_before(program: Program, value: int, ways: int) -> Node | None:
+    """Return the slice that removes the padding of ``value`` over ``ways`` devices, or None."""
     producer = program.producer[value]
     node = program.nodes[producer] if producer >= 0 else None
-    return node if node is not None and _takes_first(node.spec) else None
+    return node if node is not None and 0 < _dropped(node.spec) < ways else None
 
 
-def pads_after(program: Program, value: int) -> tuple[Node, ...]:
-    """Return the readers of ``value`` if all of them add the same number of zero rows at its end, else ()."""
+def pads_after(program: Program, value: int, ways: int) -> tuple[Node, ...]:
+    """Return the readers of ``value`` if each pads its rows for ``ways`` devices, else ()."""
     nodes = tuple(program.nodes[n] for n in program.users[value])
     added = {_added(node.spec) for node in nodes}
-    return nodes if len(added) == 1 and 0 not in added and value not in program.returns else ()
+    fits = len(added) == 1 and all(0 < n < ways for n in added)
+    divides = fits and nodes[0].spec.result.shape[ROWS] % ways == 0
+    return nodes if divides and value not in program.returns else ()
 
 
-def _takes_first(spec: OpCall) -> bool:
+def _dropped(spec: OpCall) -> int:
+    """Return the number of rows that a slice drops at their end; 0 for any other call."""
     if spec.target != "aten.slice.Tensor" or spec["dim"] % len(spec["self"].shape) != ROWS:
-        return False
-    return not spec["start"] and spec["step"] == 1
+        return 0
+    return 0 if spec["start"] or spec["step"] != 1 else spec["self"].shape[ROWS] - spec.result.shape[ROWS]
 
 
 def _added(spec: OpCall) -> int:

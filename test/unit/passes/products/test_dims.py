@@ -62,5 +62,11 @@ def test_blocks_of_other_axes_count() -> None:
     assert best_dim(program_of(1, 16), product, 4) is not None
 
 
+def test_blocks_of_a_merged_dim_are_those_of_its_first_dim() -> None:
+    """The batch of 8 has 4 blocks already, so 4 more devices share 8 rows of each."""
+    chosen = best_dim(program_of(8, 8), Repeated(0, ("context",), (4, 1), 1.0), 4)
+    assert chosen is not None and chosen.dim == 1
+
+
 def test_columns_and_short_dims_stay_whole() -> None:
     assert best_dim(program_of(1, 3), Repeated(0, ("context",), (1, 1), 1.0), 4) is None
