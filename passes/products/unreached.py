@@ -16,9 +16,13 @@ from shardc.passes.propagate.refinement import read_refinements
 def unreached_part(program: Program, mesh: Mesh, axes: tuple[str, ...]) -> float:
     """Return the part of all products' operations in products without a dim of the sequence.
 
-    Devices may share some of those over other dims, such as the batch; a trial of the passes tells.
+    Devices may share some of those over other dims, such as the batch; a trial of the passes tells. 0 if
+    ``axes`` split no sequence.
     """
-    spread = LayoutSpread(program, _seeds(program, mesh, axes))
+    seeds = _seeds(program, mesh, axes)
+    if not seeds:
+        return 0.0
+    spread = LayoutSpread(program, seeds)
     total = missed = 0.0
     for node in program.nodes:
         work = flops(node.spec)
