@@ -52,6 +52,7 @@ All examples in Python begin with these lines:
 {PREAMBLE}```
 
 On the command line `train.py` is the same with `build()`, which returns model, optimizer, batch and loss.
+`from train import *` gives a script the same names.
 """
 BEFORE = f"""\
 {BEGIN}Code blocks in other languages are files: {", ".join(f"`{name}`" for name in FILES.values())}.
@@ -139,10 +140,14 @@ def _message_page(page: str) -> str:
 
 
 def _page(page: str, classes: list[type[ShardcError] | type[RuntimeFailure]]) -> str:
-    title = cleandoc(import_module(classes[0].__module__).__doc__ or "").partition("\n\n")[0]
-    title = " ".join(title.split()).rstrip(".")
+    about = cleandoc(import_module(classes[0].__module__).__doc__ or "").partition("\n\n")[0]
+    about = " ".join(about.split())
+    title = re.split(r": |\. |\.$", about)[0]
     written = sections(page)
-    lines = [f"# {title}", "", "Written by `make docs` from the definitions; not edited by hand.", "", BEFORE]
+    lines = [f"# {title}", "", "Written by `make docs` from the definitions; not edited by hand.", ""]
+    if about.rstrip(".") != title:
+        lines += [*textwrap.wrap(about, 110), ""]
+    lines.append(BEFORE)
     for class_ in classes:
         lines += [f"## {class_.__name__}", "", *_section(class_, written[class_.__name__])]
     return "\n".join(lines).rstrip() + "\n"

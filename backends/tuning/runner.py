@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shardc.backends.tuning.bench import Measure
 from shardc.backends.tuning.decision import Pairs, Rule
-from shardc.backends.tuning.process import Ended, Process, Refused, TookTooLong
+from shardc.workers.process import Ended, Process, Refused, TookTooLong
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Built, Outcome
 

@@ -18,7 +18,6 @@ from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.answer.explain import explained
-from shardc.passes.search.answer.runner_up import largest, products_of
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.distances import Distances
@@ -31,24 +30,24 @@ from shardc.passes.search.searchers.layers import layers
 from shardc.passes.search.searchers.randomly import random_restarts
 from shardc.passes.search.searchers.searcher import Budget, Searcher
 from shardc.passes.search.solver.overlap import solve_overlapped
-from shardc.passes.search.solver.solve import Solution
+from shardc.passes.search.solver.solve import NoSolution, Solution
 from shardc.passes.search.ways import Way
 from shardc.passes.search.work import Work
 
 EXACT = "exact"
 
 
-_Solve = Callable[[Graph, float, float, Clock], Solution | None]
+_Solve = Callable[[Graph, float, float, Clock], Solution | NoSolution]
 
 
 def _by(searcher: Searcher) -> _Solve:
     """Return a solver that runs a searcher without a bound for its time."""
 
-    def found(graph: Graph, capacity: float, cutoff_s: float, clock: Clock) -> Solution | None:
+    def found(graph: Graph, capacity: float, cutoff_s: float, clock: Clock) -> Solution | NoSolution:
         best = searcher(graph, Budget(capacity, clock=clock))
         if best.chosen is None:
-            return None
-        return Solution(best.chosen, best.seconds, 0.0, "it has no bound", len(graph.costs))
+            return NoSolution()
+        return Solution(best.chosen, best.seconds, 0.0, "it has no bound")
 
     return found
 
@@ -101,13 +100,14 @@ class Unfit:
 
     All plans that fit take at least ``bound_s``. ``least_bytes`` is a lower bound of a device's memory under
     any sharding. ``floor_s`` is as in :class:`Found`. ``why`` says why the search stopped before a proof;
-    empty if there is a proof.
+    empty if there is a proof. All plans, whether they fit or not, take at least ``free_s``.
     """
 
     least_bytes: float
     floor_s: float
     bound_s: float = inf
     why: str = ""
+    free_s: float = 0.0
 
 
 def search(
@@ -127,23 +127,20 @@ def search(
     adds an answer about the bottleneck and other shardings. ``clock`` ends the search with the best result so
     far.
     """
-    if explain:
-        step.graph.undecided = largest(products_of(step), step)
     clock = clock or Clock()
     solution = SEARCHERS[searcher](step.graph, capacity, cutoff_s, clock)
-    if solution is None or solution.bound_s >= cutoff_s:
-        least_bytes = step.graph.least_bytes
-        # A search by prices of memory may find no plan although one exists.
-        nothing_s = inf if least_bytes > capacity else step.floor_s
-        if solution is None and nothing_s < inf and clock.is_over:
-            return Unfit(least_bytes, step.floor_s, nothing_s, clock.why)
-        return Unfit(least_bytes, step.floor_s, nothing_s if solution is None else solution.bound_s)
-    solution = replace(solution, bound_s=max(solution.bound_s, step.floor_s))
+    least_bytes = step.graph.least_bytes
+    free_s = max(solution.free_s, step.floor_s)
+    if isinstance(solution, NoSolution) or solution.bound_s >= cutoff_s:
+        bound_s = max(solution.bound_s, free_s)
+        is_open = isinstance(solution, NoSolution) and bound_s < cutoff_s
+        return Unfit(
+            least_bytes, step.floor_s, bound_s, clock.why if is_open and clock.is_over else "", free_s
+        )
+    solution = replace(solution, bound_s=max(solution.bound_s, step.floor_s), free_s=free_s)
     answer = None
     if explain:
-        if clock.is_enough:  # runners-up take as long as the search
-            step.graph.undecided = set()
-        solution, answer = explained(step, solution, capacity)
+        solution, answer = explained(step, solution, capacity, clock)
     chosen = solution.chosen
     ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]
     arguments = [ls[chosen[node]] for node, ls in zip(step.argument_node, step.layouts, strict=True)]

@@ -16,8 +16,8 @@ INTERRUPTED = "interrupted"
 class Clock:
     """Time limit of a search from :meth:`start` on, and whether its user interrupted it.
 
-    Loops of the search, and HiGHS during a solve, poll :attr:`is_over` and end with their best result. So no
-    exception is raised in the middle of a solve.
+    Loops of the search poll :attr:`is_over` and end with their best result. So no exception is raised in the
+    middle of a solve.
 
     Args:
         limit_s: Seconds. Default: no limit.
@@ -49,6 +49,11 @@ class Clock:
     def is_over(self) -> bool:
         """Return whether the search must end with its best result."""
         return self._is_interrupted or self._now() - self._start_s >= self.limit_s
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds until the time limit."""
+        return max(0.0, self.limit_s - (self._now() - self._start_s))
 
     @property
     def why(self) -> str:

@@ -45,8 +45,6 @@ class Graph:
         edges: For each pair of nodes, the seconds of each pair of states.
         late: The same for collectives of gradients, which overlap with the kernels of the backward.
         cover: For each node, the seconds of its states' kernels that ``late`` collectives overlap with.
-        undecided: Nodes whose states no reduction removes, because the costs of other states are needed
-            afterwards.
     """
 
     points: int = 0
@@ -55,7 +53,6 @@ class Graph:
     edges: dict[tuple[int, int], Matrix] = field(default_factory=dict)
     late: dict[tuple[int, int], Matrix] = field(default_factory=dict)
     cover: list[np.ndarray] = field(default_factory=list)
-    undecided: set[int] = field(default_factory=set)
 
     def add_node(self, states: int) -> int:
         self.costs.append(np.zeros(states))
@@ -88,7 +85,7 @@ class Graph:
         """Return the graph in which each choice costs ``seconds + weight * uncovered``."""
         costs = [c - weight * cover for c, cover in zip(self.costs, self.cover, strict=True)]
         nothing = [np.zeros(len(c)) for c in costs]
-        made = Graph(self.points, costs, self.memory, dict(self.edges), {}, nothing, self.undecided)
+        made = Graph(self.points, costs, self.memory, dict(self.edges), {}, nothing)
         for (first, second), seconds in self.late.items():
             impossible = np.isinf(seconds)
             made.add_edge(first, second, np.where(impossible, np.inf, weight * seconds))

@@ -1,4 +1,4 @@
-"""Imports point one way: diagnostics, cache <- dialects <- cost <- passes <- backends <- tuner <-
+"""Imports point one way: diagnostics, cache, workers <- dialects <- cost <- passes <- backends <- tuner <-
 compiler <- report <- step, dynamo, artefact <- planning <- commands <- cli. Options stand below passes; of
 cost they import clusters alone, which are data.
 """
@@ -13,14 +13,15 @@ ROOT = Path(__file__).resolve().parents[2]
 ALLOWED = {
     "diagnostics": {"runtime"},
     "runtime": set(),
+    "workers": set(),
     "cache": {"diagnostics", "runtime"},
     "options": {"diagnostics", "runtime", "cost"},
     "dialects": {"diagnostics", "runtime"},
     "frontend": {"diagnostics", "dialects", "runtime"},
     "cost": {"diagnostics", "dialects"},
-    "passes": {"diagnostics", "options", "dialects", "cost", "runtime"},
-    "backends": {"diagnostics", "cache", "options", "dialects", "cost", "passes", "runtime"},
-    "tuner": {"diagnostics", "cache", "dialects", "cost", "passes", "backends", "runtime"},
+    "passes": {"diagnostics", "options", "dialects", "cost", "runtime", "workers"},
+    "backends": {"diagnostics", "cache", "options", "dialects", "cost", "passes", "runtime", "workers"},
+    "tuner": {"diagnostics", "cache", "dialects", "cost", "passes", "backends", "runtime", "workers"},
     "compiler": {
         "options",
         "diagnostics",

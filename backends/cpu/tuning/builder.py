@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from shardc.backends.tuning.point import Point
-from shardc.backends.tuning.process import Ended, Process, Refused, TookTooLong
+from shardc.workers.process import Ended, Process, Refused, TookTooLong
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Built
 from shardc.cache.scratch import scratch

@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from shardc.backends.triton.emit.emitted import Emitted
-from shardc.backends.tuning.process import Ended, Process, Refused, TookTooLong
+from shardc.workers.process import Ended, Process, Refused, TookTooLong
 from shardc.cost.machine import Gpu
 from shardc.diagnostics.triton import TooMuchSharedMemory, TritonCompileFailed, TritonMissing, TritonTooOld
 from shardc.runtime.kernels.triton_kernels import OLDEST

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from shardc.backends.triton.emit.emitted import Emitted
-from shardc.backends.tuning.process import Ended, Process
+from shardc.workers.process import Ended, Process
 from shardc.cache.scratch import scratch
 from shardc.diagnostics.triton import InterpreterFailed
 

@@ -48,7 +48,6 @@ class Answer:
         bound_s: Lower bound of the seconds of any choice.
         why: Reason why the search stopped.
         nodes: Number of nodes, each with a choice between states.
-        left: Number of nodes that no reduction eliminated.
         held_bytes: Largest number of bytes that a device holds at any counted point.
         capacity_bytes: Bytes of a device's memory.
         causes: Parts of ``seconds``: products, passes over memory, and waiting along each mesh axis.
@@ -61,7 +60,6 @@ class Answer:
     bound_s: float
     why: str
     nodes: int
-    left: int
     held_bytes: float
     capacity_bytes: float
     causes: tuple[tuple[str, float], ...]
@@ -97,7 +95,7 @@ class Answer:
         return (
             f"estimated time {_ms(self.seconds)} (calls, and collectives that do not overlap with them); "
             f"no plan takes less than {_ms(self.bound_s)} (gap {self.gap:.2%}); the search considered "
-            f"{self.nodes:,} ways to shard calls, {self.left:,} after reductions; a device holds at most "
+            f"{self.nodes:,} choices between ways to shard calls; a device holds at most "
             f"{size_text(self.held_bytes)}; the search ended: {self.why}"
         )
 

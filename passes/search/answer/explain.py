@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.answer.causes import causes_of
-from shardc.passes.search.answer.runner_up import improved, products_of, runners_up
+from shardc.passes.search.answer.runner_up import improved, largest, products_of, runners_up
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.solver.solve import Solution
 
 
-def explained(step: StepGraph, solution: Solution, capacity: float) -> tuple[Solution, Answer]:
-    """Return the solution, or a cheaper one that was found while explaining it, and the explanation."""
+def explained(step: StepGraph, solution: Solution, capacity: float, clock: Clock) -> tuple[Solution, Answer]:
+    """Return the solution, or a cheaper one that was found while explaining it, and the explanation.
+
+    Runners-up are left out if the search must end, because they take as long as the search.
+    """
     graph, products = step.graph, products_of(step)
-    solution, others = improved(graph, solution, capacity)
+    nodes = [] if clock.is_enough else largest(products, step)
+    solution, others = improved(graph, solution, nodes, capacity)
     runners = runners_up(step, products, solution, others)
     answer = Answer(
         solution.seconds,
         solution.bound_s,
         solution.why,
         len(graph.costs),
-        solution.left,
         float(max(graph.bytes_at(solution.chosen))),
         capacity,
         tuple(causes_of(step, solution.chosen).items()),

@@ -1,6 +1,6 @@
 """Search for the cheapest step in which one product has another sharding than in the plan found.
 
-The integer program of the search is solved again, from its last solution, without the chosen state.
+The network of the search is solved again without the chosen state.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 
-import numpy as np
-
 from shardc.cost.work import MATMULS, flops
 from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.search.answer.answer import CLEAR, RunnerUp
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import BACKWARD, OPTIMIZER, Graph, StepGraph
-from shardc.passes.search.searchers.walk import Walk
+from shardc.passes.search.searchers.walk import Walk, settle
+from shardc.passes.search.solver.ask import cheapest
 from shardc.passes.search.solver.solve import Solution
 from shardc.passes.search.ways import Choice, Way
 
 MOST = 9
-"""Limit of products whose runner-up is searched, those with the most time first. Each takes about 50 ms."""
+"""Limit of products whose runner-up is searched, those with the most time first."""
+LIMIT_S = 5.0
+"""Seconds after which no other runner-up is searched."""
 _SWEEPS = 3
+"""How often a cheaper plan found among the runners-up replaces the plan."""
 
 Products = Mapping[int, Sequence[int]]
 """Node of the graph -> the numbers of its calls."""
@@ -39,21 +42,22 @@ def products_of(step: StepGraph) -> Products:
     return {node: calls for node, calls in found.items() if len(step.ways[calls[0]]) > 1}
 
 
-def largest(products: Products, step: StepGraph) -> set[int]:
+def largest(products: Products, step: StepGraph) -> list[int]:
     """Return the nodes that take the most time without sharding, at most MOST of them."""
-    return {*sorted(products, key=lambda node: -float(step.graph.costs[node][0]))[:MOST]}
+    return sorted(products, key=lambda node: -float(step.graph.costs[node][0]))[:MOST]
 
 
-def improved(graph: Graph, solution: Solution, capacity: float) -> tuple[Solution, Mapping[int, Other]]:
-    """Return the solution and, for each ``undecided`` node, the cheapest choice with another state.
+def improved(
+    graph: Graph, solution: Solution, nodes: Sequence[int], capacity: float
+) -> tuple[Solution, Mapping[int, Other]]:
+    """Return the solution and, for each of ``nodes``, the cheapest choice with another state.
 
     If one of these choices is cheaper than the solution and fits, it replaces the solution, and the others
     are searched again.
     """
-    others: dict[int, Other] = {}
+    others: Mapping[int, Other] = {}
     for _ in range(_SWEEPS):
-        found = {node: cheapest_other(graph, solution, node, capacity) for node in sorted(graph.undecided)}
-        others = {node: other for node, other in found.items() if other is not None}
+        others = cheapest_others(graph, solution, nodes, capacity)
         best = min((o for o in others.values() if o.fits), key=lambda o: o.seconds, default=None)
         if best is None or best.seconds >= solution.seconds * (1 - CLEAR):
             break
@@ -91,38 +95,43 @@ class Other:
     fits: bool
 
 
-def cheapest_other(graph: Graph, solution: Solution, node: int, capacity: float = inf) -> Other | None:
-    """Return the cheapest choice found in which an ``undecided`` node has another state than in ``solution``.
+def cheapest_others(
+    graph: Graph, solution: Solution, nodes: Sequence[int], capacity: float = inf
+) -> Mapping[int, Other]:
+    """Return, for each node, the cheapest choice found in which it has another state than in ``solution``.
 
-    None if there is none. If the bound leaves room for a cheaper choice, or if the choice does not fit,
-    single nodes are changed as long as that improves it.
+    Nodes for which there is none are left out, and those whose turn comes after LIMIT_S. If the bound leaves
+    room for a cheaper choice, or if the choice does not fit, single nodes are changed as long as that
+    improves it.
     """
-    if solution.program is None:
-        return None
-    chosen, bound_s = solution.program.choose_without(node, solution.chosen[node], solution.prices)
-    if chosen is None or not isfinite(seconds := graph.total(chosen)):
-        return None
+    if solution.graph is None:
+        return {}
+    paid_s = 0.0 if solution.prices is None else float(solution.prices.sum()) * capacity
+    others, clock = dict[int, Other](), Clock(LIMIT_S)
+    for node in nodes:
+        found = cheapest(solution.graph, Clock(), solution.prices, (node, solution.chosen[node]))
+        if found.chosen is not None:
+            other = _other(graph, solution, node, capacity, found.chosen, found.bound_s - paid_s)
+            others |= {node: other} if isfinite(other.seconds) else {}
+        if clock.is_over:
+            break
+    return others
+
+
+def _other(
+    graph: Graph, solution: Solution, node: int, capacity: float, chosen: list[int], bound_s: float
+) -> Other:
+    """Return the better of ``chosen`` and the choices near to it and to the solution."""
+    seconds = graph.total(chosen)
     if seconds - bound_s > CLEAR * solution.seconds or (graph.bytes_at(chosen) > capacity).any():
         starts = [chosen, [*solution.chosen[:node], chosen[node], *solution.chosen[node + 1 :]]]
-        found = [_settled(Walk(graph, start, capacity), node) for start in starts]
-        best = min(found, key=lambda walk: (walk.excess > 0, walk.cost))
+        walks = [Walk(graph, start, capacity) for start in starts]
+        for walk in walks:
+            settle(walk, node)
+        best = min(walks, key=lambda walk: (walk.excess > 0, walk.cost))
         if isfinite(best.cost):
             chosen, seconds = best.chosen, best.cost
     return Other(chosen, seconds, bound_s, bool((graph.bytes_at(chosen) <= capacity).all()))
-
-
-def _settled(walk: Walk, fixed: int) -> Walk:
-    """Set each node but ``fixed`` to its cheapest state that fits with the others; repeat _SWEEPS times."""
-    for _ in range(_SWEEPS):
-        before = list(walk.chosen)
-        for node, old in enumerate(before):
-            costs, excess = walk.costs_of(node), walk.excess_of(node)
-            state = int(np.lexsort((costs, excess))[0])
-            if node != fixed and (excess[state], costs[state]) < (excess[old], costs[old]):
-                walk.move(node, state)
-        if walk.chosen == before:
-            break
-    return walk
 
 
 def _cuts_text(call: Node, way: Way, step: StepGraph) -> str:

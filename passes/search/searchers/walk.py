@@ -11,6 +11,8 @@ from shardc.passes.search.distances import Matrix
 from shardc.passes.search.graph import Graph
 
 _Near = list[dict[int, Matrix]]
+SWEEPS = 3
+"""How often :func:`settle` looks at every node."""
 
 
 class Walk:
@@ -77,6 +79,23 @@ class Walk:
     def _cost_with(self, node: int, state: int) -> float:
         chosen = [*self.chosen[:node], state, *self.chosen[node + 1 :]]
         return self.graph.seconds(chosen) + max(0.0, self.graph.uncovered(chosen))
+
+
+def settle(walk: Walk, fixed: int | None = None) -> None:
+    """Set each node but ``fixed`` to its cheapest state that fits with the others; repeat SWEEPS times.
+
+    An impossible plan stays as it is.
+    """
+    for _ in range(SWEEPS if np.isfinite(walk.cost) else 0):
+        before = list(walk.chosen)
+        for node, old in enumerate(before):
+            costs, excess = walk.costs_of(node), walk.excess_of(node)
+            excess[np.isinf(costs)] = np.inf
+            state = int(np.lexsort((costs, excess))[0])
+            if node != fixed and (excess[state], costs[state]) < (excess[old], costs[old]):
+                walk.move(node, state)
+        if walk.chosen == before:
+            break
 
 
 def _near(graph: Graph, late: bool) -> _Near:

@@ -1,1 +1,1 @@
-"""Integer program of the search: reductions, rounding, and weights of overlapped collectives."""
+"""Solver of the search: cost function networks, prices of memory, weights of overlapped collectives."""

@@ -13,7 +13,7 @@ from time import perf_counter
 
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
-from shardc.passes.search.solver.solve import Solution, solve
+from shardc.passes.search.solver.solve import NoSolution, Solution, solve
 
 _WEIGHTS = (0.01, 1.0, 0.5, 0.25, 0.75)
 """Weights in the order of trial. 0 is missing, so that hidden collectives are kept small, too."""
@@ -27,30 +27,35 @@ LIMIT_S = 15.0
 
 def solve_overlapped(
     graph: Graph, capacity: float = inf, cutoff_s: float = inf, clock: Clock | None = None
-) -> Solution | None:
-    """Return the cheapest states under a limit of ``capacity`` bytes for each device; None if none are found.
+) -> Solution | NoSolution:
+    """Return the cheapest states found under a limit of ``capacity`` bytes for each device.
 
     The search ends if no choice takes less than ``cutoff_s``; its result may then not fit. It also ends when
     ``clock`` is over. The solution's ``seconds`` count only collectives that are not hidden.
     """
     clock = clock or Clock()
     if graph.least_bytes > capacity:
-        return None
+        return NoSolution(inf, -inf)
     best: Solution | None = None
-    bound_s, start_s = -inf, perf_counter()
-    for weight in _WEIGHTS:
+    bound_s = free_s = -inf
+    start_s = perf_counter()
+    for weight in _WEIGHTS if graph.late else (0.0,):
         found = solve(graph.weighted(weight), capacity, cutoff_s, clock)
         is_stopped = clock.is_over or (best is not None and clock.is_enough)
-        if found is not None:
-            bound_s = max(bound_s, found.bound_s)
+        bound_s, free_s = max(bound_s, found.bound_s), max(free_s, found.free_s)
+        if isinstance(found, Solution):
             seconds = graph.total(found.chosen)
             if best is None or seconds < best.seconds:
                 best = replace(found, seconds=seconds)
-            if bound_s >= min(best.seconds * (1 - ENOUGH), cutoff_s):
-                break
+        if bound_s >= (cutoff_s if best is None else min(best.seconds * (1 - ENOUGH), cutoff_s)):
+            break
         if is_stopped:
             best = None if best is None else replace(best, why=clock.why)
             break
         if perf_counter() - start_s > LIMIT_S:
             break
-    return None if best is None else replace(best, bound_s=min(bound_s, best.seconds))
+    if best is None:
+        return NoSolution(bound_s, free_s)
+    if bound_s < cutoff_s:  # else the best choice so far may not fit
+        bound_s = min(bound_s, best.seconds)
+    return replace(best, bound_s=bound_s, free_s=min(free_s, best.seconds))

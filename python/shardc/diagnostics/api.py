@@ -97,8 +97,8 @@ class ModelIsSharded(ShardcError):
         "{kind} was called, but its parameters are sharded: a compiled step trains them on several devices"
     )
     hint = (
-        "call step(batch) to train; to run the model, load full_tensor() of each value of step.state_dict() "
-        "into a copy made before the first step, or write it with shardc.export_weights(step, model, folder)"
+        "call step(batch) to train and step.forward(batch) to run the model; for a plain copy of the model, "
+        "write its weights with shardc.export_weights(step, model, folder)"
     )
     exit_code = 1
 

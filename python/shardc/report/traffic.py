@@ -16,7 +16,7 @@ from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import find_function
-from shardc.report.moved_text import moved_text
+from shardc.report.moved_text import moved_text, updated_text
 
 UPDATE = "update"
 """Name in reports of the phase after the optimizer."""
@@ -45,20 +45,26 @@ class Transfer:
 
 def transfers(module: ir.Module) -> list[Transfer]:
     """Return the collectives of a level-3 module, in program order."""
-    return [transfer for transfer, _ in _transfers(module)]
+    return [transfer for transfer, *_ in _transfers(module)]
 
 
 def named_transfers(module: ir.Module) -> list[Transfer]:
     """Return the same collectives, each with the names of the tensors that it moves."""
     function = find_function(module)
     return [
-        replace(transfer, what="" if function is None else moved_text(operand, function))
-        for transfer, operand in _transfers(module)
+        replace(transfer, what="" if function is None else _moved(operand, op, function))
+        for transfer, operand, op in _transfers(module)
     ]
 
 
-def _transfers(module: ir.Module) -> Iterator[tuple[Transfer, ir.Value]]:
-    """Yield each collective with its operand."""
+def _moved(operand: ir.Value, op: ir.Operation, function: ir.Operation) -> str:
+    """Return the names of what a collective moves. With several operands, its results do not tell which."""
+    updated = updated_text(op.results, function) if len(op.operands) == 1 else ""
+    return moved_text(operand, function) or updated
+
+
+def _transfers(module: ir.Module) -> Iterator[tuple[Transfer, ir.Value, ir.Operation]]:
+    """Yield each collective with its operand and its op."""
     mesh, function = read_mesh(module), find_function(module)
     if mesh is not None and function is not None:
         codec = ShardingCodec(module.context, mesh)
@@ -67,7 +73,7 @@ def _transfers(module: ir.Module) -> Iterator[tuple[Transfer, ir.Value]]:
 
 def _walk(
     block: ir.Block, mesh: Mesh, codec: ShardingCodec, times: int
-) -> Iterator[tuple[Transfer, ir.Value]]:
+) -> Iterator[tuple[Transfer, ir.Value, ir.Operation]]:
     for op in block.operations:
         op = op.operation
         if op.name in COLLECTIVES:
@@ -82,7 +88,7 @@ def _walk(
 
 def _read(
     op: ir.Operation, mesh: Mesh, codec: ShardingCodec, times: int
-) -> Iterator[tuple[Transfer, ir.Value]]:
+) -> Iterator[tuple[Transfer, ir.Value, ir.Operation]]:
     axes = _axes(op, codec)
     ways = prod(a.size for a in axes)
     phase = collective_phase(op)
@@ -93,7 +99,7 @@ def _read(
         kind, names = op.name.removeprefix("dist."), tuple(dict.fromkeys(a.name for a in axes))
         moved = sent_bytes(kind, ways, type_.size_bytes) * times
         where = source_line(op.location)
-        yield Transfer(kind, type_, names, ways, phase, where, times, moved), operand
+        yield Transfer(kind, type_, names, ways, phase, where, times, moved), operand, op
 
 
 def collective_phase(op: ir.Operation) -> str:

@@ -1,4 +1,4 @@
-"""Errors of a running artefact, in the form of the compiler's messages: what, where, what to try.
+"""Errors of a running step: what is wrong, where, and what to try, as in the compiler's messages.
 
 They do not depend on the compiler, which may be missing on an artefact's machine.
 """

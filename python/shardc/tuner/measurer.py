@@ -9,13 +9,13 @@ from statistics import median
 
 from shardc.backends.tuning.decision import Pairs, Rule, Verdict
 from shardc.backends.tuning.point import Point
-from shardc.backends.tuning.process import Ended, Refused, TookTooLong
 from shardc.backends.tuning.runner import Runner
 from shardc.backends.tuning.target import Builder
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Built, Outcome, Trial
 from shardc.diagnostics.tuner import TaskNotTunable
 from shardc.tuner.task_tuning import task_backend, tuning_of
+from shardc.workers.process import Ended, Refused, TookTooLong
 
 CONFIRM = Rule(most=60, width=0.005, clear=float("inf"), budget_s=4.0)
 """Rule of the final comparison with the default, whose ratio is reported."""

@@ -7,8 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 EXECUTED = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 ALLOWED = {
-    "backends/tuning/process.py": "pipes to a process that this one started",
-    "backends/tuning/worker.py": "the other end of them",
+    "python/shardc/workers/process.py": "pipes to a process that this one started",
+    "python/shardc/workers/worker.py": "the other end of them",
     "python/shardc/runtime/checkpoint/load.py": "an unpickler with an allow-list, which its tests attack",
 }
 

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import shlex
+import subprocess
 import sys
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
@@ -22,6 +23,15 @@ from shardc.diagnostics.base import ShardcError
 from shardc.runtime.errors import RuntimeFailure
 
 SAID = re.compile(r"^ *(?:\w+: )?\[(\w+)\]|^(\w+):", re.MULTILINE)
+PRINTED = re.compile(r"\b(?:([A-Z]\w+): \1:|\w+Warning: \[(\w+)\]) ")
+"""Id of an error at the end of a traceback, or of a warning with its place, in a process's output."""
+PROGRAMS = {
+    "python": [sys.executable],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone"],
+}
+"""Programs of commands that need a process of their own, or several."""
+LIMIT_S = 300
+"""Longest time of such a command."""
 
 
 def run(markdown: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], str]:
@@ -67,15 +77,33 @@ def _run_block(language: str, code: str, names: dict[str, object]) -> tuple[list
 
 
 def _command(line: str) -> tuple[list[str], str]:
-    """Run ``VARIABLE=value shardc ...`` in this process."""
+    """Run ``VARIABLE=value shardc ...`` in this process; ``python`` and ``torchrun`` in their own."""
     words = shlex.split(line)
-    first = words.index("shardc")
+    first = next(i for i, word in enumerate(words) if word in {"shardc", *PROGRAMS})
+    variables = dict(word.split("=", 1) for word in words[:first])
+    if words[first] == "shardc":
+        return _shardc(words[first + 1 :], variables)
+    ended = subprocess.run(
+        [*PROGRAMS[words[first]], *words[first + 1 :]],
+        env={"OMP_NUM_THREADS": "1"} | os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    text = ended.stdout + ended.stderr
+    found = [next(filter(None, groups)) for groups in PRINTED.findall(text)]
+    return [*found, *(["failed"] if ended.returncode else [])], text
+
+
+def _shardc(arguments: list[str], variables: dict[str, str]) -> tuple[list[str], str]:
+    """Run a command of shardc in this process."""
     before = {**os.environ}
-    os.environ.update(word.split("=", 1) for word in words[:first])
+    os.environ.update(variables)
     errors = io.StringIO()
     try:
         with redirect_stdout(io.StringIO()), redirect_stderr(errors):
-            code = main(words[first + 1 :])
+            code = main(arguments)
     finally:
         os.environ.clear()
         os.environ.update(before)

@@ -17,6 +17,9 @@ from .run_example import run
 
 PAGES = {page: sections(page) for page in errors_by_page()}
 EXAMPLES = {s.name: s for found in PAGES.values() for s in found.values() if not s.reason}
+PARALLEL = [s.name for s in EXAMPLES.values() if "torchrun" in s.fails or "--nproc" in s.fails]
+"""Examples that start several processes."""
+CASES = [pytest.param(n, marks=pytest.mark.processes) if n in PARALLEL else n for n in EXAMPLES]
 
 
 @pytest.mark.parametrize("page", errors_by_page())
@@ -31,7 +34,7 @@ def test_every_error_has_a_cause_and_examples_or_a_reason(page: str) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.drawn(60)
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", CASES)
 def test_it_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said, text = run(EXAMPLES[name].fails, tmp_path, monkeypatch)
     assert name in said, f"said: {said} {text}"
@@ -39,7 +42,7 @@ def test_it_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.sampled(1)
 @pytest.mark.drawn(20)
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", CASES)
 def test_it_works(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said, text = run(EXAMPLES[name].works, tmp_path, monkeypatch)
     assert not [found for found in said if found in EXAMPLES or found == "failed"], f"said: {said} {text}"

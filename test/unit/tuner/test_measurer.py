@@ -12,12 +12,12 @@ from shardc.backends.cpu.target import RUN_JOB
 from shardc.backends.cpu.tuning.builder import CpuBuilder
 from shardc.backends.tuning.decision import Pairs, Rule, Verdict
 from shardc.backends.tuning.point import Point
-from shardc.backends.tuning.process import Refused
 from shardc.backends.tuning.runner import Runner
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Built, Outcome
 from shardc.diagnostics.tuner import TaskNotTunable
 from shardc.tuner.measurer import Measurer
+from shardc.workers.process import Refused
 
 GOOD = Point.of("good", {"block_m": 16})
 

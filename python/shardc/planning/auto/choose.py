@@ -1,10 +1,12 @@
 """Search for the cheapest choice of mesh, stages, micro-batches and recomputation, with a bound on all.
 
 The search tries one choice for each number of stages, and, as long as none fits, the same with the most
-recomputation. Then it tries the neighbours of the best, and then, while there is time, all others. A choice
-takes at least the time of its kernels in their fastest shardings, times the pipeline's waiting. This bound
-rules out most choices without an inner search. For others, the inner search stops as soon as its own bound
-shows that they are no better.
+recomputation. Then it tries the neighbours of the best, and then, while there is time, the others, each time
+the one with the lowest bound. A choice takes at least the time of its kernels in their fastest shardings,
+times the pipeline's waiting. It also takes at least as long as a choice with the same mesh that recomputes
+less and has fewer micro-batches would take in enough memory, but for the waiting that more micro-batches
+save. These bounds rule out most choices without an inner search. For others, the inner search stops as soon
+as its own bound shows that they are no better.
 """
 
 from __future__ import annotations
@@ -97,6 +99,8 @@ class _Search:
     found: list[Estimate] = field(default_factory=list)
     bounds: dict[Choice, float] = field(default_factory=dict)
     """Lower bound on the seconds of each choice that was tried."""
+    free: dict[Choice, float] = field(default_factory=dict)
+    """Lower bound on the seconds of each choice that was tried, if it had enough memory."""
     tight: dict[Choice, bool] = field(default_factory=dict)
     """True for a choice that limited memory made slower or impossible."""
     floor_s: float = 0.0
@@ -143,11 +147,12 @@ class _Search:
             yield from [choice for choice in self.choices if _is_near(choice, best.choice)]
             if best.seconds <= self.best_s:
                 break
-        yield from sorted(self.choices, key=lambda choice: (choice.waiting, _first(choice)))
+        while left := [choice for choice in self.choices if self._is_worth(choice)]:
+            yield min(left, key=lambda choice: (self._least_s(choice), _first(choice)))
 
     def _is_worth(self, choice: Choice) -> bool:
         is_new = choice not in self.bounds
-        return is_new and not self._is_beaten(choice) and self.floor_s * choice.waiting < self.best_s
+        return is_new and not self._is_beaten(choice) and self._least_s(choice) < self.best_s
 
     def _is_beaten(self, choice: Choice) -> bool:
         """Return True if a cheaper variant of the choice was tried and had enough memory: it is no slower.
@@ -164,16 +169,21 @@ class _Search:
         # The first choice recomputes nothing: it has the calls of later choices, or fewer.
         self.floor_s = self.floor_s or found.floor_s / choice.waiting
         if isinstance(found, Unfit):
-            self.bounds[choice] = found.bound_s
+            self.bounds[choice], self.free[choice] = found.bound_s, found.free_s
             if found.bound_s == inf:
                 self.tight[choice] = True
             return
         solution = found.solution
-        self.bounds[choice], self.tight[choice] = solution.bound_s, solution.is_tight
+        self.bounds[choice], self.free[choice] = solution.bound_s, solution.free_s
+        self.tight[choice] = solution.is_tight
         self.found.append(Estimate(choice, solution.seconds, solution.bound_s, found.held_bytes))
 
     def _least_s(self, choice: Choice) -> float:
-        return self.bounds.get(choice, self.floor_s * choice.waiting)
+        """Return a lower bound on the seconds of a choice."""
+        if choice in self.bounds:
+            return self.bounds[choice]
+        others = (free_s * _saved(other, choice) for other, free_s in self.free.items())
+        return max(self.floor_s * choice.waiting, *others, 0.0)
 
 
 def _policy(choice: Choice) -> int:
@@ -210,6 +220,16 @@ def _is_near(choice: Choice, best: Choice) -> bool:
     ratios = (choice.stages / best.stages, choice.micro_batches / best.micro_batches)
     is_moved = [ratio != 1 for ratio in ratios] + [_policy(choice) != _policy(best)]
     return sum(is_moved) == 1 and all(0.5 <= ratio <= 2 for ratio in ratios)
+
+
+def _saved(other: Choice, choice: Choice) -> float:
+    """Return the part of another choice's time that a choice takes at least, if both have enough memory.
+
+    More micro-batches take no less work, but wait less; 0 if the choices have nothing in common.
+    """
+    is_turned = choice.micro_batches % other.micro_batches == 0 and choice.axes == other.axes
+    is_more = is_turned and _policy(other) <= _policy(choice)
+    return min(1.0, choice.waiting / other.waiting) if is_more else 0.0
 
 
 def _is_less(other: Choice, choice: Choice) -> bool:

@@ -52,5 +52,6 @@ class Known:
         if answer.held_bytes <= asked * self.capacity_bytes and (is_less or not answer.solution.is_tight):
             return answer
         if is_less and cutoff_s < inf and answer.solution.bound_s >= cutoff_s:
-            return Unfit(0.0, answer.floor_s, answer.solution.bound_s)
+            solution = answer.solution
+            return Unfit(0.0, answer.floor_s, solution.bound_s, free_s=solution.free_s)
         return None

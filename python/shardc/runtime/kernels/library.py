@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import json
 import platform
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,10 @@ _X86 = ("avx", "sse", "ssse", "fma", "f16c", "bmi", "amx", "popcnt", "lzcnt", "a
 _ARM = ("sve", "asimd")
 
 
+_seen: dict[str, tuple[int, int]] = {}
+"""Device and inode of each library that this process has opened, by path."""
+
+
 class BadLibrary(RuntimeFailure):
     """A kernel library is truncated or was changed, is for another CPU, or has no such kernel."""
 
@@ -44,7 +49,7 @@ class Library:
         ctypes.CDLL(openmp_path(), mode=ctypes.RTLD_GLOBAL)
         ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
         try:
-            self._library = ctypes.CDLL(str(self.path))
+            self._library = _opened(self.path)
         except OSError as error:
             raise BadLibrary(f"{path} does not load: {error}") from None
 
@@ -117,6 +122,23 @@ class Library:
         work, per_thread = _text(found["work"]), found["work_per_thread"]
         threads = max(1, work // per_thread) if isinstance(work, int) else f"({work}) // {per_thread}"
         return Figures(inputs, found["sizes"], threads, _text(found["shared"]), _text(found["thread"]))
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    """Return the shared object at ``path``. Raises OSError if it does not load.
+
+    The dynamic linker returns a library that is already open under the same path, even if another file has
+    replaced it since. So a file that replaced one is opened by a link with a new name.
+    """
+    path = path.absolute()
+    status = path.stat()
+    file = status.st_dev, status.st_ino
+    if _seen.setdefault(str(path), file) == file:
+        return ctypes.CDLL(str(path))
+    with tempfile.TemporaryDirectory(prefix="shardc-") as folder:
+        link = Path(folder, path.name)
+        link.symlink_to(path)
+        return ctypes.CDLL(str(link))
 
 
 def _check_cpu(path: Path, content: bytes) -> None:

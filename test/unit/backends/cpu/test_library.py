@@ -63,6 +63,18 @@ def test_a_library_is_compiled_once(folder, counted):
     assert build_library(module_of(negate(11))) != first and len(counted) == 2
 
 
+def test_a_file_that_replaced_a_library_is_opened_anew(folder, tmp_path):
+    """The dynamic linker would return the first file again, whose kernel has the same name."""
+    path, x = tmp_path / "kernels.so", torch.randn(10)
+    doubled = Body("negate")
+    doubled.results = [doubled.map([doubled.argument((10,))], "%r = arith.addf %0, %0 : f32")]
+    for body, expected in ((negate(), -x), (doubled, 2 * x), (negate(), -x)):
+        new = tmp_path / "new.so"
+        new.write_bytes(build_library(module_of(body)).read_bytes())
+        new.replace(path)
+        assert torch.equal(Library(path).kernel("negate", [((10,), torch.float32)])(x)[0], expected)
+
+
 def name_of(digit: int, kind: str = "kernels", suffix: str = "so") -> str:
     """A name of the cache's own."""
     return f"{kind}-{str(digit) * 32}.{suffix}"

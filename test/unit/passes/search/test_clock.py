@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from itertools import combinations
 from math import inf
-from threading import Thread
+from threading import Thread, Timer
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ from choice_graphs import choices, drawn, total
 
 from shardc.passes.search.clock import INTERRUPTED, Clock
 from shardc.passes.search.graph import Graph
+from shardc.passes.search.solver.ask import LIMIT_S
 from shardc.passes.search.solver.overlap import solve_overlapped
+from shardc.passes.search.solver.solve import NoSolution, Solution
 
 
 class Counted:
@@ -86,32 +90,26 @@ def test_only_who_hears_and_the_main_thread_take_interrupts() -> None:
 
 
 def test_an_interrupt_reaches_a_solve_that_runs() -> None:
-    """The handler runs while HiGHS does: its callback is Python, and asks the clock."""
-    clock, looks = Clock(hears=True), 0
-
-    def now() -> float:
-        nonlocal looks
-        looks += 1
-        if looks == 8:
-            interrupt()
-        return 0.0
-
-    clock = Clock(hears=True, now=now)
+    """It ends the process that solves; the next question starts another."""
+    clock, start_s = Clock(hears=True), perf_counter()
     with clock.running():
-        solve_overlapped(large(), clock=clock)
+        timer = Timer(0.5, interrupt)
+        timer.start()
+        found = solve_overlapped(hard(), clock=clock)
+        timer.join()
+    assert isinstance(found, NoSolution)
     assert clock.is_interrupted
-    assert looks < 40
+    assert perf_counter() - start_s < LIMIT_S / 2
+    assert isinstance(solve_overlapped(drawn(0)), Solution)
 
 
-def large() -> Graph:
-    """A graph that needs many iterations of the simplex."""
+def hard() -> Graph:
+    """A graph whose optimum takes longer than a question may."""
     draw, graph = np.random.default_rng(0), Graph()
     for _ in range(60):
-        graph.costs[graph.add_node(6)] = draw.random(6)
-    for first in range(60):
-        for second in draw.choice(60, size=6, replace=False):
-            if first < second:
-                graph.add_edge(first, int(second), draw.random((6, 6)))
+        graph.costs[graph.add_node(8)] = draw.random(8)
+    for first, second in combinations(range(60), 2):
+        graph.add_edge(first, second, draw.random((8, 8)))
     return graph
 
 
@@ -124,7 +122,7 @@ def test_what_is_found_in_time_is_a_choice_and_no_choice_is_below_its_bound(capa
         for limit_s in (0.0, 3.0, 9.0, 27.0):
             clock = Clock(limit_s, now=Counted())
             found = solve_overlapped(graph, capacity, clock=clock)
-            if found is None:
+            if isinstance(found, NoSolution):
                 continue
             found_of += 1
             assert (graph.bytes_at(found.chosen) <= capacity).all()

@@ -57,7 +57,7 @@ def picked(
         seconds = 1.0 if candidate.recompute == "none" else 1.3
         if held > candidate.room * cluster.devices[0].memory_bytes:
             return Unfit(held, 1.0)
-        return Found([], [], Solution([], seconds, seconds, "", 0), 0, held, 1.0)
+        return Found([], [], Solution([], seconds, seconds, ""), 0, held, 1.0)
 
     price = lambda candidate: Priced(candidate, bytes_of[candidate.recompute])  # noqa: E731
     return fit.search_to_fit(CHOICES, find, price, cluster, clock), rooms

@@ -28,7 +28,7 @@ def searched(candidate: Candidate, cutoff_s: float) -> Found | Unfit:
     seconds, held = min(fitting)
     if seconds >= cutoff_s:
         return Unfit(20.0, 0.5, seconds)
-    solution = Solution([], seconds, seconds, "", 0, is_tight=len(fitting) < len(PLANS))
+    solution = Solution([], seconds, seconds, "", is_tight=len(fitting) < len(PLANS))
     return Found([], [], solution, 0, held, 0.5)
 
 

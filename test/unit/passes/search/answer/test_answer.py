@@ -11,7 +11,7 @@ from shardc.passes.search.answer.answer import Answer, RunnerUp
 
 RUNNER_UP = RunnerUp("layers.*.up", 4, "data rows", "data columns", 2e-3, 2e-3)
 ANSWER = Answer(
-    0.1, 0.099, "Optimal", 20, 5, 3e9, 4e9, (("products", 0.07), ("data", 0.03)), 0.0, (RUNNER_UP,), 1
+    0.1, 0.099, "optimal", 20, 3e9, 4e9, (("products", 0.07), ("data", 0.03)), 0.0, (RUNNER_UP,), 1
 )
 
 

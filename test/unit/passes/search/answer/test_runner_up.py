@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from choice_graphs import choices, drawn, total
 
-from shardc.passes.search.answer.runner_up import cheapest_other
+from shardc.passes.search.answer.runner_up import cheapest_others
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.solver.overlap import solve_overlapped
+from shardc.passes.search.solver.solve import NoSolution, Solution
 
 
 @pytest.mark.parametrize("seeds", [range(n, n + 50) for n in range(0, 200, 50)], ids=str)
@@ -18,14 +19,13 @@ def test_no_choice_is_below_the_bound_and_most_are_the_best(seeds: range) -> Non
     best = []
     for seed in seeds:
         graph = drawn(seed)
-        graph.undecided = {0, len(graph.costs) - 1}
         found = solve_overlapped(graph)
-        if found is None:
+        if isinstance(found, NoSolution):
             continue
-        for node in graph.undecided:
+        for node in {0, len(graph.costs) - 1}:
             others = [chosen for chosen in choices(graph) if chosen[node] != found.chosen[node]]
             least = min((total(graph, chosen) for chosen in others), default=inf)
-            other = cheapest_other(graph, found, node)
+            other = cheapest_others(graph, found, [node]).get(node)
             if other is None:
                 continue
             assert other.chosen[node] != found.chosen[node]
@@ -43,10 +43,8 @@ def test_what_does_not_fit_is_avoided() -> None:
     for costs in ([1.0, 2.0], [1.0, 1.5]):
         graph.costs[graph.add_node(2)] = np.array(costs)
     graph.memory[0][0], graph.memory[1][0] = [1.0, 2.0], [2.0, 1.0]
-    graph.undecided = {0}
     found = solve_overlapped(graph, capacity=3.0)
-    assert found is not None
+    assert isinstance(found, Solution)
     assert found.chosen == [0, 0]
-    other = cheapest_other(graph, found, 0, capacity=3.0)
-    assert other is not None
+    other = cheapest_others(graph, found, [0], capacity=3.0)[0]
     assert (other.chosen, other.seconds) == ([1, 1], 3.5)

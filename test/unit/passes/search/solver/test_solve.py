@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from math import inf
 
@@ -12,10 +13,8 @@ from choice_graphs import choices, drawn, total
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.solver import overlap
-from shardc.passes.search.solver import solve as solving
 from shardc.passes.search.solver.overlap import solve_overlapped
-from shardc.passes.search.solver.reduce import Reduced
-from shardc.passes.search.solver.solve import GAP, Solution, solve
+from shardc.passes.search.solver.solve import GAP, NoSolution, Solution, solve
 
 GRAPHS = 400
 
@@ -25,8 +24,8 @@ def test_the_best_of_all_choices_is_found(seeds: range) -> None:
     for graph in (drawn(seed).weighted(1.0) for seed in seeds):
         least = min(graph.seconds(chosen) for chosen in choices(graph))
         found = solve(graph)
-        if found is None:
-            assert least == inf
+        if isinstance(found, NoSolution):
+            assert found.bound_s == least == inf
             continue
         assert found.seconds == pytest.approx(graph.seconds(found.chosen))
         assert found.seconds <= least * (1 + GAP) + 1e-9
@@ -43,7 +42,10 @@ def test_bounds_hold_and_memory_is_kept(seeds: range) -> None:
         fitting = [c for c in choices(graph) if (graph.bytes_at(c) <= capacity).all()]
         least = min((total(graph, chosen) for chosen in fitting), default=inf)
         found = solve_overlapped(graph, capacity)
-        if found is None:
+        free_s = min(total(graph, chosen) for chosen in choices(graph))
+        assert found.free_s <= free_s + 1e-6
+        if isinstance(found, NoSolution):
+            assert found.bound_s <= least + 1e-6
             continue
         assert (graph.bytes_at(found.chosen) <= capacity).all()
         assert found.seconds == pytest.approx(total(graph, tuple(found.chosen)))
@@ -54,32 +56,82 @@ def test_bounds_hold_and_memory_is_kept(seeds: range) -> None:
     assert float(np.median(found_gaps)) <= 0.02
 
 
-def test_reductions_alone_settle_a_chain() -> None:
+def test_a_long_chain() -> None:
     graph = Graph()
     for _ in range(1000):
         node = graph.add_node(3)
         graph.costs[node] = np.array([3.0, 2.0, 1.0])
         if node:
             graph.add_edge(node - 1, node, 1.0 - np.eye(3))
-    reduced = Reduced.of(graph)
-    assert not reduced.alive
-    assert reduced.complete({}) == [2] * 1000
-    assert reduced.base == 1000.0
+    found = solved(graph)
+    assert found.chosen == [2] * 1000
+    assert found.seconds == 1000.0
+    assert found.bound_s == pytest.approx(1000.0)
 
 
 def test_a_bound_that_nothing_keeps() -> None:
     graph = Graph(points=1)
     graph.memory[graph.add_node(2)][0] = [3.0, 2.0]
-    assert solve(graph, capacity=1.0) is None
-    found = solve(graph, capacity=2.0)
-    assert found is not None
-    assert found.chosen == [1]
+    assert isinstance(solve(graph, capacity=1.0), NoSolution)
+    assert solved(graph, capacity=2.0).chosen == [1]
 
 
-def test_a_relaxation_that_takes_too_long_finds_nothing_and_no_other_weight_is_tried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Without the prices of memory there is no plan; whatever fits without them is still found."""
+def test_an_interrupted_search_finds_nothing() -> None:
+    clock = Clock()
+    clock.interrupt()
+    assert isinstance(solve(hard(), clock=clock), NoSolution)
+    assert solved(hard()).seconds < inf
+
+
+def test_no_other_weight_is_tried_after_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, tried = hard(), list[Graph]()
+    graph.late, graph.edges = graph.edges, {}
+
+    def noted(weighted: Graph, capacity: float, cutoff_s: float, clock: Clock) -> Solution | NoSolution:
+        tried.append(weighted)
+        found = solve(weighted, capacity, cutoff_s, clock)
+        return replace(found, bound_s=0.0)
+
+    monkeypatch.setattr(overlap, "solve", noted)
+    assert isinstance(solve_overlapped(graph), Solution)
+    assert len(tried) > 1
+    tried.clear()
+    monkeypatch.setattr(overlap, "LIMIT_S", 0.0)
+    assert isinstance(solve_overlapped(graph), Solution)
+    assert len(tried) == 1
+
+
+def test_memory_that_one_price_saves_exactly() -> None:
+    """Ten calls, each with a slow state that holds nothing; the bound is that of whole multiples."""
+    graph = Graph(points=1)
+    for _ in range(10):
+        node = graph.add_node(2)
+        graph.costs[node], graph.memory[node] = np.array([1.0, 2.0]), np.array([[1.0, 0.0]])
+    found = solved(graph, capacity=4.0)
+    assert found.is_tight
+    assert found.seconds == 16.0
+    assert found.bound_s == pytest.approx(16.0, rel=GAP)
+    assert found.byte_s == pytest.approx(1.0, rel=0.5)
+
+
+@pytest.mark.parametrize("seeds", [range(n, n + 50) for n in range(0, 200, 50)], ids=str)
+def test_what_does_not_fit_is_no_result_below_the_cutoff(seeds: range) -> None:
+    """With a cutoff, a result fits or its bound is at least the cutoff."""
+    beaten = 0
+    for graph in map(drawn, seeds):
+        capacity = float(np.median([graph.bytes_at(chosen).max() for chosen in choices(graph)]))
+        fitting = [c for c in choices(graph) if (graph.bytes_at(c) <= capacity).all()]
+        least = min((total(graph, chosen) for chosen in fitting), default=inf)
+        found = solve_overlapped(graph, capacity, cutoff_s=least)
+        assert found.bound_s <= least + 1e-6
+        if isinstance(found, Solution) and found.bound_s < least:
+            assert (graph.bytes_at(found.chosen) <= capacity).all()
+        beaten += found.bound_s >= least - 1e-6
+    assert beaten > 0
+
+
+def hard() -> Graph:
+    """A graph of nine nodes, each beside each other one."""
     draw, nodes = np.random.default_rng(0), 9
     graph = Graph(points=2)
     for node in range(nodes):
@@ -87,24 +139,10 @@ def test_a_relaxation_that_takes_too_long_finds_nothing_and_no_other_weight_is_t
         graph.costs[node], graph.memory[node] = draw.random(4), draw.random((2, 4))
     for first, second in combinations(range(nodes), 2):
         graph.add_edge(first, second, draw.random((4, 4)))
-    least, most = graph.least_bytes, graph.bytes_at(solved(graph).chosen).max()
-    capacity = (2 * least + most) / 3
-    assert solve_overlapped(graph, capacity) is not None
-    tried: list[Graph] = []
-
-    def noted(weighted: Graph, capacity: float, cutoff_s: float, clock: Clock) -> Solution | None:
-        tried.append(weighted)
-        return solve(weighted, capacity, cutoff_s, clock)
-
-    monkeypatch.setattr(solving, "PRICES_LIMIT_S", 0.0)
-    monkeypatch.setattr(overlap, "LIMIT_S", 0.0)
-    monkeypatch.setattr(overlap, "solve", noted)
-    assert solve_overlapped(graph, capacity) is None
-    assert len(tried) == 1
-    assert solve_overlapped(graph, most) is not None
+    return graph
 
 
-def solved(graph: Graph) -> Solution:
-    found = solve(graph)
-    assert found is not None
+def solved(graph: Graph, capacity: float = inf) -> Solution:
+    found = solve(graph, capacity)
+    assert isinstance(found, Solution)
     return found

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from shardc.environment import child_environment
 WORKER = Path(__file__).with_name("worker.py")
 START_S = 120
 """Seconds that a process may take for its imports."""
+POLL_S = 0.1
 
 
 class Ended(Exception):
@@ -28,7 +29,8 @@ class Ended(Exception):
 
 
 class TookTooLong(Exception):
-    """Raised if there is no answer within the limit. The process was ended."""
+    """Raised if there is no answer within the limit, or before the caller stopped to wait. The process was
+    ended."""
 
 
 class Refused(Exception):
@@ -61,18 +63,21 @@ class Process:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._asked, self._answers, self._fresh = self._process.stdin, self._process.stdout, True
 
-    def ask(self, message: object, limit_s: float) -> Any:
-        """Return the function's result for ``message``. Raises Ended, TookTooLong, Refused."""
+    def ask(self, message: object, limit_s: float, is_over: Callable[[], bool] | None = None) -> Any:
+        """Return the function's result for ``message``. Raises Ended, TookTooLong, Refused.
+
+        ``is_over``: tells every ``POLL_S`` seconds whether to stop waiting.
+        """
         self.start()
         content = pickle.dumps((message, limit_s))
         try:
             if self._fresh:  # it reports when its imports are done
-                self._answer(START_S)
+                self._answer(START_S, is_over)
                 self._fresh = False
             with suppress(BrokenPipeError):
                 self._asked.write(struct.pack("<Q", len(content)) + content)
                 self._asked.flush()
-            ok, answer = self._answer(limit_s)
+            ok, answer = self._answer(limit_s, is_over)
         except BaseException:  # after an interrupt, too, nobody waits for its answer
             self.end()
             raise
@@ -92,15 +97,18 @@ class Process:
         self._said.close()
         self._process = None
 
-    def _answer(self, limit_s: float) -> tuple[bool, object]:
+    def _answer(self, limit_s: float, is_over: Callable[[], bool] | None) -> tuple[bool, object]:
         deadline = time.monotonic() + limit_s
-        (size,) = struct.unpack("<Q", self._read(8, deadline))
-        return pickle.loads(self._read(size, deadline))
+        (size,) = struct.unpack("<Q", self._read(8, deadline, is_over))
+        return pickle.loads(self._read(size, deadline, is_over))
 
-    def _read(self, size: int, deadline: float) -> bytes:
+    def _read(self, size: int, deadline: float, is_over: Callable[[], bool] | None) -> bytes:
         content, out = b"", self._answers.fileno()
         while len(content) < size:
-            if not select.select([out], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            left_s = max(0.0, deadline - time.monotonic())
+            if not select.select([out], [], [], min(left_s, POLL_S) if is_over else left_s)[0]:
+                if is_over and left_s and not is_over():
+                    continue
                 raise TookTooLong
             part = os.read(out, size - len(content))
             if not part:

@@ -1,4 +1,4 @@
-"""Worker process of the tuner, started by ``process.py``: ``worker.py MODULE:FUNCTION PATH...``.
+"""Worker process that ``process.py`` starts: ``worker.py MODULE:FUNCTION PATH...``.
 
 It sends a message when it is ready. Each request has the function's argument and a limit in seconds. The
 answer is whether the function returned, and its result or error. Standard output is redirected to standard

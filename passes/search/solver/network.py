@@ -1,0 +1,99 @@
+"""Cost function networks, solved by toulbar2 (de Givry and others) in a worker process.
+
+A network has a variable for each node, with a value for each state, and a cost function for each node and
+each edge. toulbar2 first reparametrizes the network by TRW-S (Kolmogorov 2006), then branches and bounds
+(hybrid best-first search, Allouche et al. 2015). Its costs are integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from time import process_time
+
+import numpy as np
+import pytoulbar2
+from pytoulbar2 import tb2
+
+_TOP = 1 << 50
+"""Cost in integers that stands for an impossible choice; all finite costs together are less."""
+_ACCURACY = 1e-5
+"""Relative improvement of the bound at which TRW-S stops."""
+_GAP = 1e-4
+"""Gap between a choice and its bound, relative to the least costs of all nodes, at which the search stops."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Seconds of each state of a node, and of each pair of states of an edge; infinite: impossible."""
+
+    costs: Sequence[np.ndarray]
+    edges: Mapping[tuple[int, int], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Cheapest:
+    """Cheapest choice of one state for each node; None if none was found.
+
+    ``bound_s``: lower bound on the seconds of all choices; infinite if a proof says that there is none.
+    """
+
+    chosen: list[int] | None
+    bound_s: float
+
+
+@dataclass(frozen=True)
+class Question:
+    """Question for a worker process.
+
+    ``limit_s``: CPU seconds after which the best choice so far is the answer.
+    """
+
+    network: Network
+    limit_s: float
+
+
+def answer(question: Question) -> Cheapest:
+    """Return the cheapest choice."""
+    if any(not np.isfinite(costs).any() for costs in question.network.costs):
+        return Cheapest(None, inf)
+    return _Solver(question.network, question.limit_s).cheapest()
+
+
+class _Solver:
+    """toulbar2 with a network. It can be asked once."""
+
+    def __init__(self, network: Network, limit_s: float) -> None:
+        self._limit_s = max(1, round(limit_s))  # toulbar2's limit is in whole seconds
+        self._least = [float(costs[np.isfinite(costs)].min()) for costs in network.costs]
+        alone = [costs - least for costs, least in zip(network.costs, self._least, strict=True)]
+        functions = [*alone, *network.edges.values()]
+        largest = sum(float(seconds[np.isfinite(seconds)].max(initial=0.0)) for seconds in functions)
+        self._scale = _TOP / 2 / largest if largest else 1.0
+        self._cfn = pytoulbar2.CFN(ubinit=_TOP, verbose=-1)
+        tb2.option.trwsAccuracy = _ACCURACY
+        self._gap_s = _GAP * sum(map(abs, self._least))
+        tb2.option.absgap = int(self._gap_s * self._scale)
+        for node, costs in enumerate(alone):
+            self._cfn.AddVariable(f"x{node}", range(len(costs)))
+        for node, costs in enumerate(alone):
+            self._cfn.AddFunction([node], self._whole(costs))
+        for edge, seconds in network.edges.items():
+            self._cfn.AddFunction([*edge], self._whole(seconds))
+
+    def cheapest(self) -> Cheapest:
+        """Return the cheapest choice. Its bound follows from the gap if toulbar2 ended before its limit."""
+        start_s, base_s = process_time(), sum(self._least)
+        found = self._cfn.Solve(timeLimit=self._limit_s)
+        is_done = process_time() - start_s < self._limit_s
+        bound = self._cfn.GetDDualBound()
+        if found is None:
+            return Cheapest(None, inf if is_done else bound / self._scale + base_s)
+        if is_done:
+            bound = max(bound, found[1] - self._gap_s * self._scale)
+        return Cheapest([int(state) for state in found[0]], bound / self._scale + base_s)
+
+    def _whole(self, seconds: np.ndarray) -> list[int]:
+        """Return costs as integers, rounded down, so that bounds hold."""
+        return np.where(np.isfinite(seconds), np.floor(seconds * self._scale), _TOP).ravel().tolist()

@@ -1,0 +1,1 @@
+"""Worker processes, which answer one kind of question each."""
