@@ -65,6 +65,11 @@ class Sharding:
     def without_partial(self) -> "Sharding":
         return Sharding(self.dims, (), self.open)
 
+    def without(self, axis: str) -> "Sharding":
+        """Return the layout with dims that no part of the mesh axis ``axis`` splits."""
+        dims = tuple(tuple(a for a in dim if a.name != axis) for dim in self.dims)
+        return Sharding(dims, self.partial, self.open)
+
     def with_partial(self, partial: tuple[tuple[str, Axis], ...]) -> "Sharding":
         return Sharding(self.dims, normal_partial(partial), self.open)
 

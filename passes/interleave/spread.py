@@ -82,9 +82,13 @@ class LayoutSpread:
             self._same[a].append(b)
             self._same[b].append(a)
         for seeds in rounds:
-            for value, layout in seeds.items():
-                self._now[value] = {**layout, **self._now[value]}
-            self._run(list(seeds))
+            self.add(seeds)
+
+    def add(self, seeds: Mapping[int, Layout]) -> None:
+        """Propagate one more round of seeds."""
+        for value, layout in seeds.items():
+            self._now[value] = {**layout, **self._now[value]}
+        self._run(list(seeds))
 
     def layout(self, value: int) -> Layout:
         return self._now[value]

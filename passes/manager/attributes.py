@@ -15,6 +15,9 @@ PER_MICRO_BATCH = "dist.per_micro_batch"
 time axis whose iterations are such programs.
 """
 
+SEQUENCE_AXES = "dist.sequence_axes"
+"""Attribute of a step: the names of the axes over which its plan splits sequences."""
+
 
 def i64(value: int, context: ir.Context) -> ir.IntegerAttr:
     """Return a 64-bit integer attribute."""

@@ -32,9 +32,10 @@ from shardc.runtime.report import progress
 
 PIPELINES: dict[str, str] = {
     "shard": "torch-lift-bmm,torch-lift-convolutions,torch-lift-experts,torch-lift-repeats,"
-    "torch-lift-reshapes,torch-share{creations=false},dist-constrain,dist-dispatch,torch-lift-pads,"
-    "torch-even-windows,torch-round-pads,dist-pad,dist-interleave,torch-split-reductions,dist-propagate,"
-    "dist-insert-reshards,verify-level{level=2}",
+    "torch-lift-reshapes,torch-share{creations=false},dist-constrain,dist-dispatch,dist-share-products,"
+    "split,dist-propagate,dist-insert-reshards,verify-level{level=2}",
+    "split": "torch-lift-pads,torch-even-windows,torch-round-pads,dist-pad,dist-interleave,"
+    "torch-split-reductions",
     "partition": "dist-partition,dist-combine,verify-level{level=3}",
     "rank": "shard,partition",
     "kernel": "rank,kern-fuse",

@@ -18,6 +18,7 @@ PASSES: dict[str, str] = {
     "dist-partition": "shardc.passes.partition.dist_partition:DistPartition",
     "dist-propagate": "shardc.passes.propagate.dist_propagate:DistPropagate",
     "dist-search": "shardc.passes.search.dist_search:DistSearch",
+    "dist-share-products": "shardc.passes.products.dist_share_products:DistShareProducts",
     "kern-extern": "shardc.passes.extern.kern_extern:KernExtern",
     "kern-fuse": "shardc.passes.fuse.kern_fuse:KernFuse",
     "kern-space": "shardc.tuner.space.kern_space:KernSpace",

@@ -118,7 +118,10 @@ def _dims(call: OpCall, given: Sharding, made: Sharding) -> Iterator[ImageDim]:
     for d, sizes in enumerate(zip(call.tensors[0].shape, call.result.shape, strict=True)):
         if sizes[0] != sizes[1]:
             axes = max(given.dims[d], made.dims[d], key=lambda axes: prod(a.size for a in axes))
-            yield ImageDim(d, axes, *sizes)
+            # Axes that split another dim of the operand stay there: the pad is local to their blocks.
+            others = [a for other, dim in enumerate(given.dims) if other != d for a in dim]
+            if not any(a.overlaps(other) for a in axes for other in others):
+                yield ImageDim(d, axes, *sizes)
 
 
 def _can_be_filled(call: OpCall, d: ImageDim) -> bool:

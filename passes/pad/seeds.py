@@ -29,9 +29,11 @@ def find_seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, 
     for node in program.nodes:
         if node.op.name == "dist.constraint":
             cuts[node.results[0]] = codec.read(node.op.attributes["sharding"]).dims
-        elif node.spec.target == "shardc.attention" and "dist.refine" in node.op.attributes:
-            cuts[node.results[0]] = ((),) * len(program.types[node.results[0]].shape)
-    refinements = [r for r in read_refinements(program) if r.value in cuts]
+    refinements = read_refinements(program)
+    for r in refinements:
+        if r.value not in cuts and r.dim >= 0:
+            cuts[r.value] = ((),) * len(program.types[r.value].shape)
+    refinements = [r for r in refinements if r.value in cuts]
     for r in (r for r in refinements if r.dim >= 0):
         refined = tuple((*d, mesh.whole(r.axis)) if i == r.dim else d for i, d in enumerate(cuts[r.value]))
         if program.types[r.value].shape[r.dim] >= prod(a.size for a in refined[r.dim]):

@@ -16,7 +16,7 @@ from shardc.options.presets import AUTO, CONTEXT_PRESETS
 from shardc.passes.experts.expert_weights import expert_parameters
 from shardc.passes.experts.looped import looped_experts
 from shardc.passes.manager.attention import ATTRIBUTE, CALLS
-from shardc.passes.manager.attributes import edge_attributes, observed, set_edge_attributes
+from shardc.passes.manager.attributes import SEQUENCE_AXES, edge_attributes, observed, set_edge_attributes
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pixels import CONVOLUTION, follow_pixels, pixels_of
 from shardc.passes.manager.program import Program, read_program
@@ -121,6 +121,9 @@ def apply_plan(program: Program, mesh: Mesh, plan: Plan) -> None:
         rows.append(row)
     set_edge_attributes(program.function, "arg_attrs", rows)
     rows_of = plan.entries.get(ATTENTION)
+    if rows_of is not None:
+        names = [ir.StringAttr.get(axis, context) for _, axis, _ in rows_of.refine]
+        program.function.attributes[SEQUENCE_AXES] = ir.ArrayAttr.get(names, context)
     by = ",".join(f"{how}:{axis}" for axis, how in plan.attention.items())
     for node in program.nodes:
         _annotate_gradient(node.op, plan, context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from torch_mlir import ir
@@ -70,12 +71,16 @@ def _annotate(program: Program, state: PropagationState, codec: ShardingCodec) -
 
 
 def _refine(program: Program, state: PropagationState, mesh: Mesh, refinement: Refinement) -> bool:
-    """Apply a refinement. Return whether a dim of the value could take the axis."""
-    sharding = state.sharding(refinement.value)
+    """Apply a refinement. Return whether a dim of the value could take the axis.
+
+    In round 0 a split over a part of the axis gives way to one over all of it.
+    """
     axis = mesh.whole(refinement.axis)
+    shape, sharding = program.types[refinement.value].shape, state.sharding(refinement.value)
+    if refinement.priority == 0 and prod(a.size for a in sharding.used if a.name == axis.name) < axis.size:
+        sharding = sharding.without(axis.name)
     if any(axis.overlaps(used) for used in sharding.used):
         return False
-    shape = program.types[refinement.value].shape
     for dim in range(len(shape)) if refinement.dim < 0 else [refinement.dim]:
         if shape[dim] % (sharding.ways(dim) * axis.size) == 0 and shape[dim] > 0:
             dims = tuple((*d, axis) if i == dim else d for i, d in enumerate(sharding.dims))

@@ -87,6 +87,7 @@ CASES = {
     "mixtral, expert": Case(mixtral, "expert", 4, 2048),
     "mixtral, expert, capacity 2": Case(mixtral, "expert", 4, 2048, capacity=2.0),
     "llama, ring, 64k": Case(partial(llama, layers=1), "ring", 1, LONG, steps=2),
+    "llama, ulysses, 64k": Case(partial(llama, layers=1), "ulysses", 1, LONG, steps=2),
     "mixtral, expert, capacity 2, 64k": Case(
         partial(mixtral, layers=1), "expert", 16, LONG // 16, steps=2, capacity=2.0
     ),

@@ -26,9 +26,8 @@ from shardc.passes.manager.attributes import attributes_of
 from shardc.passes.manager.program import Node
 from shardc.passes.partition.local_call import type_of
 from shardc.passes.propagate.split.foresight import Foresight
+from shardc.passes.propagate.split.key_rows import HEADS, ROWS, pads_after, trim_before
 from shardc.passes.propagate.split.writer import SplitWriter
-
-HEADS, ROWS = 1, 2
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,8 @@ class Exchange:
     """A call of attention whose heads are split over ``axes``, and over ``heads`` in total.
 
     ``copies`` is the number of copies of each key/value head. ``outside`` has the sharding outside the call
-    for each operand, then for each result.
+    for each operand, then for each result. ``trims`` has the slice that makes an operand, and ``pads`` the
+    pads of a result, if devices divide only the rows before the slice and after the pads.
     """
 
     node: Node
@@ -44,6 +44,8 @@ class Exchange:
     heads: Axes
     copies: int
     outside: tuple[Sharding, ...]
+    trims: tuple[Node | None, ...]
+    pads: tuple[tuple[Node, ...], ...]
 
     def inside(self, sharding: Sharding, shape: tuple[int, ...]) -> Sharding:
         """Return a tensor's sharding inside the call: the sequence whole, and heads split if it has
@@ -71,14 +73,34 @@ def find_exchanges(seen: Foresight) -> Iterator[Exchange]:
         if axes:
             heads = (*lies.dims[HEADS], *axes)
             each = copies(node.spec["q"].shape[1], node.spec["k"].shape[1], prod(a.size for a in heads))
-            outside = tuple(_early(seen, value) for value in node.values)
-            yield Exchange(node, axes, heads, each, outside)
+            trims = tuple(_trim(seen, value, axes) for value in node.operands)
+            ways = prod(a.size for a in axes)
+            pads = tuple(pads_after(seen.program, value, ways) for value in node.results)
+            stored = (t.operands[0] if t else v for t, v in zip(trims, node.operands, strict=True))
+            made = (p[0].results[0] if p else v for p, v in zip(pads, node.results, strict=True))
+            lying = [_early(seen, value) for value in (*stored, *made)]
+            padded = (*(False for _ in trims), *map(bool, pads))
+            outside = tuple(_with_rows(s, axes) if p else s for s, p in zip(lying, padded, strict=True))
+            yield Exchange(node, axes, heads, each, outside, trims, pads)
+
+
+def _trim(seen: Foresight, value: int, axes: Axes) -> Node | None:
+    """Return the slice that makes an operand, if ``axes`` split the rows before it."""
+    trim = trim_before(seen.program, value, prod(a.size for a in axes))
+    return trim if trim is not None and _early(seen, trim.operands[0]).dims[ROWS] == axes else None
 
 
 def _early(seen: Foresight, value: int) -> Sharding:
     """Return a value's sharding in round 0. Constraints must not fix the axes of later rounds."""
     later, sharding = seen.state.priority, seen.sharding(value)
     return Sharding(tuple(tuple(a for a in dim if (value, a.name) not in later) for dim in sharding.dims))
+
+
+def _with_rows(sharding: Sharding, axes: Axes) -> Sharding:
+    """Return ``sharding`` with ``axes`` on the dim of rows, and on no other dim."""
+    dims = [tuple(a for a in dim if not _overlaps(a, axes)) for dim in sharding.dims]
+    dims[ROWS] = (*dims[ROWS], *axes)
+    return Sharding(tuple(dims))
 
 
 def _with_heads(sharding: Sharding, heads: Axes, taken: Axes) -> Sharding:
@@ -110,22 +132,43 @@ class HeadsWriter:
         tensors = [v for v in op.operands if read_type(v.type) is not None]
         lies = exchange.outside[: len(tensors)]
         read = [
-            self._read(w, exchange, name in ("k", "v"), value, outside)
-            for name, value, outside in zip(_tensor_names(spec), tensors, lies, strict=True)
+            self._read(w, exchange, name in ("k", "v"), value, outside, trim)
+            for name, value, outside, trim in zip(
+                _tensor_names(spec), tensors, lies, exchange.trims, strict=True
+            )
         ]
         made = w.calls(spec.target, *fill(spec.args, read))
         for name, attribute in attributes_of(op).items():
             if name not in (ATTRIBUTE, "dist.refine"):
                 made[0].owner.attributes[name] = attribute
-        results = zip(op.results, made, exchange.outside[len(tensors) :], strict=True)
-        for result, value, outside in results:
-            result.replace_all_uses_with(self._outside(w, exchange, value, outside, type_of(result)))
+        results = zip(op.results, made, exchange.outside[len(tensors) :], exchange.pads, strict=True)
+        for result, value, outside, pads in results:
+            if pads:
+                inside = exchange.inside(outside, type_of(value).shape)
+                args = pads[0].spec.args[1:]
+                value = w.call(pads[0].spec.target, self._constraint(w, value, inside), *args)
+            for old in [pad.op.results[0] for pad in pads] or [result]:
+                old.replace_all_uses_with(self._outside(w, exchange, value, outside, type_of(old)))
+        for pad in (pad for pads in exchange.pads for pad in pads):
+            pad.op.erase()
         op.erase()
+        for trim in {id(trim): trim for trim in exchange.trims if trim is not None}.values():
+            if not list(trim.op.results[0].uses):
+                trim.op.erase()
 
     def _read(
-        self, w: SplitWriter, exchange: Exchange, is_key: bool, value: ir.Value, outside: Sharding
+        self,
+        w: SplitWriter,
+        exchange: Exchange,
+        is_key: bool,
+        value: ir.Value,
+        outside: Sharding,
+        trim: Node | None,
     ) -> ir.Value:
         """Return an operand as the call reads it: with heads split, and keys and values copied."""
+        if trim is not None:
+            stored = self._read(w, exchange, is_key, value.owner.operands[0], outside, None)
+            return w.call(trim.spec.target, stored, *trim.spec.args[1:])
         each = exchange.copies if is_key else 1
         shape = type_of(value).shape
         inside = exchange.inside(outside, (shape[0], shape[1] * each, *shape[2:]))

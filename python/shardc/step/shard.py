@@ -82,8 +82,7 @@ CutAt = Callable[[ir.Module], Sequence[int] | None]
 _SHARE = "torch-share{creations=false}"
 _LIFT = "torch-lift-bmm,torch-lift-convolutions,torch-lift-experts,torch-lift-repeats,torch-lift-reshapes"
 _INGEST = f"{_LIFT},{_SHARE}"
-_SPLIT = "torch-lift-pads,torch-even-windows,torch-round-pads,dist-pad,dist-interleave,torch-split-reductions"
-_PROPAGATE = f"{_SPLIT},dist-propagate"
+_PROPAGATE = "dist-share-products,split,dist-propagate"
 
 
 def _passes(

@@ -79,6 +79,38 @@ def test_draws_outside_of_pytorch_are_refused(change: Any, generator: str, offse
     assert f"draws from {generator}" in text and line(change, offset) in text
 
 
+def drawn_in_vain(model: Net, x: Tensor) -> Tensor:
+    kept = random.uniform(0, 1)
+    y = x.tanh() if model.training and kept < 0.0 else x.sin()
+    return y * 2 if random.random() >= 1 or not -1 < random.uniform(2, 1) <= 2 else y
+
+
+def drawn_layer(model: Net, x: Tensor) -> Tensor:
+    y = x.sin()
+    return y.tanh() if random.uniform(0, 1) < 0.5 else y
+
+
+def drawn_to_equal(model: Net, x: Tensor) -> Tensor:
+    y = x.sin()
+    return y.tanh() if random.random() == 0.0 else y
+
+
+def test_draws_that_decide_nothing_are_taken() -> None:
+    """Layer drop with a probability of 0 draws all the same; compiling leaves the generator as it was."""
+    before = random.getstate()
+    model = Net(drawn_in_vain)
+    traced = capture_step(model, SGD(model.parameters(), 0.1), batches()[0], loss=loss)
+    assert random.getstate() == before
+    targets = {str(node.target) for node in traced.graph.graph.nodes}
+    assert "aten.sin.default" in targets and "aten.tanh.default" not in targets
+
+
+@pytest.mark.parametrize("change", [drawn_layer, drawn_to_equal])
+def test_draws_that_decide_are_refused(change: Any) -> None:
+    text = refused(PythonRandom, change)
+    assert "draws from Python's random" in text and line(change, 2) in text
+
+
 def counted_factor(model: Net, x: Tensor) -> Tensor:
     model.calls += 1
     y = x.tanh()

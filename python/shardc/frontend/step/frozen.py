@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -84,6 +85,11 @@ def generator_states() -> dict[str, object]:
 def drawn(before: Mapping[str, object]) -> str | None:
     """Return the first generator whose state differs from ``before``."""
     return next((name for name, state in generator_states().items() if state != before[name]), None)
+
+
+def restore(states: Mapping[str, Any]) -> None:
+    """Give Python's generator its state in ``states`` again, so that a trace leaves no draw behind."""
+    random.setstate(states["Python's random"])
 
 
 def changes(before: Values, after: Values) -> list[tuple[str, str]]:

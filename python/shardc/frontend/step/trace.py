@@ -54,6 +54,7 @@ from shardc.frontend.step.frozen import (
     generator_states,
     modules_of,
     python_values,
+    restore,
     told,
 )
 from shardc.frontend.step.grad_norm import Gradients, clip, global_norm
@@ -64,6 +65,7 @@ from shardc.frontend.step.outputs import Outputs
 from shardc.frontend.step.overrides.batch_norm import average_batches
 from shardc.frontend.step.overrides.compiling import compiling
 from shardc.frontend.step.overrides.interception import Interception
+from shardc.frontend.step.overrides.python_random import undrawn
 from shardc.frontend.step.random_stream import RandomStream
 from shardc.frontend.step.spec import BatchTree, TensorSpec
 from shardc.frontend.step.traced_tensor import current_stand_ins, node_of
@@ -164,7 +166,8 @@ class StepTracer:
             before, states = python_values(self._modules), generator_states()
             graph, after = self._run(tensors) if symbols else self._folded(tensors)
             if (generator := drawn(states)) is not None:
-                raise PythonRandom(generator=generator, where=self._line_of_draw(tensors))
+                graph, after = self._undrawn(tensors, generator)
+                restore(states)
             written = changes(before, after)
             if self._twice or written:
                 self._check_again(graph, tensors, before, after)
@@ -223,6 +226,18 @@ class StepTracer:
         except ShardcError as error:
             raise FrozenValue(changes=told(before, after), where=error.where) from error
         check_same(graph, again, (before, seen[-1], last), self._modules)
+
+    def _undrawn(self, tensors: list[torch.Tensor], generator: str) -> tuple[torch.fx.GraphModule, Values]:
+        """Trace again with unknown numbers in place of drawn ones. Raises PythonRandom if any matters."""
+        states = generator_states()
+        try:
+            with undrawn():
+                traced = self._run(tensors)
+        except ShardcError as error:
+            raise PythonRandom(generator=generator, where=error.where) from error
+        if drawn(states) is not None:
+            raise PythonRandom(generator=generator, where=self._line_of_draw(tensors))
+        return traced
 
     def _line_of_draw(self, tensors: list[torch.Tensor]) -> str:
         """Return the line of the first op after a draw, found by another trace."""

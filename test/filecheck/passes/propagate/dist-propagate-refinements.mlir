@@ -72,3 +72,20 @@ func.func @rounds(
   %1 = torch.aten.neg %0 {dist.name = "grad:w#0", dist.refine = [[1, "data", -1]]} : !torch.vtensor<[8,8],f32> -> !torch.vtensor<[8,8],f32>
   return %0, %1 : !torch.vtensor<[8,8],f32>, !torch.vtensor<[8,8],f32>
 }
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["context", 4, "space"]]} : () -> ()
+
+// A part of the axis splits 2 blocks. In round 0 a refinement over the whole axis takes the place of the part; a later
+// round leaves it.
+// CHECK-LABEL: func.func @parts_of_an_axis
+func.func @parts_of_an_axis(
+    %x: !torch.vtensor<[4,2,16],f32> {dist.role = "input", dist.name = "x", dist.sharding = #dist.sharding<@mesh, [[], [#dist.axis<"context", 1, 2>], []], []>})
+    -> (!torch.vtensor<[4,2,16],f32>, !torch.vtensor<[4,2,16],f32>) {
+  // CHECK: torch.aten.relu %arg0 {dist.refine = {{.*}}, dist.shardings = [#dist.sharding<@mesh, {{\[}}["context"], [], []], []>]}
+  %0 = torch.aten.relu %x {dist.refine = [[0, "context", 0]]} : !torch.vtensor<[4,2,16],f32> -> !torch.vtensor<[4,2,16],f32>
+  // CHECK: torch.aten.tanh %arg0 {dist.refine = {{.*}}, dist.shardings = [#dist.sharding<@mesh, {{\[}}[], [#dist.axis<"context", 1 : i64, 2 : i64>], []], []>]}
+  %1 = torch.aten.tanh %x {dist.refine = [[1, "context", 0]]} : !torch.vtensor<[4,2,16],f32> -> !torch.vtensor<[4,2,16],f32>
+  return %0, %1 : !torch.vtensor<[4,2,16],f32>, !torch.vtensor<[4,2,16],f32>
+}

@@ -139,7 +139,13 @@ def llama(compile_plan: Compile) -> Compile:
     """``llama(layers, plan, mesh, kv_heads=2, **more)``: a Llama of B=4, S=8, H=32 in f32, compiled."""
 
     def compile_llama(
-        layers: int, plan: Any, mesh: dict[str, int], *, kv_heads: int = 2, **more: Any
+        layers: int,
+        plan: Any,
+        mesh: dict[str, int],
+        *,
+        kv_heads: int = 2,
+        length: int = LENGTH,
+        **more: Any,
     ) -> Sharded:
         config = LlamaConfig(
             hidden_size=HIDDEN,
@@ -149,7 +155,7 @@ def llama(compile_plan: Compile) -> Compile:
             num_key_value_heads=kv_heads,
             vocab_size=64,
         )
-        ids = torch.zeros(BATCH, LENGTH, dtype=torch.int64)
+        ids = torch.zeros(BATCH, length, dtype=torch.int64)
         return compile_plan(LlamaForCausalLM(config), {"input_ids": ids, "labels": ids}, plan, mesh, **more)
 
     return compile_llama

@@ -15,18 +15,26 @@ B, S, HIDDEN, HEADS = 4, 8, 32, 4
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("mesh", "kv_heads"),
-    [({"context": 2}, 2), ({"context": 4}, 2), ({"context": 4}, 1), ({"data": 2, "context": 4}, 4)],
+    ("mesh", "kv_heads", "length"),
+    [
+        ({"context": 2}, 2, S),
+        ({"context": 4}, 2, S),
+        ({"context": 4}, 1, S),
+        ({"data": 2, "context": 4}, 4, S),
+        ({"context": 4}, 4, S - 2),
+        ({"context": 4}, 2, S - 1),
+    ],
 )
 def test_a_layer_moves_queries_keys_values_and_the_output(
-    llama: Callable, mesh: dict[str, int], kv_heads: int
+    llama: Callable, mesh: dict[str, int], kv_heads: int, length: int
 ) -> None:
     """Four all-to-alls forward, four backward: 1 - 1/n of 1/n of each (Jacobs et al., 2023, section 3.2).
 
-    Where there are fewer heads of keys than devices, each device is sent one of them.
+    Where there are fewer heads of keys than devices, each device is sent one of them. A length that devices
+    do not divide moves as the next one that they do.
     """
     plan, ways = "data*ulysses" if "data" in mesh else "ulysses", mesh["context"]
-    two, four = (llama(layers, plan, mesh, kv_heads=kv_heads) for layers in (2, 4))
+    two, four = (llama(layers, plan, mesh, kv_heads=kv_heads, length=length) for layers in (2, 4))
     counts: Counter[tuple[str, str]] = Counter()
     for (phase, kind, _, axes), count in (four.counts() - two.counts()).items():
         counts[phase, kind] += count if axes == ("context",) else 0
