@@ -7,10 +7,11 @@ from threading import Lock
 
 import numpy as np
 
+from shardc.diagnostics.passes.search import SolverFailed
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
-from shardc.passes.search.solver.network import Cheapest, Network, Question
-from shardc.workers.process import Process, TookTooLong
+from shardc.passes.search.solver.question import Cheapest, Network, Question
+from shardc.workers.process import Ended, Process, Refused, TookTooLong
 
 LIMIT_S = 20.0
 """CPU seconds after which a question gets the best choice so far."""
@@ -37,7 +38,7 @@ def cheapest(
     """Return the cheapest choice of states, without late collectives.
 
     ``prices``: seconds that a byte costs at each point; default: nothing. The bound includes them.
-    ``without``: a node, and a state of it that is not allowed.
+    ``without``: a node, and a state of it that is not allowed. Raises SolverFailed.
     """
     if clock.is_over:
         return Cheapest(None, -inf)
@@ -54,3 +55,5 @@ def cheapest(
             return _process.ask(question, limit_s + _GRACE_S, lambda: clock.is_interrupted)
         except TookTooLong:
             return Cheapest(None, -inf)
+        except (Ended, Refused) as error:
+            raise SolverFailed(problem=str(error)) from error

@@ -7,13 +7,13 @@ each edge. toulbar2 first reparametrizes the network by TRW-S (Kolmogorov 2006),
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 import pytoulbar2
 from pytoulbar2 import tb2
+
+from shardc.passes.search.solver.question import Cheapest, Network, Question
 
 _TOP = 1 << 50
 """Cost in integers that stands for an impossible choice; all finite costs together are less."""
@@ -21,36 +21,6 @@ _ACCURACY = 1e-4
 """Relative improvement of the bound at which TRW-S stops."""
 _GAP = 1e-3
 """Gap between a choice and its bound, relative to the least costs of all nodes, at which the search stops."""
-
-
-@dataclass(frozen=True)
-class Network:
-    """Seconds of each state of a node, and of each pair of states of an edge; infinite: impossible."""
-
-    costs: Sequence[np.ndarray]
-    edges: Mapping[tuple[int, int], np.ndarray]
-
-
-@dataclass(frozen=True)
-class Cheapest:
-    """Cheapest choice of one state for each node; None if none was found.
-
-    ``bound_s``: lower bound on the seconds of all choices; infinite if a proof says that there is none.
-    """
-
-    chosen: list[int] | None
-    bound_s: float
-
-
-@dataclass(frozen=True)
-class Question:
-    """Question for a worker process.
-
-    ``limit_s``: CPU seconds after which the best choice so far is the answer.
-    """
-
-    network: Network
-    limit_s: float
 
 
 def answer(question: Question) -> Cheapest:

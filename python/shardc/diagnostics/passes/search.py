@@ -23,6 +23,13 @@ class NoPlanYet(ShardcError):
     )
 
 
+class SolverFailed(ShardcError):
+    """The process that solves a search's network failed, or toulbar2 is not installed."""
+
+    template = "the search's solver, toulbar2, failed: {problem}"
+    hint = "check that it can be imported: python -c 'import pytoulbar2'; else name a plan, such as 'zero3'"
+
+
 class NothingSearched(ShardcError):
     """An option of searches was given without a search.
 
