@@ -50,16 +50,16 @@ def merged(known: Cuts, rows: Iterable[Mapping[str, Any]]) -> Cuts:
     """``known``, with what ``rows`` say of a model and mesh in the place of what was known."""
     found = {mesh: {kind: dict(models) for kind, models in kinds.items()} for mesh, kinds in known.items()}
     for row in rows:
-        mesh, model, work = row["mesh"], row["model"], round(row["work"], 3)
+        mesh, model = row["mesh"], row["model"]
         kinds = found.setdefault(mesh, {"cut": {}, "uncut": {}, "failing": {}})
         for models in kinds.values():
             models.pop(model, None)
         if row["stage"] != "equal":
             kinds["failing"][model] = f"{row['stage']}: {row['reason']}"[:200]
         elif is_cut(mesh, row["work"]):
-            kinds["cut"][model] = work
+            kinds["cut"][model] = round(row["work"], 3)
         else:
-            kinds["uncut"][model] = [work, *row["repeated"]]
+            kinds["uncut"][model] = [round(row["work"], 3), *row["repeated"]]
     return {
         mesh: {kind: dict(sorted(models.items())) for kind, models in found[mesh].items()}
         for mesh in sorted(found)
@@ -68,6 +68,10 @@ def merged(known: Cuts, rows: Iterable[Mapping[str, Any]]) -> Cuts:
 
 def write(paths: Sequence[Path]) -> None:
     rows = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    ended = [row for row in rows if row["mesh"] == "*"]  # processes that tell nothing of a mesh
+    for row in ended:
+        print(f"left out: {row['model']}: {row['reason']}")
+    rows = [row for row in rows if row not in ended]
     known = merged(read_cuts() if KNOWN.exists() else {}, rows)
     KNOWN.write_text(json.dumps(known, indent=1) + "\n")
     for mesh, kinds in known.items():
