@@ -1,1 +1,1 @@
-"""``plan="auto"``: chooses the sharding of each call by an integer program over the rules' factors."""
+"""``plan="auto"``: chooses the sharding of each call, as a cost function network over the rules' factors."""

@@ -25,8 +25,7 @@ from shardc.passes.search.saved import SavedCuts
 
 @dataclass(frozen=True)
 class DistSearch(ReadingPass):
-    """Chooses the factor that each mesh axis splits in each call, by an integer program over the calls'
-    rules.
+    """Chooses the factor that each mesh axis splits in each call, by a search over the calls' rules.
 
     Writes layouts of arguments and ``dist.cuts`` of calls (``passes/search``). ``searcher``: ``exact``, or
     one of ``passes/search/searchers``, which give no bound. ``on``: the cluster whose devices and links are

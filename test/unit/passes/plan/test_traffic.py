@@ -111,4 +111,4 @@ def test_what_collectives_move_is_named(mlp: Callable) -> None:
     said = {(t.phase, t.kind): t.what for t in found}
     assert re.fullmatch(r"0\.\w+ and [23] more", said["forward", "all_gather"])
     assert re.fullmatch(r"gradient of [024]\.\w+ and [23] more", said["backward", "reduce_scatter"])
-    assert said["forward", "all_reduce"] == ""
+    assert said["forward", "all_reduce"] == "loss"
