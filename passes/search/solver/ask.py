@@ -15,8 +15,10 @@ from shardc.workers.process import Ended, Process, Refused, TookTooLong
 
 LIMIT_S = 20.0
 """CPU seconds after which a question gets the best choice so far."""
-_GRACE_S = 10.0
-"""Additional seconds to wait for an answer, because CPU time is not wall time."""
+_PATIENCE = 3.0
+"""Seconds to wait for an answer, per CPU second of its limit, because other processes may share the core."""
+_START_S = 5.0
+"""Additional seconds to wait."""
 
 _process = Process("shardc.passes.search.solver.network:answer")
 _turn = Lock()
@@ -52,7 +54,7 @@ def cheapest(
     question = Question(Network(costs, graph.edges), limit_s)
     with _turn:
         try:
-            return _process.ask(question, limit_s + _GRACE_S, lambda: clock.is_interrupted)
+            return _process.ask(question, _PATIENCE * limit_s + _START_S, lambda: clock.is_interrupted)
         except TookTooLong:
             return Cheapest(None, -inf)
         except (Ended, Refused) as error:

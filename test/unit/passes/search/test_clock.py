@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from itertools import combinations
 from math import inf
 from threading import Thread, Timer
-from time import perf_counter
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from choice_graphs import choices, drawn, total
 
 from shardc.passes.search.clock import INTERRUPTED, Clock
 from shardc.passes.search.graph import Graph
-from shardc.passes.search.solver.ask import LIMIT_S
 from shardc.passes.search.solver.overlap import solve_overlapped
 from shardc.passes.search.solver.solve import NoSolution, Solution
 
@@ -91,7 +89,7 @@ def test_only_who_hears_and_the_main_thread_take_interrupts() -> None:
 
 def test_an_interrupt_reaches_a_solve_that_runs() -> None:
     """It ends the process that solves; the next question starts another."""
-    clock, start_s = Clock(hears=True), perf_counter()
+    clock = Clock(hears=True)
     with clock.running():
         timer = Timer(0.5, interrupt)
         timer.start()
@@ -99,7 +97,6 @@ def test_an_interrupt_reaches_a_solve_that_runs() -> None:
         timer.join()
     assert isinstance(found, NoSolution)
     assert clock.is_interrupted
-    assert perf_counter() - start_s < LIMIT_S / 2
     assert isinstance(solve_overlapped(drawn(0)), Solution)
 
 
