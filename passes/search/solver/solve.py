@@ -70,9 +70,8 @@ def solve(
 ) -> Solution | NoSolution:
     """Return the cheapest states found with which a device holds at most ``capacity`` bytes at each point.
 
-    The graph is first solved without the limit. That solution is returned
-    if it fits, or if no choice takes less than ``cutoff_s``. When ``clock`` is over, the best states so far
-    are returned.
+    The graph is first solved without the limit. That solution is returned if it fits, or if no choice takes
+    less than ``cutoff_s``. When ``clock`` is over, the best states so far are returned.
     """
     clock = clock or Clock()
     found = cheapest(graph, clock)
