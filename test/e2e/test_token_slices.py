@@ -247,7 +247,10 @@ def test_slices_and_what_goes_not_with_them() -> None:
         module = captured("llama").compile({"pipe": 2}, {}, 2).rank_module
         with pytest.raises(ScheduleNotYet, match=why):
             cut_into_stages(module, schedule, "pipe", stale_weights=True)
-    asked = {"recomputes": {"policies": "full"}, "memory_limit_bytes does not count": {"memory_limit_bytes": 1e9}}
+    asked = {
+        "recomputes": {"policies": "full"},
+        "memory_limit_bytes does not count": {"memory_limit_bytes": 1e9},
+    }
     for why, options in asked.items():
         module = captured("llama").compile({"pipe": 2}, {}, 2).rank_module
         with pytest.raises(ScheduleNotYet, match=why):
