@@ -45,9 +45,9 @@ def moved_text(value: ir.Value, function: ir.Operation) -> str:
 
 
 def updated_text(values: Iterable[ir.Value], function: ir.Operation) -> str:
-    """Return text such as ``new 0.weight and 3 more`` or ``loss`` for values that a step returns, else "".$
+    """Return text such as ``new 0.weight and 3 more`` or ``loss`` for values that a step returns.
 
-    Values are followed through packing.
+    It is empty for other values. Values are followed through packing.
     """
     found: dict[str, None] = {}
     *_, end = function.regions[0].blocks[0].operations
