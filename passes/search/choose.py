@@ -17,12 +17,13 @@ from shardc.passes.manager.program import Program
 from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.answer.answer import Answer
-from shardc.passes.search.answer.explain import explained
+from shardc.passes.search.answer.explain import Explain, explained
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.distances import Distances
 from shardc.passes.search.fold import More, folded
 from shardc.passes.search.graph import Graph, StepGraph
+from shardc.passes.search.layered import LayeredCuts
 from shardc.passes.search.layout import Layout, sharding_of
 from shardc.passes.search.searchers.annealing import annealing
 from shardc.passes.search.searchers.greedy import greedy
@@ -69,7 +70,8 @@ class Found:
 
     ``nodes`` is the number of choices, ``held_bytes`` the most bytes that a device holds at a point.
     ``floor_s`` is a lower bound: the time of forward and backward if each call is split in its fastest way
-    and nothing is sent. ``answer`` is the explanation, if it was requested.
+    and nothing is sent. If an explanation was requested, it is ``answer``, and ``layered`` has the choices
+    for programs with more or fewer of the equal layers.
     """
 
     ways: list[Way]
@@ -79,6 +81,7 @@ class Found:
     held_bytes: float
     floor_s: float = 0.0
     answer: Answer | None = None
+    layered: LayeredCuts | None = None
 
 
 def step_graph(
@@ -118,7 +121,7 @@ def search(
     searcher: str = EXACT,
     cutoff_s: float = inf,
     *,
-    explain: bool = False,
+    explain: Explain = "",
     clock: Clock | None = None,
 ) -> Found | Unfit:
     """Search for the cheapest shardings of a step's calls under a limit of ``capacity`` bytes for each
@@ -126,8 +129,8 @@ def search(
 
     The cost is the seconds of calls, and of collectives that calls do not hide. ``searcher`` is one of
     ``SEARCHERS``. The search ends with Unfit, too, if no sharding takes less than ``cutoff_s``. ``explain``
-    adds an answer about the bottleneck and other shardings. ``clock`` ends the search with the best result so
-    far.
+    adds an answer, and the choices for programs with more or fewer layers. ``clock`` ends the search with the
+    best result so far.
     """
     clock = clock or Clock()
     solution = SEARCHERS[searcher](step.graph, capacity, cutoff_s, clock)
@@ -142,12 +145,13 @@ def search(
     solution = replace(solution, bound_s=max(solution.bound_s, step.floor_s), free_s=free_s)
     answer = None
     if explain:
-        solution, answer = explained(step, solution, capacity, clock)
+        solution, answer = explained(step, solution, capacity, clock, explain)
     chosen = solution.chosen
     ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]
     arguments = [ls[chosen[node]] for node, ls in zip(step.argument_node, step.layouts, strict=True)]
     held = float(max(step.graph.bytes_at(chosen)))
-    return Found(ways, arguments, solution, len(step.graph.costs), held, step.floor_s, answer)
+    layered = LayeredCuts.of(step.program, ways, arguments) if explain else None
+    return Found(ways, arguments, solution, len(step.graph.costs), held, step.floor_s, answer, layered)
 
 
 def write(

@@ -15,11 +15,12 @@ from shardc.diagnostics.base import remark
 from shardc.diagnostics.cli import BadPassOption
 from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.diagnostics.text import size_text
-from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.manager.reading import Reading, ReadingPass
-from shardc.passes.search.choose import EXACT, SEARCHERS, Found, Unfit, search, step_graph, write
+from shardc.passes.search.choose import EXACT, SEARCHERS, Unfit, search, step_graph, write
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.fold import More
+from shardc.passes.search.graph import StepGraph
+from shardc.passes.search.layered import LayeredCuts
 from shardc.passes.search.saved import SavedCuts
 
 
@@ -32,7 +33,8 @@ class DistSearch(ReadingPass):
     priced; default: the one called ``cluster``. ``pipeline``: the axis of stages, which splits no call.
     ``more``: the number of equal layers that the real model has in addition to the program. ``seconds``: time
     limit, after which the best result so far is used. ``hears``: whether the first Ctrl-C also ends the
-    search. ``saved``: result of an earlier search, which is written without a search.
+    search. ``saved``: result of an earlier search of this program, or of it with few of its equal layers,
+    which is written without a search.
     """
 
     name: ClassVar[str] = "dist-search"
@@ -43,55 +45,49 @@ class DistSearch(ReadingPass):
     more: More = ()
     seconds: float = inf
     hears: bool = False
-    saved: SavedCuts | None = None
+    saved: SavedCuts | LayeredCuts | None = None
 
     def apply(self, reading: Reading) -> bool:
         if self.saved is not None:
             mesh, program = reading.sharded(level=1)
             write(program, mesh, *self.saved.read(program, mesh, self.pipeline), self.pipeline)
             return False
-        clock = Clock(self.seconds, hears=self.hears)
-        with clock.running():
-            found = self.find(reading, explain=True, clock=clock)
+        if self.searcher not in SEARCHERS:
+            expected = f"one of {', '.join(SEARCHERS)}"
+            raise BadPassOption(pass_name=self.name, option="searcher", text=self.searcher, expected=expected)
         mesh, program = reading.sharded(level=1)
+        clock, capacity = Clock(self.seconds, hears=self.hears), capacity_of(self._cluster, mesh.world_size)
+        with clock.running():
+            graph = self.graph(reading)
+            found = search(graph, capacity, self.searcher, explain="runners-up", clock=clock)
         if isinstance(found, Unfit):
-            if found.why:
-                raise NoPlanYet(why=found.why)
-            memory = size_text(self._capacity(mesh))
-            raise NoPlanFound(devices=mesh.world_size, memory=memory)
+            raise why_none(found, self._cluster, mesh.world_size)
         write(program, mesh, found.ways, found.arguments, self.pipeline)
         if found.answer is not None:
             found.answer.write(program.module)
             remark("Searched", found.answer.certificate())
         return False
 
-    def find(
-        self,
-        reading: Reading,
-        cutoff_s: float = inf,
-        *,
-        explain: bool = False,
-        clock: Clock | None = None,
-    ) -> Found | Unfit:
-        """Search for a plan that takes less than ``cutoff_s`` a step, until ``clock`` is over.
-
-        ``explain`` adds an answer. Raises BadPassOption, and NotFolded for layers that stand for more.
-        """
-        if self.searcher not in SEARCHERS:
-            expected = f"one of {', '.join(SEARCHERS)}"
-            raise BadPassOption(pass_name=self.name, option="searcher", text=self.searcher, expected=expected)
+    def graph(self, reading: Reading) -> StepGraph:
+        """Return the graph of choices of the step. Raises NotFolded for layers that stand for more."""
         mesh, program = reading.sharded(level=1)
-        cluster, capacity = self._cluster, self._capacity(mesh)
         sizes = {axis.name: axis.size for axis in mesh.space}
-        rates = costs_on(cluster, sizes, self.pipeline).rates
-        links = LinkModel(Placement.of(cluster, sizes))
-        step = step_graph(program, mesh, links, rates, self.pipeline, self.more)
-        return search(step, capacity, self.searcher, cutoff_s, explain=explain, clock=clock)
+        rates = costs_on(self._cluster, sizes, self.pipeline).rates
+        links = LinkModel(Placement.of(self._cluster, sizes))
+        return step_graph(program, mesh, links, rates, self.pipeline, self.more)
 
     @property
     def _cluster(self) -> Cluster:
         return self.on or find_cluster(self.cluster)
 
-    def _capacity(self, mesh: Mesh) -> float:
-        """Return the memory of the smallest device in bytes."""
-        return min(device.memory_bytes for device in self._cluster.used(mesh.world_size))
+
+def why_none(found: Unfit, cluster: Cluster, devices: int) -> NoPlanYet | NoPlanFound:
+    """Return the error of a search on so many devices of a cluster that found no plan."""
+    if found.why:
+        return NoPlanYet(why=found.why)
+    return NoPlanFound(devices=devices, memory=size_text(capacity_of(cluster, devices)))
+
+
+def capacity_of(cluster: Cluster, devices: int) -> float:
+    """Return the memory of the smallest device in bytes."""
+    return min(device.memory_bytes for device in cluster.used(devices))

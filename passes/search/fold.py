@@ -68,12 +68,12 @@ def folded(program: Program, more: More = ()) -> Folded:
     found: list[Hashable] = []
     weights: list[float] = []
     parameters = _parameters(program) if more else {}
-    for phase, group in itertools.groupby(program.nodes, key=_part):
+    for phase, group in itertools.groupby(program.nodes, key=part_of):
         nodes = list(group)
         base, seen = len(found), set[str]()
         found += [(phase, "alone", base + place) for place in range(len(nodes))]
         weights += [1.0] * len(nodes)
-        for repeated in _repetitions(nodes, is_few=bool(more)):
+        for repeated in repetitions([call_key(node) for node in nodes], is_few=bool(more)):
             prefix = _prefix([nodes[place] for place in repeated.places], parameters, more)
             seen.add(prefix)
             weight = 1 + dict(more).get(prefix, 0) * repeated.period / repeated.length
@@ -86,13 +86,17 @@ def folded(program: Program, more: More = ()) -> Folded:
     return Folded([numbers_of.setdefault(colour, len(numbers_of)) for colour in found], weights)
 
 
-def _repetitions(nodes: Sequence[Node], is_few: bool) -> Iterator[Repetition]:
-    """Yield the longest repetition, then those before and after it, recursively.
+def call_key(node: Node) -> Hashable:
+    """Return what corresponding calls of equal layers share: operator, arguments, types, and phase."""
+    return node.spec, phase_of(node.op)
+
+
+def repetitions(keys: Sequence[Hashable], is_few: bool) -> Iterator[Repetition]:
+    """Yield the longest repetition in a sequence, then those before and after it, recursively.
 
     ``is_few``: True if repetitions must have :data:`STANDING` layers, or one less.
     """
     numbers: dict[Hashable, int] = {}
-    keys = ((node.spec, phase_of(node.op)) for node in nodes)
     sequence = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
     counts = (STANDING - 1, STANDING) if is_few else ()
     waiting = [(0, len(sequence))]
@@ -125,7 +129,7 @@ def _prefix(nodes: Sequence[Node], parameters: Mapping[int, str], more: More) ->
     return votes.most_common(1)[0][0] if votes else ""
 
 
-def _part(node: Node) -> str:
+def part_of(node: Node) -> str:
     """Return the phase of a call; recomputed calls are part of backward."""
     phase = phase_of(node.op)
     return "backward" if phase == "recompute" else phase

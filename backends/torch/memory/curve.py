@@ -115,12 +115,14 @@ class Log:
         ``places``: places of the program's lines.
         """
         moving, functions = moving_lines(program), _functions(program)
+        kept = self._kept(places)
         found: list[Height] = []
         fixed = on_the_way = made = call = last = 0
-        for size, line, block in zip(self._bytes, self._lines, self._blocks, strict=True):
-            made += size > 0 and block != HELD
+        for event, (size, line) in enumerate(zip(self._bytes, self._lines, strict=True)):
+            made += size > 0 and self._blocks[event] != HELD
             if line in moving:
-                on_the_way += size
+                on_the_way += 0 if event in kept else size
+                fixed += size if event in kept else 0
             else:
                 fixed += size
                 if size > 0 and line != ARGUMENTS:
@@ -128,6 +130,18 @@ class Log:
                     last = line
                     found.append(Height(places[line], fixed, on_the_way, made, call, size))
         return found
+
+    def _kept(self, places: Sequence[Place]) -> frozenset[int]:
+        """Return the events that make or free a tensor which outlives the phase that makes it."""
+        found, phase = list[int](), ""
+        alive: dict[int, tuple[int, str]] = {}
+        for event, (size, line) in enumerate(zip(self._bytes, self._lines, strict=True)):
+            if size > 0:
+                phase = places[line].phase
+                alive[self._blocks[event]] = event, phase
+            elif size < 0 and (began := alive.pop(self._blocks[event], None)) and began[1] != phase:
+                found += (began[0], event)
+        return frozenset((*found, *(event for event, _ in alive.values())))
 
     def _largest(self, moments: int) -> dict[int, int]:
         """Return event -> number of tensors made by then: the start, and each bucket's largest moment."""

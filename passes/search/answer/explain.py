@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.answer.causes import causes_of
 from shardc.passes.search.answer.runner_up import improved, largest, products_of, runners_up
@@ -9,14 +11,19 @@ from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.solver.solve import Solution
 
+Explain = Literal["", "plan", "runners-up"]
+"""What to explain: nothing, the plan's certificate and bottleneck, or other shardings of products as well."""
 
-def explained(step: StepGraph, solution: Solution, capacity: float, clock: Clock) -> tuple[Solution, Answer]:
+
+def explained(
+    step: StepGraph, solution: Solution, capacity: float, clock: Clock, explain: Explain
+) -> tuple[Solution, Answer]:
     """Return the solution, or a cheaper one that was found while explaining it, and the explanation.
 
     Runners-up are left out if the search must end, because they take as long as the search.
     """
     graph, products = step.graph, products_of(step)
-    nodes = [] if clock.is_enough else largest(products, step)
+    nodes = [] if clock.is_enough or explain == "plan" else largest(products, step)
     solution, others = improved(graph, solution, nodes, capacity)
     runners = runners_up(step, products, solution, others)
     answer = Answer(

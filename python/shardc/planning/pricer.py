@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from math import inf
+from math import inf, prod
 from typing import TypeVar
 
 import torch
@@ -15,22 +15,24 @@ from shardc.compiler.memory import step_peak
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.collection import collection_paused
-from shardc.options.parallelism import Parallelism
 from shardc.options.pipeline import Pipeline
-from shardc.options.presets import AUTO, is_searched
+from shardc.options.presets import is_searched
 from shardc.options.step import StepOptions
 from shardc.passes.pipeline.schedules import by_name
-from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.answer.explain import Explain
+from shardc.passes.search.choose import Found, Unfit, search
 from shardc.passes.search.clock import Clock
-from shardc.passes.search.dist_search import DistSearch
+from shardc.passes.search.dist_search import DistSearch, capacity_of, why_none
 from shardc.passes.search.fold import NotFolded
+from shardc.passes.search.layered import LayeredCuts
 from shardc.planning.bounds.bound import Bound
 from shardc.planning.bounds.bounds import Bounds
-from shardc.planning.candidates import DATA, PIPE, Candidate
+from shardc.planning.candidates import DATA, Candidate
 from shardc.planning.depth.blend import NotAffine
 from shardc.planning.depth.few import FEW, Few
 from shardc.planning.depth.shallow import Periods
 from shardc.planning.depth.staged import Compile, Sizes, Uncut, fewest, staged, uncut
+from shardc.planning.graphs import Graphs, searched_options
 from shardc.planning.offload import offloaded
 from shardc.planning.price import Priced, price_of
 from shardc.planning.question import Question
@@ -43,10 +45,8 @@ from shardc.step.shard import (
     CutAt,
     capture_choices,
     compile_capture,
-    make_mesh,
     mesh_of,
     model_plan_of,
-    search_capture,
 )
 from shardc.step.within_budget import Ladder, Made
 
@@ -75,6 +75,11 @@ class Pricer:
         self._looked: dict[tuple[str, str], Uncut | None] = {}
         """Pipelines that were looked at and not priced yet, by plan and options."""
         self._is_checked = False
+        self._graphs: Graphs | None = None
+        self._layered: LayeredCuts | None = None
+        """Result of a search, which compiles use instead of a search of their own."""
+        self._searched: dict[tuple[str, bool, str], tuple[LayeredCuts | None, Priced]] = {}
+        """The last search's result for a plan, and its price, by the plan's text, ``whole`` and options."""
 
     @property
     def question(self) -> Question:
@@ -83,43 +88,49 @@ class Pricer:
     def on(self, cluster: Cluster) -> Pricer:
         """Return a pricer of the same question for another cluster, with the same captures."""
         other = copy(self)
-        other._cluster = cluster
+        other._cluster, other._graphs = cluster, None
         return other
 
-    def price(self, candidate: Candidate, *, whole: bool = False, **options: object) -> Priced:
+    def price(
+        self,
+        candidate: Candidate,
+        *,
+        whole: bool = False,
+        explain: Explain = "runners-up",
+        **options: object,
+    ) -> Priced:
         """Return the work of one plan, from which its costs follow.
 
-        ``options``: other options of ``compile_step``. ``whole``: compile each layer. Raises what a compile
-        raises.
+        ``options``: other options of ``compile_step``. ``whole``: compile each layer. ``explain``: what to
+        explain of a searched plan. Raises what a compile raises.
         """
         with collection_paused():
-            priced = None if whole else self._foretold(candidate, options)
-            if priced is None:
-                priced = self._price(candidate, self.versions.whole, options)
+            found = self._by_search(candidate, options, whole, explain)
+            priced = found or self._priced(candidate, options, whole)
         return _with_offload(priced, options)
+
+    def _priced(self, candidate: Candidate, options: Mapping[str, object], whole: bool) -> Priced:
+        """Return the price by few layers, or, if each layer must be compiled, by all."""
+        found = None if whole else self._foretold(candidate, options)
+        return found or self._price(candidate, self.versions.whole, options)
 
     def _foretold(self, candidate: Candidate, options: Mapping[str, object]) -> Priced | None:
         """Predict the price from a few layers. Return None if each layer must be compiled.
 
-        Each layer is compiled for searched plans and for saved plans, which treat equal layers differently,
-        for named stages, and if costs are not affine in the number of layers.
+        Each layer is compiled for saved plans, which treat equal layers differently, for plans whose search
+        needs each layer, for named stages, and if costs are not affine in the number of layers.
         """
         is_by_name = not isinstance(options.get("recompute", "none"), str)
         is_by_name |= options.get("constraints") is not None
         is_by_name |= options.get("memory_budget") is not None  # the peak of all layers decides
-        is_by_name |= is_searched(candidate.plan) or candidate.plan.endswith(".json")
+        is_by_name |= candidate.plan.endswith(".json") or (is_searched(candidate.plan) and not self._layered)
         if is_by_name or not self.versions.runs:
             return None
         if "pipeline" in candidate.plan:
             return self._staged(candidate, options)
         is_first, self._is_checked = not self._is_checked, True
         try:
-            few = self._few(candidate, options)
-            if is_first:
-                few.check(
-                    self._price(candidate, self.versions.even(CHECKED), options), self.versions.even(CHECKED)
-                )
-            return few.of(self.versions.whole)
+            return self._few(candidate, options, is_checked=is_first).of(self.versions.whole)
         except NotAffine as error:
             _log(str(error))
         except ShardcError as error:
@@ -127,9 +138,37 @@ class Pricer:
                 raise
             # The whole model is compiled next, and raises its own errors.
             _log(next(iter(str(error).splitlines())))
-        if is_first:
+        if is_first and self._layered:
+            self._is_checked = False  # other searched plans may be affine
+        elif is_first:
             self.versions.runs = []
         return None
+
+    def _by_search(
+        self, candidate: Candidate, options: Mapping[str, object], whole: bool, explain: Explain
+    ) -> Priced | None:
+        """Search a plan on few layers, and price it. Return None if each layer must be part of the search.
+
+        Raises NoPlanFound, NoPlanYet.
+        """
+        cluster, is_few = self.cluster_of(candidate), bool(self.versions.searched()[1])
+        if not is_searched(candidate.plan) or self._layered or cluster is None or not is_few:
+            return None
+        clock = Clock(_chosen(candidate, options).parallelism.search_seconds or inf, hears=True)
+        with clock.running():
+            found = self.found(candidate, clock=clock, explain=explain)
+        if isinstance(found, Unfit):
+            raise why_none(found, cluster, prod(candidate.mesh.values()))
+        key = candidate.text, whole, repr(options)
+        before = self._searched.get(key)
+        if before is None or before[0] != found.layered:
+            other = copy(self)
+            other._layered, other._looked = found.layered, {}
+            priced = _unless_refused(lambda: other._priced(candidate, options, whole))
+            if priced is None:
+                return None
+            self._is_checked, self._searched[key] = other._is_checked, (found.layered, priced)
+        return replace(self._searched[key][1], candidate=candidate, searched=found.answer)
 
     def _staged(self, candidate: Candidate, options: Mapping[str, object]) -> Priced | None:
         """Predict the price of a pipeline from few layers and micro-batches. Return None if that fails."""
@@ -173,7 +212,7 @@ class Pricer:
     def _with_batch(self, times: int) -> Pricer:
         """Return a pricer of the same step with a batch so many times smaller."""
         other = copy(self)
-        other.versions = self.versions.smaller(times)
+        other.versions, other._graphs = self.versions.smaller(times), None
         return other
 
     def compiled(
@@ -203,7 +242,8 @@ class Pricer:
             reshard_after_forward=chosen.parallelism.reshard_after_forward,
             experts=chosen.parallelism.experts,
         )
-        search = DistSearch(seconds=chosen.parallelism.search_seconds or inf, hears=True)
+        limit_s = chosen.parallelism.search_seconds or inf
+        search = DistSearch(seconds=limit_s, hears=True, saved=self._layered)
         more = {"pipeline": pipeline, "cluster": cluster, "verify": verify, "search": search}
         more["cut_at"] = cut_at
         make = partial(compile_capture, **read.keywords, **more)
@@ -220,32 +260,26 @@ class Pricer:
             found.step.remarks.append(found.remark)
         return found.step
 
-    def found(self, candidate: Candidate, cutoff_s: float = inf, clock: Clock | None = None) -> Found | Unfit:
+    def found(
+        self,
+        candidate: Candidate,
+        cutoff_s: float = inf,
+        clock: Clock | None = None,
+        *,
+        explain: Explain = "",
+    ) -> Found | Unfit:
         """Search the best plan for a candidate's mesh, on a few of the equal layers.
 
-        ``cutoff_s``: seconds per step that a result must beat. ``clock``: time limit. Recomputed stages are
-        treated as recomputed layers. Raises what a capture raises.
+        ``cutoff_s``: seconds per step that a result must beat. ``clock``: time limit. ``explain``: what to
+        explain of it. Raises what a capture raises.
         """
-        cluster, recompute = self.cluster_of(candidate), candidate.recompute or "none"
+        cluster = self.cluster_of(candidate)
         assert cluster is not None, "searches are for a cluster"
-        options = _searched(candidate)
-        while True:
-            periods, more = self.versions.searched()
-            try:
-                with collection_paused():
-                    return search_capture(
-                        self.versions.captured(periods, options),
-                        make_mesh(candidate.mesh, candidate.micro_batches),
-                        candidate.plan,
-                        cluster,
-                        recompute=recompute,
-                        more=more,
-                        cutoff_s=cutoff_s,
-                        clock=clock,
-                    )
-            except NotFolded as error:
-                _log(f"layers that are not found among the calls of {error}")
-                self.versions.stands = False
+        capacity = capacity_of(cluster, prod(candidate.mesh.values()))
+        with collection_paused():
+            self._graphs = self._graphs or Graphs(self.versions, cluster)
+            graph = self._graphs.of(candidate)
+            return search(graph, capacity, cutoff_s=cutoff_s, clock=clock, explain=explain)
 
     def bound(self, candidate: Candidate, **options: object) -> Bound:
         """Return a lower bound of what a plan needs, without a compile of it.
@@ -278,7 +312,7 @@ class Pricer:
 
     def look(self, candidate: Candidate) -> None:
         """Capture the step that a search for a candidate looks at. Raises what a capture raises."""
-        self.versions.captured(self.versions.searched()[0], _searched(candidate))
+        self.versions.captured(self.versions.searched()[0], searched_options(candidate))
 
     def key(self) -> str:
         """Return a question's cache key: a hash of the step with few layers, and of the number of layers."""
@@ -308,8 +342,11 @@ class Pricer:
             self._single[key] = single_work(compiled.global_module)
         return price_of(candidate, self.question.tokens, compiled, self._single[key])
 
-    def _few(self, candidate: Candidate, options: Mapping[str, object]) -> Few:
-        """Return the prices with two periods of each stretch, and with three of one stretch each."""
+    def _few(self, candidate: Candidate, options: Mapping[str, object], *, is_checked: bool) -> Few:
+        """Return the prices with two periods of each stretch, and with three of one stretch each.
+
+        ``is_checked``: compare with a program of :data:`CHECKED` periods, and raise NotAffine.
+        """
         counts = self.versions.whole
         deeper = [
             self._price(candidate, self.versions.deepened(FEW, r, s), options)
@@ -317,7 +354,11 @@ class Pricer:
             for s, _ in enumerate(run)
         ]
         # The deeper programs contain all of this one's ops, and were verified.
-        return Few(self._price(candidate, self.versions.even(FEW), options, verify=False), deeper)
+        few = Few(self._price(candidate, self.versions.even(FEW), options, verify=False), deeper)
+        if is_checked:
+            periods = self.versions.even(CHECKED)
+            few.check(self._price(candidate, periods, options), periods)
+        return few
 
 
 def _unless_refused(price: Callable[[], T]) -> T | None:
@@ -326,6 +367,8 @@ def _unless_refused(price: Callable[[], T]) -> T | None:
         return price()
     except NotAffine as error:
         _log(str(error))
+    except NotFolded as error:
+        _log(f"its {error} differ from those of few layers")
     except ShardcError as error:
         _log(next(iter(str(error).splitlines())))
     return None
@@ -335,13 +378,6 @@ def _chosen(candidate: Candidate, options: Mapping[str, object]) -> StepOptions:
     given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
     again = {"recompute": candidate.recompute} if candidate.recompute else {}
     return StepOptions.of({**given, **options, **again})
-
-
-def _searched(candidate: Candidate) -> Parallelism:
-    """Return the options with which a step is captured for a search."""
-    inside = {name: size for name, size in candidate.mesh.items() if name != PIPE} or {DATA: 1}
-    recompute = candidate.recompute or "none"
-    return StepOptions.of({"mesh": inside, "plan": AUTO, "recompute": recompute}).parallelism
 
 
 def _with_offload(priced: Priced, options: Mapping[str, object]) -> Priced:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
 from pathlib import Path
 
 from torch import nn
@@ -62,10 +61,9 @@ from shardc.passes.propagate.dist_propagate import DistPropagate
 from shardc.passes.recompute.torch_recompute import TorchRecompute
 from shardc.passes.reduce.torch_reduce_dtype import TorchReduceDtype
 from shardc.passes.search.answer.answer import Answer
-from shardc.passes.search.choose import Found, Unfit
-from shardc.passes.search.clock import Clock
 from shardc.passes.search.dist_search import DistSearch
 from shardc.passes.search.fold import More
+from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.saved import SavedCuts, cuts_in, digest
 from shardc.report.device_work import DeviceWork, device_work
 from shardc.report.step.step_time import step_time
@@ -329,7 +327,7 @@ def _search(
     """Return the pass that finds the cuts of calls, or writes saved ones. Raises SearchWithoutCluster."""
     if saved is None and cluster is None:
         raise SearchWithoutCluster()
-    return replace(search, on=cluster, pipeline=pipeline, saved=saved)
+    return replace(search, on=cluster, pipeline=pipeline, saved=saved or search.saved)
 
 
 def _change(
@@ -364,7 +362,7 @@ def ingest_capture(
 
 
 @progress.phase("search")
-def search_capture(
+def capture_graph(
     capture: Capture,
     mesh: Mesh,
     plan: str,
@@ -373,13 +371,11 @@ def search_capture(
     recompute: Recompute = "none",
     reduce_dtype: str | None = None,
     more: More = (),
-    cutoff_s: float = inf,
-    clock: Clock | None = None,
-) -> Found | Unfit:
-    """Search for the fastest plan of a captured step. This changes the capture's module.
+) -> StepGraph:
+    """Return the graph in which a search finds the fastest plan of a captured step.
 
-    ``plan``: ``auto``, or a product of it with a pipeline. ``more``: the equal layers that the capture left
-    out. ``cutoff_s``: seconds per step that a result must beat. ``clock``: when to stop. Raises NotFolded.
+    This changes the capture's module. ``plan``: ``auto``, or a product of it with a pipeline. ``more``: the
+    equal layers that the capture left out. Raises NotFolded.
     """
     module = capture.module
     with collect_remarks(), collection_paused():
@@ -391,9 +387,7 @@ def search_capture(
         steps = _to_level_2(True, ROOM_FOR_ALL)
         before = steps[: next(n for n, step in enumerate(steps) if isinstance(step, DistPropagate))]
         run(module, before, verify_each=False, reading=reading)
-        return DistSearch(on=cluster, pipeline=chosen.pipeline, more=more).find(
-            reading, cutoff_s, clock=clock
-        )
+        return DistSearch(on=cluster, pipeline=chosen.pipeline, more=more).graph(reading)
 
 
 @progress.phase("what a budget keeps")
@@ -455,7 +449,8 @@ def compile_capture(
     the numbers of the forward's ops to recompute (:mod:`shardc.passes.budget.number_forward`).
     ``reduce_dtype``: ``float32`` to sum 16-bit gradients in f32. ``reshard_after_forward``: gather parameters
     again in backward. ``experts``: how rows travel to experts on other devices. ``verify``: check the
-    contract of each level. ``search``: time limit of a search for the plan, and whether Ctrl-C ends it.
+    contract of each level. ``search``: time limit of a search for the plan, whether Ctrl-C ends it, and the
+    result of an earlier one.
     ``cut_at``: returns where to cut the step into stages, or None to leave it whole.
     Raises NotAPipeline for options of a pipeline if the plan has none.
     """

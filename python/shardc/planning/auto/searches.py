@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf
 
@@ -73,11 +74,19 @@ class Searches:
         """Return the pick of :meth:`best`, cached for each question. Raises NoPlanFound, NoPlanYet."""
 
         def search() -> Answer:
-            picked = self.best()
+            picked = self._explained(self.best())
             best = picked.priced.on(self.cluster)
             return asked(picked, verdict(self.pricer.question, best), best.time.seconds)
 
         return answered((self.pricer.key(), self.cluster, self._fixed), search)
+
+    def _explained(self, picked: Picked) -> Picked:
+        """Return a pick with the runners-up of its products. The search for them may find a cheaper plan."""
+        if self._clock.is_enough:
+            return picked
+        priced = self._price(picked.priced.candidate)
+        is_kept = priced.on(self.cluster).fits or not picked.priced.on(self.cluster).fits
+        return replace(picked, priced=priced) if is_kept else picked
 
     def picked(self, answer: Answer) -> Picked:
         """Return an answer's pick with the price of the compiled plan."""
@@ -95,7 +104,7 @@ class Searches:
             picked = search_to_fit(
                 self._given,
                 self._known,
-                self._price,
+                partial(self._price, explain="plan"),
                 self.cluster,
                 self._clock,
                 within=within,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from typing import TypeVar
 
-from shardc.backends.torch.memory.curve import Height, Place
+from shardc.backends.torch.memory.curve import Height
 from shardc.backends.torch.memory.dry_run import Peak
 from shardc.backends.torch.memory.kinds import COLLECTIVES, Alive
 from shardc.cost.memory import IN_FLIGHT_BYTES, PREFETCH_BYTES
@@ -22,7 +22,9 @@ WINDOW_BYTES = PREFETCH_BYTES + IN_FLIGHT_BYTES
 
 
 ALIKE = 32
-"""Number of consecutive tensors, made at the same places, by which points of two programs are matched."""
+"""Number of consecutive tensors, equal in size and place, by which points of two programs are matched."""
+SURE = 8
+"""Number of such tensors that are enough."""
 
 
 class NotAffine(Exception):
@@ -189,10 +191,11 @@ def _without(held: Sequence[Alive], excess: int) -> Iterator[Alive]:
         yield replace(alive, size_bytes=alive.size_bytes - less)
 
 
-def _by_phase(heights: Sequence[Height]) -> dict[str, list[Height]]:
-    found: dict[str, list[Height]] = {}
+def _by_phase(heights: Sequence[Height]) -> dict[tuple[str, int], list[Height]]:
+    """Return moments by phase and by call, since each micro-batch makes the same calls once more."""
+    found: dict[tuple[str, int], list[Height]] = {}
     for height in heights:
-        found.setdefault(height.place.phase, []).append(height)
+        found.setdefault((height.place.phase, height.call), []).append(height)
     return found
 
 
@@ -246,20 +249,33 @@ def _aligned(made: Sequence[Height], deeper: Sequence[Height]) -> Iterator[Heigh
     The moments are matched twice: from the start, with the additional layer behind the others, and from the
     end, with it before them.
     """
-    places, others = [height.place for height in made], [height.place for height in deeper]
+    places, others = ([(height.place, height.size_bytes) for height in of] for of in (made, deeper))
     yield from (None if at is None else deeper[at] for at in _places(places, others))
     behind = reversed(list(_places(places[::-1], others[::-1])))
     yield from (None if at is None else deeper[-1 - at] for at in behind)
 
 
-def _places(items: Sequence[Place], longer: Sequence[Place]) -> Iterator[int | None]:
-    """Yield the position of each item in a longer sequence, with as few others in between as possible."""
+def _places(items: Sequence[Hashable], longer: Sequence[Hashable]) -> Iterator[int | None]:
+    """Yield the position of each item in a longer sequence, with as few others in between as possible.
+
+    Where the sequences part, the items that follow decide.
+    """
     at = 0
+    found: int | None = 0
     for number, item in enumerate(items):
-        found: int | None = at
-        if longer[at : at + 1] != [item]:
-            rest = items[number : number + ALIKE]
-            starts = range(at + 1, len(longer) - len(rest) + 1)
-            found = next((n for n in starts if longer[n : n + len(rest)] == rest), None)
+        is_next = found is not None and longer[at : at + 1] == [item]
+        found = at if is_next else _next(items[number : number + ALIKE], longer, at)
         yield found
         at = at if found is None else found + 1
+
+
+def _next(items: Sequence[Hashable], longer: Sequence[Hashable], start: int) -> int | None:
+    """Return where in ``longer``, from ``start`` on, most of ``items`` follow each other; None if too few do.
+
+    Of equal positions the first is returned, or the last if ``items`` are the last of their sequence.
+    """
+    places = range(start, len(longer))
+    lengths = {n: _common(items, longer[n : n + len(items)]) for n in places if longer[n] == items[0]}
+    is_end = len(items) < ALIKE
+    best = max(lengths, key=lambda n: (lengths[n], n if is_end else -n), default=None)
+    return best if best is not None and lengths[best] >= min(len(items), SURE) else None

@@ -1,0 +1,62 @@
+"""Graphs of choices for searches of a question's plans, on a few of its equal layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardc.cost.cluster.cluster import Cluster
+from shardc.options.parallelism import Parallelism
+from shardc.options.presets import AUTO
+from shardc.options.step import StepOptions
+from shardc.passes.search.fold import NotFolded
+from shardc.passes.search.graph import StepGraph
+from shardc.planning.candidates import DATA, PIPE, Candidate
+from shardc.planning.versions import Versions
+from shardc.runtime.report.logs import TIMING
+from shardc.step.shard import capture_graph, make_mesh
+
+KEPT = 4
+"""Number of graphs that are kept, for searches with other memory."""
+
+
+class Graphs:
+    """Graphs of one question's candidates on one cluster, the latest ones kept."""
+
+    def __init__(self, versions: Versions, cluster: Cluster) -> None:
+        self._versions, self._cluster = versions, cluster
+        self._kept: dict[str, StepGraph] = {}
+
+    def of(self, candidate: Candidate) -> StepGraph:
+        """Return the graph of a candidate's choices, which does not depend on the memory of devices.
+
+        Recomputed stages are treated as recomputed layers. Raises what a capture raises.
+        """
+        key = replace(candidate, room=1.0).text
+        found = self._kept.pop(key, None) or self._graph(candidate)
+        self._kept[key] = found  # as the latest
+        if len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+        return found
+
+    def _graph(self, candidate: Candidate) -> StepGraph:
+        while True:
+            periods, more = self._versions.searched()
+            try:
+                return capture_graph(
+                    self._versions.captured(periods, searched_options(candidate)),
+                    make_mesh(candidate.mesh, candidate.micro_batches),
+                    candidate.plan,
+                    self._cluster,
+                    recompute=candidate.recompute or "none",
+                    more=more,
+                )
+            except NotFolded as error:
+                TIMING.debug("plan: layers are not found among the calls of %s", error)
+                self._versions.stands = False
+
+
+def searched_options(candidate: Candidate) -> Parallelism:
+    """Return the options with which a step is captured for a search."""
+    inside = {name: size for name, size in candidate.mesh.items() if name != PIPE} or {DATA: 1}
+    recompute = candidate.recompute or "none"
+    return StepOptions.of({"mesh": inside, "plan": AUTO, "recompute": recompute}).parallelism
