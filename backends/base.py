@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from shardc.backends.benchmark.clocks import Clock, HostClock
+from shardc.cache import disk
 from shardc.passes.fuse.grouping.capabilities import Capabilities
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class CompiledKernels:
 class Target(ABC):
     """Target of kernels.
 
-    ``name``: its name for users and artefacts. ``backend``: its name in the registry.
+    ``name``: its name for users and artefacts. ``backend``: its name in the registry, and that of
+    its target if it has only one.
     """
 
     backend: ClassVar[str]
@@ -56,31 +58,33 @@ class Target(ABC):
     """True if compiling the kernels of several programs together is faster."""
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """Name, such as ``cpu`` or ``sm_90``."""
-
-    @staticmethod
-    @abstractmethod
-    def names() -> Sequence[str]:
-        """Return the names of this backend's targets."""
+        return self.backend
 
     @classmethod
-    @abstractmethod
+    def names(cls) -> Sequence[str]:
+        """Return the names of this backend's targets."""
+        return (cls.backend,)
+
+    @classmethod
     def named(cls, name: str) -> Target | None:
         """Return the target of that name; None if it is not of this backend."""
+        return cls() if name in cls.names() else None
 
     @classmethod
-    @abstractmethod
     def of_device(cls, device: torch.device) -> Target | None:
-        """Return the target of a device. Return None for another backend's device, or with a warning."""
+        """Return the target of a device. Return None for another backend's device, or with a warning.
+
+        A target that is no device's own is used only if it is named.
+        """
+        return None
 
     def on_this_machine(self) -> str:
         """Return a line for ``shardc doctor`` on this machine's compiler and device."""
         return self.described()
 
-    @abstractmethod
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027 -- most need nothing
         """Raise ShardcError or RuntimeFailure if this machine cannot compile kernels."""
 
     @abstractmethod
@@ -93,9 +97,9 @@ class Target(ABC):
         """Load compiled kernels, to run them on this machine. Raises RuntimeFailure."""
 
     @staticmethod
-    @abstractmethod
     def find(name: str) -> Path | None:
         """Find kernels that :meth:`compile` put into the cache as ``path.name``; None if they are missing."""
+        return disk.find(name)
 
     def takes(self, device: torch.device) -> bool:
         """Return True if kernels for this target run on tensors of a device."""

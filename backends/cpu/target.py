@@ -14,7 +14,6 @@ from shardc.backends.base import CompiledKernels, Target
 from shardc.backends.benchmark.host import host_model
 from shardc.backends.cpu.host import NEEDED, check_target, features, target
 from shardc.backends.cpu.object_code.link import system_linker
-from shardc.cache import disk
 from shardc.passes.fuse.grouping.capabilities import Capabilities
 from shardc.runtime.kernels.library import Library, cpu_features
 from shardc.runtime.kernels.team import openmp_path
@@ -38,14 +37,6 @@ class CpuTarget(Target):
     capabilities = Capabilities(pooled_results=True, depthwise=True)
     runs_on_host = True
     compiles_ahead = True
-
-    @property
-    def name(self) -> str:
-        return CPU
-
-    @staticmethod
-    def names() -> Sequence[str]:
-        return (CPU,)
 
     @classmethod
     def named(cls, name: str) -> CpuTarget | None:
@@ -96,10 +87,6 @@ class CpuTarget(Target):
     def load(path: Path) -> Library:
         """Load a library. Raises BadLibrary."""
         return Library(path)
-
-    @staticmethod
-    def find(name: str) -> Path | None:
-        return disk.find(name)
 
     def key(self) -> str:
         return f"{target()} {host_model()}"

@@ -43,8 +43,8 @@ class TritonTarget(Target):
     def on_this_machine(self) -> str:
         return "Triton compiles for any GPU"
 
-    @staticmethod
-    def names() -> Sequence[str]:
+    @classmethod
+    def names(cls) -> Sequence[str]:
         return tuple(GPUS)
 
     @classmethod

@@ -17,8 +17,8 @@ def files(text: str = README) -> dict[str, str]:
 
 
 def commands(text: str = README) -> list[str]:
-    """The lines of the shell blocks, without comments."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    """The commands of the shell blocks, without comments; a backslash joins a line and the next."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text.replace("\\\n", ""), re.MULTILINE | re.DOTALL)
     return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines() if line]
 
 

@@ -4,6 +4,7 @@ fit their windows.
 
 from __future__ import annotations
 
+import pickle
 import re
 import subprocess
 import sys
@@ -44,6 +45,16 @@ def test_pages_need_no_network(book: Path) -> None:
     pages = list(book.rglob("*.html"))
     assert {"index.html", "api.html", "install.html"} <= {page.name for page in pages}
     assert not [page.name for page in pages if LOADED.search(page.read_text())]
+
+
+def test_each_page_with_code_cells_was_executed(book: Path) -> None:
+    """MyST-NB's record of each page says so, whether its cells ran now or in the build that the cache has."""
+    records = pickle.loads((book.parent / "trees" / "environment.pickle").read_bytes()).nb_metadata
+    pages = {
+        p.relative_to(DOCS).with_suffix("") for p in DOCS.rglob("*.md") if "\n```{code-cell}" in p.read_text()
+    }
+    ran = {Path(name) for name, record in records.items() if record.get("exec_data", {}).get("succeeded")}
+    assert pages and pages <= ran
 
 
 def test_tutorials_show_what_they_printed(book: Path) -> None:

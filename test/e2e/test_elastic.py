@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import guides
 import pytest
-import readme
 import torch
 from torch import nn
 
@@ -14,7 +14,7 @@ from shardc.cli import main
 
 pytestmark = pytest.mark.processes
 
-GUIDE = (readme.ROOT / "docs" / "guide" / "elastic.md").read_text()
+FILES, (RUN, PLAN) = guides.scripts("elastic")
 DIES = """
     import os, signal
     if step.steps_done == 5 and step.rank == 1 and os.environ["WORLD_SIZE"] == "3":
@@ -45,12 +45,11 @@ def test_a_run_goes_on_without_a_rank(
     for name, text in {"CACHE_DIR": str(tmp_path / "cache"), "STEP_CACHE": "1", "PLAN_CACHE": "1"}.items():
         monkeypatch.setenv(f"SHARDC_{name}", text)
     monkeypatch.chdir(tmp_path)
-    [(name, script)] = readme.files(GUIDE).items()
+    [(name, script)] = FILES.items()
     alive = "    if step.steps_done % 2"
     assert alive in script
     (tmp_path / name).write_text(script.replace(alive, DIES + alive))
-    [command] = readme.commands(GUIDE)
-    assert main(command.split()[1:]) == 0
+    assert main(RUN.split()[1:]) == 0
     said = capfd.readouterr()
     assert "rank 1 was killed by SIGKILL: 2 of 3 processes go on from the last checkpoint" in said.err
     assert re.findall(r"^plan: auto on (.*)$", said.err, re.MULTILINE) == ["memory 3", "memory 2"]
@@ -59,6 +58,17 @@ def test_a_run_goes_on_without_a_rank(
     wanted = eager_losses()
     for number, loss in found:
         assert loss == pytest.approx(wanted[number], abs=2e-6), number
+
+
+@pytest.mark.slow
+def test_plans_for_a_later_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The guide's command, with a shorter search."""
+    monkeypatch.chdir(tmp_path)
+    guides.write_config(tmp_path)
+    assert main([*PLAN.split()[1:], "--search-seconds", "4"]) == 0
+    assert re.search(r"^ +16  h100-8x2 ", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.slow

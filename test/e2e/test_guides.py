@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import guides
 import pytest
 import readme
 import torch
@@ -20,14 +21,8 @@ BIN = Path(sys.executable).parent
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
-def guide(name: str) -> tuple[dict[str, str], list[str]]:
-    """The scripts of a guide by name, and the commands of its shell blocks."""
-    text = (readme.ROOT / "docs" / "guide" / name).read_text()
-    return readme.files(text), readme.commands(text)
-
-
 def test_data(tmp_path: Path) -> None:
-    files, [command] = guide("data.md")
+    files, [command] = guides.scripts("data")
     for name, script in files.items():
         (tmp_path / name).write_text(script)
     steps, loss = readme.run(command, tmp_path, BIN).split()
@@ -35,7 +30,7 @@ def test_data(tmp_path: Path) -> None:
 
 
 def test_checkpoints(tmp_path: Path) -> None:
-    files, commands = guide("checkpoints.md")
+    files, commands = guides.scripts("checkpoints")
     for name, script in files.items():
         (tmp_path / name).write_text(script)
     whole, resumed = (
@@ -51,7 +46,7 @@ def test_checkpoints(tmp_path: Path) -> None:
 def test_security(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("SHARDC_TUNING_DB", raising=False)
-    files, commands = guide("security.md")
+    files, commands = guides.scripts("security")
     for name, script in files.items():
         (tmp_path / name).write_text(script)
     said = [readme.run(command, tmp_path, BIN) for command in commands]
@@ -64,7 +59,7 @@ def test_security(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_evaluation(tmp_path: Path) -> None:
-    files, [command] = guide("evaluation.md")
+    files, [command] = guides.scripts("evaluation")
     for name, script in files.items():
         (tmp_path / name).write_text(script)
     trained, evaluated, accuracy, same = readme.run(command, tmp_path, BIN).splitlines()[-1].split()
@@ -74,7 +69,7 @@ def test_evaluation(tmp_path: Path) -> None:
 
 
 def test_trainers(tmp_path: Path) -> None:
-    files, [command] = guide("trainers.md")
+    files, [command] = guides.scripts("trainers")
     for name, script in files.items():
         (tmp_path / name).write_text(script)
     assert len(re.findall(r"'loss': ", readme.run(command, tmp_path, BIN))) >= 4
@@ -82,7 +77,7 @@ def test_trainers(tmp_path: Path) -> None:
 
 
 def test_logs(tmp_path: Path) -> None:
-    files, [compiled, doctor] = guide("logs.md")
+    files, [compiled, doctor] = guides.scripts("logs")
     for name, script in {**files, **readme.files()}.items():
         (tmp_path / name).write_text(script)
     said = readme.run(f"{compiled} 2>&1", tmp_path, BIN)
@@ -100,14 +95,14 @@ def losses(text: str) -> dict[str, float]:
 
 def printed(name: str, folder: Path) -> list[str]:
     """What each command of a guide printed; its scripts stand beside the README's."""
-    files, commands = guide(name)
+    files, commands = guides.scripts(name)
     for file, script in {**readme.files(), **files}.items():
         (folder / file).write_text(script)
     return [readme.run(command, folder, BIN) for command in commands]
 
 
 def test_from_fsdp2(tmp_path: Path) -> None:
-    before, after, resumed = map(losses, printed("from_fsdp2.md", tmp_path))
+    before, after, resumed = map(losses, printed("from_fsdp2", tmp_path))
     assert list(before) == list("012345") and list(resumed) == list("345")
     assert after == pytest.approx(before, rel=1e-5)
     assert after | resumed == pytest.approx(before, rel=1e-5)
@@ -129,7 +124,7 @@ def eager(
 
 
 def test_from_accelerate(tmp_path: Path) -> None:
-    before, after, again = map(losses, printed("from_accelerate.md", tmp_path))
+    before, after, again = map(losses, printed("from_accelerate", tmp_path))
     assert len(before) == len(again) == 6 and again["0"] < before["0"]
     assert after == pytest.approx(before, rel=1e-5)
 
@@ -138,7 +133,7 @@ def test_from_deepspeed(tmp_path: Path) -> None:
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
     torch.save(model.state_dict(), tmp_path / "weights.pt")
-    found = [losses(said) for said in printed("from_deepspeed.md", tmp_path)]
+    found = [losses(said) for said in printed("from_deepspeed", tmp_path)]
     optimizer = AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
 
     def batches() -> Iterator[Tensor]:
@@ -152,7 +147,7 @@ def test_from_deepspeed(tmp_path: Path) -> None:
 
 
 def test_from_megatron(tmp_path: Path) -> None:
-    _, trained, _ = printed("from_megatron.md", tmp_path)
+    _, trained, _ = printed("from_megatron", tmp_path)
     model = LlamaForCausalLM.from_pretrained(tmp_path / "weights").train()
     optimizer = AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
     tokens = torch.randint(0, 128, (8, 16), generator=torch.Generator().manual_seed(0))
@@ -165,10 +160,10 @@ def test_from_megatron(tmp_path: Path) -> None:
 
 def assert_answered(name: str, folder: Path, count: int) -> None:
     """Each command of a guide says what stands below it, and fails where that is an error."""
-    files, commands = guide(name)
+    files, commands = guides.scripts(name)
     for file, script in {**readme.files(), **files}.items():
         (folder / file).write_text(script)
-    answers = readme.answers((readme.ROOT / "docs" / "guide" / name).read_text())
+    answers = readme.answers(guides.text_of(name))
     assert len(answers) == count
     for command in commands:
         done = readme.call(command, folder, BIN)
@@ -181,23 +176,24 @@ def assert_answered(name: str, folder: Path, count: int) -> None:
 def test_symptoms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("SHARDC_STEP_CACHE", raising=False)
-    assert_answered("symptoms.md", tmp_path, 12)
+    assert_answered("symptoms", tmp_path, 12)
 
 
 def test_performance(tmp_path: Path) -> None:
-    assert_answered("performance.md", tmp_path, 1)
+    assert_answered("performance", tmp_path, 1)
 
 
 def test_first_plan(tmp_path: Path) -> None:
     """The plans of the page's config are those that it shows."""
-    text = (readme.ROOT / "docs" / "guide" / "first_plan.md").read_text()
-    [config] = re.findall(r"^```json\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    text = guides.text_of("first_plan")
+    [config] = [block.text for block in guides.blocks(text) if block.language == "json"]
     (tmp_path / "config.json").write_text(config)
     answers = readme.answers(text)
-    assert len(answers) == 2
-    for command, answer in answers.items():
+    _, commands = guides.scripts("first_plan")
+    assert len(answers) == 2 and len(commands) == 3
+    for command in commands:
         said = readme.call(command.removeprefix(".venv/bin/"), tmp_path, BIN).stdout
-        assert re.search(readme.like(answer), said), f"{command}\n{said}"
+        assert re.search(readme.like(answers.get(command, ["ok"])), said), f"{command}\n{said}"
 
 
 def numbers(text: str) -> dict[str, float]:
@@ -219,7 +215,7 @@ def test_port_a_script(tmp_path: Path) -> None:
     for path in FOLDER.glob("*.py"):
         shutil.copy(path, tmp_path)
     folder_of_weights(tmp_path / "start")
-    _, commands = guide("port_a_script.md")
+    _, commands = guides.scripts("port_a_script")
     said = [numbers(readme.run(command, tmp_path, BIN)) for command in commands]
     assert len(said) == 9 and all(said)
     language, (gan, trainer, tuned) = said[:3], [said[i : i + 2] for i in (3, 5, 7)]

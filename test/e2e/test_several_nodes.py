@@ -8,11 +8,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import guides
 import pytest
 import readme
 
 BIN = Path(sys.executable).parent
-GUIDE = (readme.ROOT / "docs" / "guide" / "several_nodes.md").read_text()
+FILES, COMMANDS = guides.scripts("several_nodes")
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
@@ -52,12 +53,11 @@ def eager_losses(script: Path) -> list[float]:
 
 def test_the_guide(tmp_path: Path) -> None:
     """Training on two nodes is that of one process; so is an artefact's, from a folder that both see."""
-    commands = readme.commands(GUIDE)
-    assert len(commands) == 5
-    for name, script in readme.files(GUIDE).items():
+    assert len(COMMANDS) == 5
+    for name, script in FILES.items():
         (tmp_path / name).write_text(script)
     expected = eager_losses(tmp_path / "train.py")
-    first, second = on_both_nodes(commands[:2], tmp_path)
+    first, second = on_both_nodes(COMMANDS[:2], tmp_path)
     assert losses(first) == pytest.approx(expected, rel=1e-5, abs=2e-6)
     assert losses(second) == [], "rank 0 alone prints, which is on the first node"
     for node in ("node0", "node1"):
@@ -65,8 +65,8 @@ def test_the_guide(tmp_path: Path) -> None:
         left = {path.name.partition("_")[0] for path in (tmp_path / node / "tmp").iterdir()}
         assert left <= {"torchelastic", "torchinductor"}, "what torchrun and PyTorch leave, and no more"
 
-    readme.run(commands[2], tmp_path, BIN)
-    first, second = on_both_nodes(commands[3:], tmp_path)
+    readme.run(COMMANDS[2], tmp_path, BIN)
+    first, second = on_both_nodes(COMMANDS[3:], tmp_path)
     assert losses(first) == pytest.approx(expected, rel=1e-3)
     assert losses(second) == []
     assert [*(tmp_path / "shared" / "checkpoint").rglob("*.distcp")]

@@ -51,9 +51,9 @@ class Question:
 
     @property
     def layers(self) -> int:
-        """Length of the longest list of modules, which bounds the number of stages."""
+        """Length of the longest list of modules, which bounds the number of stages; at least 1."""
         lists = (m for m in self.model.modules() if isinstance(m, torch.nn.ModuleList | torch.nn.Sequential))
-        return max((len(found) for found in lists), default=1)
+        return max([1, *(len(found) for found in lists)])
 
     @property
     def parameters(self) -> int:

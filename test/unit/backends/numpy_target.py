@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from shardc.cache import disk
 from shardc.dialects.context import new_context
 from shardc.passes.fuse.bodies.flat import SIZE
 from shardc.runtime.kernels.kernel_call import check
+from shardc.runtime.kernels.loaders import Kernels
 
 from .numpy_body import array, refused, run
 
@@ -28,26 +28,8 @@ class NumpyTarget(Target):
     backend = "numpy"
     runs_on_host = True
 
-    @property
-    def name(self) -> str:
-        return "numpy"
-
-    @staticmethod
-    def names() -> Sequence[str]:
-        return ("numpy",)
-
-    @classmethod
-    def named(cls, name: str) -> NumpyTarget | None:
-        return cls() if name == "numpy" else None
-
-    @classmethod
-    def of_device(cls, device: torch.device) -> None:
-        """None is its own: it has to be asked for."""
-
     def takes(self, device: torch.device) -> bool:
         return device.type == "cpu"
-
-    def check(self) -> None: ...
 
     def compile(self, module: ir.Module, tf32: bool = False) -> CompiledKernels:
         if not kernels(module):
@@ -64,12 +46,8 @@ class NumpyTarget(Target):
     def load(path: Path) -> NumpyKernels:
         return NumpyKernels(disk.read(path.name)[1].decode())
 
-    @staticmethod
-    def find(name: str) -> Path | None:
-        return disk.find(name)
 
-
-class NumpyKernels:
+class NumpyKernels(Kernels):
     """``called`` are the names of the kernels that ran."""
 
     called: list[str] = []
@@ -82,16 +60,6 @@ class NumpyKernels:
         module = ir.Module.parse(text, new_context())
         (function,) = [f.operation for f in module.body if f.attributes["sym_name"].value == name]
         return partial(self._call, name, function, outputs, checks or {}, size, module)
-
-    def batch(self, name: str, members: Any) -> Any:
-        made = [self.kernel(name, outputs, size) for size, outputs in members]
-        return lambda *given: [call(*tensors) for call, tensors in zip(made, given, strict=True)]
-
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        return torch.empty(shape, dtype=dtype)
-
-    def workspace_bytes(self, name: str, sizes: Sequence[int] = ()) -> int:
-        return 0
 
     def _call(self, name, function, outputs, checks, size, _, *tensors):
         self.called.append(name)

@@ -9,7 +9,7 @@ import torch
 from planned import write_config
 
 from shardc.diagnostics.planning import BadModelConfig, UnknownArchitecture
-from shardc.planning.question import Sizes, read_config, tokens_of
+from shardc.planning.question import Question, Sizes, read_config, tokens_of
 
 
 def test_a_model_of_a_config_has_no_weights(tmp_path: Path) -> None:
@@ -23,6 +23,11 @@ def test_a_model_of_a_config_has_no_weights(tmp_path: Path) -> None:
 
 def test_the_length_is_the_configs_own(tmp_path: Path) -> None:
     assert read_config(write_config(tmp_path), Sizes(1), torch.float32).length == 64
+
+
+def test_a_model_without_filled_lists_is_one_stage() -> None:
+    model = torch.nn.Sequential()
+    assert Question("model", model, torch.optim.SGD([torch.ones(1)]), torch.ones(2), None, 2).layers == 1
 
 
 @pytest.mark.parametrize(

@@ -14,17 +14,24 @@ from .triton_kernels import Modules, kernel_device
 
 
 class Kernels(Protocol):
-    """Compiled kernels of a program, with the methods of :class:`~.library.Library`."""
+    """Compiled kernels of a program, with the methods of :class:`~.library.Library`.
+
+    A class of kernels on the host that inherits from this one needs only ``kernel``.
+    """
 
     def kernel(
         self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
     ) -> Kernel: ...
 
-    def batch(self, name: str, members: Sequence[Member]) -> Batch: ...
+    def batch(self, name: str, members: Sequence[Member]) -> Batch:
+        calls = [self.kernel(name, outputs, size) for size, outputs in members]
+        return lambda *given: [call(*tensors) for call, tensors in zip(calls, given, strict=True)]
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor: ...
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype)
 
-    def workspace_bytes(self, name: str, sizes: Sequence[int] = ()) -> int: ...
+    def workspace_bytes(self, name: str, sizes: Sequence[int] = ()) -> int:
+        return 0
 
 
 @dataclass(frozen=True)
