@@ -22,14 +22,14 @@ _SMALL_BYTES = 1 << 12
 class Alive:
     """Liveness of values at points of the step, at which the search bounds memory.
 
-    A point is a call. Points are spread evenly over each phase, including its end. A value lives from the
-    call that computes it to the last call that reads it or a view of it. State lives until its replacement is
-    computed. Other arguments always live, and sums over micro-batches live from the first micro-batch on.
+    A point is a call. Each phase has several parts with as many calls, and each part the point at which a
+    single device would hold the most. A value lives from the call that computes it to the end of the last
+    call that reads it or a view of it. State lives until its replacement is computed. Other arguments always
+    live, and sums over micro-batches live from the first micro-batch on.
     """
 
     def __init__(self, program: Program, axes: SearchAxes) -> None:
         self._program, self._axes = program, axes
-        self.points = tuple(_points([phase_of(node.op) for node in program.nodes]))
         self._owner = _owners(program)
         self._returned = frozenset(program.returns)
         self._replaced = {old for old, _ in carried_values(program)}
@@ -37,6 +37,7 @@ class Alive:
         for value in range(len(program.values)):
             owner = self._owner[value]
             self._until[owner] = max(self._until.get(owner, -1), self._last(value))
+        self.points = tuple(_points([phase_of(node.op) for node in program.nodes], self._single()))
 
     def bytes_of(self, value: int, layouts: Sequence[Layout]) -> np.ndarray | None:
         """Return [point, state]: bytes of the value at each point in each layout; None if it takes none."""
@@ -45,11 +46,21 @@ class Alive:
             return None
         is_summed = any(layouts[0][axis] < WHOLE for axis in self._axes.time)
         begin = -1 if is_summed else self._program.producer[value]
-        alive = np.array([begin <= point < self._until[value] for point in self.points], float)
+        alive = np.array([begin <= point <= self._until[value] for point in self.points], float)
         if not alive.any():
             return None
         local = np.array([self._local_bytes(type_.size_bytes, layout) for layout in layouts])
         return alive[:, None] * local[None, :]
+
+    def _single(self) -> np.ndarray:
+        """Return the bytes that a single device would hold during each call."""
+        program, count = self._program, len(self._program.nodes)
+        change = np.zeros(count + 1)
+        for value, until in self._until.items():
+            size_bytes = program.types[value].size_bytes
+            change[max(program.producer[value], 0)] += size_bytes
+            change[int(min(until + 1, count))] -= size_bytes
+        return change.cumsum()
 
     def _local_bytes(self, size_bytes: int, layout: Layout) -> float:
         return size_bytes / parts(layout, self._axes.sizes) * self._axes.held(layout)
@@ -61,11 +72,12 @@ class Alive:
         return max(self._program.users[value], default=-1)
 
 
-def _points(phases: Sequence[str]) -> Iterator[int]:
+def _points(phases: Sequence[str], held_bytes: np.ndarray) -> Iterator[int]:
     for phase in dict.fromkeys(phases):
-        numbers = [number for number, other in enumerate(phases) if other == phase]
-        chosen = {numbers[len(numbers) * part // _EACH - 1] for part in range(1, _EACH + 1)}
-        yield from sorted(chosen)
+        numbers = np.array([number for number, other in enumerate(phases) if other == phase])
+        for part in np.array_split(numbers, _EACH):
+            if len(part):
+                yield int(part[held_bytes[part].argmax()])
 
 
 def _owners(program: Program) -> list[int]:

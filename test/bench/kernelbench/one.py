@@ -76,16 +76,16 @@ def error(found: Sequence[Tensor], truth: Sequence[Tensor]) -> float:
 def compare(
     problem: Problem, contenders: Sequence[str], threads: int, repeats: int, backward: bool
 ) -> dict[str, Any]:
-    """A row; ``repeats`` 0 compares values alone.
+    """A row; ``repeats`` 0 compares values alone. Values of models with dropout are compared without it.
 
     Raises:
         RuntimeError: Eager refuses the direction.
     """
     model, inputs = problem.model_and_inputs()
-    draws = any(isinstance(m, nn.Dropout) and m.p for m in model.modules())  # f64 draws others than f32
     exact = [v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for v in inputs]
-    eager = runner(copy.deepcopy(model), inputs, backward)()
-    truth = eager if draws else runner(copy.deepcopy(model).double(), exact, backward)()
+    steady, draws = _without_dropout(model)
+    eager = runner(copy.deepcopy(steady), inputs, backward)()
+    truth = runner(copy.deepcopy(steady).double(), exact, backward)()
     row: dict[str, Any] = {"problem": problem.name, "backward": backward, "threads": threads}
     row["errors"] = {"eager": error(eager, truth)}
     del exact
@@ -94,10 +94,10 @@ def compare(
     for name in contenders:
         torch.compiler.reset()
         start = time.perf_counter()
-        one = runner(CONTENDERS[name](copy.deepcopy(model)), inputs, backward)
+        one = runner(CONTENDERS[name](copy.deepcopy(steady)), inputs, backward)
         row["errors"][name] = error(one(), truth)
         row["compile"][name] = time.perf_counter() - start
-        runners[name] = one
+        runners[name] = runner(CONTENDERS[name](copy.deepcopy(model)), inputs, backward) if draws else one
     if repeats:
         clock = time.thread_time if threads == 1 else time.perf_counter
         row["seconds"] = measure(runners, repeats, clock)
@@ -105,12 +105,28 @@ def compare(
     return row
 
 
+def _without_dropout(model: nn.Module) -> tuple[nn.Module, bool]:
+    """A copy of the model whose dropouts drop nothing, and whether it had any that do."""
+    found = copy.deepcopy(model)
+    drops = [m for m in found.modules() if isinstance(m, nn.Dropout) and m.p]
+    for module in drops:
+        module.p = 0.0
+    return found, bool(drops)
+
+
+def _differentiates(problem: Problem) -> bool:
+    """Whether a result of the problem depends on its parameters or inputs smoothly, as far as eager knows."""
+    model, inputs = problem.model_and_inputs()
+    leaves = [v.requires_grad_() if isinstance(v, Tensor) and v.is_floating_point() else v for v in inputs]
+    return any(made.requires_grad for made in tensors(model(*leaves)))
+
+
 def main() -> None:
     file, sizes, threads, repeats, *contenders = sys.argv[1:]
     warnings.filterwarnings("ignore")
     torch.set_num_threads(int(threads))
     problem = Problem(Path(file), json.loads(sizes))
-    for backward in (False, True):
+    for backward in (False, True) if _differentiates(problem) else (False,):
         try:
             row = compare(problem, contenders, int(threads), int(repeats), backward)
         except Exception as failure:  # goes into the table: every problem is counted
