@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 from torch_mlir import ir
 
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program, read_program
 from shardc.passes.partition.operands import set_operand
 
+T = TypeVar("T")
 _TRANSPOSES = ("t", "transpose.int", "permute")
 _RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze.dim", "expand", "alias")
 VIEWS = frozenset(f"aten.{name}" for name in (*_TRANSPOSES, *_RESHAPES))
@@ -24,6 +28,12 @@ def stored_parameters(program: Program) -> dict[int, frozenset[str]]:
         rounds = program.attribute(position, "dist.priorities")
         if program.argument_key(position)[0] == "param" and rounds is not None:
             found[value] = frozenset(named.name for named in ir.DictAttr(rounds))
+    return followed(program, found)
+
+
+def followed(program: Program, stored: Mapping[int, T]) -> dict[int, T]:
+    """Return stored parameters, and the values that are computed from one of them alone: views and casts."""
+    found = dict(stored)
     for node in program.nodes:
         if len(node.operands) == 1 and node.operands[0] in found and len(node.results) == 1:
             found[node.results[0]] = found[node.operands[0]]

@@ -179,5 +179,9 @@ def write(
         rank = len(program.types[program.arguments[position]].shape)
         row["dist.sharding"] = codec.write(sharding_of(layout, rank, axes))
         row["dist.why"] = ir.StringAttr.get("searched", context)
+        if (
+            program.argument_key(position)[0] == "param"
+        ):  # gathered in each phase where the shard is too little
+            row["dist.priorities"] = ir.DictAttr.get({}, context)
         rows.append(row)
     set_edge_attributes(program.function, "arg_attrs", rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,16 +22,19 @@ from shardc.dialects.dist.time_part import space_part
 from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
+from shardc.passes.partition.storage import followed
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.decided import decided_choices
 from shardc.passes.search.distances import Distances, Matrix
 from shardc.passes.search.fold import Folded
-from shardc.passes.search.layout import WHOLE, Layout, layouts_of, sharding_of
+from shardc.passes.search.layout import WHOLE, Layout, layouts_of, parts, sharding_of
 from shardc.passes.search.ways import Shapes, Way, WaysOf
 from shardc.passes.search.work import Work
 
 BACKWARD, OPTIMIZER = "backward", "optimizer"
+Use = tuple[int, int]
+"""A use of a value: (call, operand position)."""
 
 
 @dataclass
@@ -129,11 +132,17 @@ class Change:
     made: Made
     needed: Made
     is_late: bool
+    gathers: int = 1
+    """Number of times that the value is gathered in a step: once, or once for each micro-batch."""
 
     @property
     def weight(self) -> float:
         """Number of values that the change stands for."""
         return min(self.made.weight, self.needed.weight)
+
+    def times(self, made: Layout, needed: Layout, sizes: Sequence[int]) -> int:
+        """Return how often a step makes the change between two layouts."""
+        return self.gathers if parts(needed, sizes) < parts(made, sizes) else 1
 
 
 class StepGraph:
@@ -167,6 +176,9 @@ class StepGraph:
         self._nodes: dict[Hashable, int] = {}
         self.folded = folded
         self._readers = _readers(program)
+        roles = (program.argument_key(position)[0] for position in range(len(program.arguments)))
+        given = zip(program.arguments, roles, strict=True)
+        self._stored = followed(program, {value: True for value, role in given if role == "param"})
         self._add_arguments()
         self._add_calls()
         self._add_reads()
@@ -259,23 +271,36 @@ class StepGraph:
 
     def _add_reads(self) -> None:
         for value, uses in self._readers.items():
-            made = self._made[value]
-            is_late = self._is_gradient(value, uses)
-            if len({self.call_node[node] for node, _ in uses}) > 1 and self.program.types[value].shape:
-                made = self._copied(value, made, uses, is_late)
-            for node, place in uses:
-                needed = [way.operands[place] for way in self.ways[node]]
-                reader = Made(self.call_node[node], needed, self.folded.weights[node])
-                self._reshard(value, made, reader, is_late)
+            for phase, group in self._groups(value, uses):
+                self._add_readers(value, group, 1 if phase in ("", OPTIMIZER) else self.axes.trips)
 
-    def _is_gradient(self, value: int, uses: list[tuple[int, int]]) -> bool:
+    def _groups(self, value: int, uses: list[Use]) -> Iterator[tuple[str, list[Use]]]:
+        """Yield the uses that share copies of a value. A parameter is gathered anew in each phase."""
+        if value not in self._stored:
+            yield "", uses
+            return
+        phases = [phase_of(self.program.nodes[node].op) for node, _ in uses]
+        for phase in dict.fromkeys(phases):
+            yield phase, [use for use, of in zip(uses, phases, strict=True) if of == phase]
+
+    def _add_readers(self, value: int, uses: list[Use], gathers: int) -> None:
+        made = self._made[value]
+        is_late = self._is_gradient(value, uses)
+        if len({self.call_node[node] for node, _ in uses}) > 1 and self.program.types[value].shape:
+            made = self._copied(value, made, uses, is_late, gathers)
+        for node, place in uses:
+            needed = [way.operands[place] for way in self.ways[node]]
+            reader = Made(self.call_node[node], needed, self.folded.weights[node])
+            self._reshard(value, made, reader, is_late, gathers)
+
+    def _is_gradient(self, value: int, uses: list[Use]) -> bool:
         """Return whether backward computes a value that only the update reads."""
         nodes, producer = self.program.nodes, self.program.producer[value]
         if producer < 0 or phase_of(nodes[producer].op) != BACKWARD or self.axes.time:
             return False  # gradients are summed over micro-batches before they are summed over devices
         return all(phase_of(nodes[node].op) == OPTIMIZER for node, _ in uses)
 
-    def _copied(self, value: int, made: Made, uses: list[tuple[int, int]], is_late: bool) -> Made:
+    def _copied(self, value: int, made: Made, uses: list[Use], is_late: bool, gathers: int) -> Made:
         """Add a copy of the value with its own layout for all readers."""
         needed = {way.operands[place] for node, place in uses for way in self.ways[node]}
         marks = {axis: tuple(sorted({layout[axis] for layout in needed})) for axis in self.axes.time}
@@ -290,13 +315,16 @@ class StepGraph:
         readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
         weight = max(self.folded.weights[node] for node, _ in uses)
         copy = Made(self._node(("copy", made.node, readers), layouts), layouts, min(made.weight, weight))
-        self._reshard(value, made, copy, is_late)
+        self._reshard(value, made, copy, is_late, gathers)
         return copy
 
-    def _reshard(self, value: int, made: Made, needed: Made, is_late: bool = False) -> None:
+    def _reshard(self, value: int, made: Made, needed: Made, is_late: bool = False, gathers: int = 1) -> None:
         type_ = self.program.types[value]
-        change = Change(type_.shape, type_.dtype.itemsize, made, needed, is_late)
+        change = Change(type_.shape, type_.dtype.itemsize, made, needed, is_late, gathers)
         seconds = self.distances.between(change.shape, change.element_bytes, made.layouts, needed.layouts)
+        if gathers > 1:
+            times = [[change.times(m, n, self._sizes) for n in needed.layouts] for m in made.layouts]
+            seconds = seconds * np.array(times)
         if seconds.any():
             self.graph.add_edge(made.node, needed.node, seconds * change.weight, is_late)
             self.changes.append(change)
@@ -318,9 +346,9 @@ class StepGraph:
                 self._reshard(value, self._made[value], Made(self._node(("whole",), whole), whole, 1.0))
 
 
-def _readers(program: Program) -> dict[int, list[tuple[int, int]]]:
+def _readers(program: Program) -> dict[int, list[Use]]:
     """Return the calls that read each value, with the operand's position."""
-    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    found: dict[int, list[Use]] = defaultdict(list)
     for number, call in enumerate(program.nodes):
         for place, value in enumerate(call.operands):
             found[value].append((number, place))

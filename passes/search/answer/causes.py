@@ -41,5 +41,5 @@ def _changed(step: StepGraph, chosen: Sequence[int], is_late: bool) -> dict[str,
             pair = made.layouts[chosen[made.node]], needed.layouts[chosen[needed.node]]
             layouts = (*made.layouts, *needed.layouts)
             for axis, seconds in step.distances.steps(change.shape, change.element_bytes, layouts, pair):
-                found[names[axis]] += seconds * change.weight
+                found[names[axis]] += seconds * change.weight * change.times(*pair, step.axes.sizes)
     return found

@@ -42,14 +42,17 @@ def main() -> int:
     options.add_argument("--minutes", type=float, default=1e9)
     options.add_argument("--results", type=Path, default=Path("out/kernelbench.jsonl"))
     options.add_argument("--table", action="store_true", help="print what --results holds")
+    options.add_argument("--markdown", action="store_true", help="the same, with a table of all rows")
     chosen = options.parse_args()
-    if not chosen.table:
+    if not chosen.table and not chosen.markdown:
         chosen.results.parent.mkdir(parents=True, exist_ok=True)
         for line in _measured(chosen):
             print(rows.line(line), flush=True)
             with chosen.results.open("a") as file:
                 file.write(json.dumps(line) + "\n")
     found = [json.loads(line) for line in chosen.results.read_text().splitlines()]
+    if chosen.markdown:
+        print(rows.table(found), end="\n\n")
     print(rows.summary(found))
     return any(rows.wrong(row) for row in found)
 

@@ -60,6 +60,21 @@ def summary(found: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def table(found: list[Row]) -> str:
+    """All timed rows as a Markdown table: milliseconds, and our time over Inductor's and over the bound."""
+    head = ("problem", "direction", "shardc", "Inductor", "eager", "bound", "of Inductor's", "of the bound")
+    lines = [f"| {' | '.join(head)} |", f"|---|---|{'--:|' * (len(head) - 2)}"]
+    for row in (row for row in found if "seconds" in row):
+        seconds, bound = row["seconds"], _bound(row)
+        rival = min(s for name, s in seconds.items() if name in ("inductor", "max-autotune"))
+        milliseconds = [f"{1e3 * s:.2f}" for s in (seconds["shardc"], rival, seconds["eager"], bound)]
+        shares = [f"{ratio(row):.2f}", f"{seconds['shardc'] / bound:.2f}"]
+        name = row["problem"].strip("_").replace("_", " ")
+        direction = "and backward" if row["backward"] else "forward"
+        lines.append(f"| {' | '.join([name, direction, *milliseconds, *shares])} |")
+    return "\n".join(lines)
+
+
 def _bound(row: Row) -> float:
     return max(row["bound"].values())
 
