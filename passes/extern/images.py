@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch_mlir import ir
 
-from shardc.dialects.aten.call import Call, CallReader, is_constant, target_name
+from shardc.dialects.aten.call import Call, CallReader, is_constant
 from shardc.dialects.aten.schema import UnknownOperator, overload
 from shardc.dialects.kern.strides import Strides
 from shardc.passes.extern.convolution import IMAGES
