@@ -13,13 +13,13 @@ from shardc.cost.work import MEASURED_CONVOLUTION, SMALL_FLOPS
 from shardc.dialects.aten.call import leaves, replace_leaves
 from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import TensorType
-from shardc.passes.extern.convolution import FORMS, IMAGES, LAST, Convolution, Form
+from shardc.passes.extern.convolution import FIRST, FORMS, IMAGES, LAST, Convolution, Form
 
 
 def measured_seconds(convolution: Convolution) -> Mapping[str, float]:
     """Return the seconds of a convolution's forms on this machine; none for a small convolution.
 
-    Large ones are measured with a smaller batch. Copies are measured only if channels last are faster without.
+    Large ones are measured with a smaller batch. Copies are measured only if channels last win without them.
     """
     if convolution.flops < SMALL_FLOPS:
         return {}

@@ -192,6 +192,7 @@ def test_candidates_of_a_smaller_batch_run(form: Form) -> None:
     assert isinstance(found, Tensor) and found.shape[1 if first else -1] == 4
 
 
+@pytest.mark.filterwarnings("error::shardc.runtime.report.messages.ShardcWarning")
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_compiled_layers_against_f64(layout: torch.memory_format) -> None:
     """Whichever forms this machine finds fastest, values, gradients and strides are eager's."""
