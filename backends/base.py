@@ -142,6 +142,13 @@ class Target(ABC):
         """
         raise NotImplementedError
 
+    def choose_layouts(self, module: ir.Module, returned: Sequence[object]) -> int:
+        """Give convolutions the layout in which they are fastest; return the number of changes.
+
+        ``returned``: for each result, the strides in which it must be returned; None for contiguous ones.
+        """
+        return 0
+
     def choose_libraries(self, module: ir.Module, rounding: str) -> int:
         """Replace matmuls outside kernels by calls of the fastest library; return the number of changes."""
         return 0

@@ -115,6 +115,12 @@ class CpuTarget(Target):
             name, threads, sketches, CpuBuilder, runner, generator, timed_alone=False, is_pretrained=True
         )
 
+    def choose_layouts(self, module: ir.Module, returned: Sequence[object]) -> int:
+        from shardc.backends.cpu.convolutions import measured_seconds
+        from shardc.passes.extern.torch_channels_last import relayout_module
+
+        return relayout_module(module, measured_seconds, returned)
+
     def choose_libraries(self, module: ir.Module, rounding: str) -> int:
         from shardc.backends.cpu.contractions import measured_form
         from shardc.passes.extern.kern_extern import extern_module

@@ -1,1 +1,1 @@
-"""``kern-extern``: matmuls that stay calls of ATen or another library."""
+"""Library calls: ``kern-extern`` for matmuls, ``torch-channels-last`` for layouts of convolutions."""

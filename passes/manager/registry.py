@@ -27,6 +27,7 @@ PASSES: dict[str, str] = {
     "torch-group-queries": "shardc.passes.ingest.torch_group_queries:TorchGroupQueries",
     "torch-guard-experts": "shardc.passes.experts.torch_guard_experts:TorchGuardExperts",
     "torch-lift-bmm": "shardc.passes.ingest.torch_lift_bmm:TorchLiftBmm",
+    "torch-channels-last": "shardc.passes.extern.torch_channels_last:TorchChannelsLast",
     "torch-even-windows": "shardc.passes.pad.torch_even_windows:TorchEvenWindows",
     "torch-lift-pads": "shardc.passes.pad.torch_lift_pads:TorchLiftPads",
     "torch-lift-convolutions": "shardc.passes.ingest.torch_lift_convolutions:TorchLiftConvolutions",

@@ -12,7 +12,12 @@ from typing import Any
 
 from torch import Tensor
 
-_CONVOLUTIONS = {"aten.convolution.default": 2, "aten.convolution_backward.default": 2}
+_CONVOLUTIONS = {
+    "aten.convolution.default": 2,
+    "aten.convolution_backward.default": 2,
+    "shardc.convolution_last.default": 2,
+    "shardc.convolution_last_backward.default": 2,
+}
 """Number of first operands that are copied at the same time, while the results exist: input and weight; in
 the backward, the gradient and the input.
 """

@@ -149,13 +149,18 @@ def _part(step: Step, operand: ir.Value, spec: OpCall, view: View) -> Value | No
     return part
 
 
+_EXTREMA = {"aten.max.dim": "aten.amax", "aten.min.dim": "aten.amin"}
+"""Extrema with indices, and the same without. Eager's results are equal, also for NaN."""
+
+
 def _lowered(step: Step, call: OpCall, free: bool) -> list[Value | None] | None:
     if not free:
         step.why = "makes a result of the graph whose strides callers rely on"
         return None
     builder = Builder(step.number)
     try:
-        made = lower(builder, call, [v for v in step.operands if v.type is not _NO_TENSOR])
+        made = lower(builder, _as_read(step, call), [v for v in step.operands if v.type is not _NO_TENSOR])
+        made += [None] * (len(call.results) - len(made))
     except (NotLowered, SizeNotKnown) as why:
         step.why = str(why)
         return None
@@ -173,6 +178,13 @@ def _lowered(step: Step, call: OpCall, free: bool) -> list[Value | None] | None:
     for position, node in enumerate(builder.nodes):
         node.what = call, numbers, position
     return made
+
+
+def _as_read(step: Step, call: OpCall) -> OpCall:
+    """Return the call to lower: ``amin`` for a ``min.dim`` whose indices are not read."""
+    if call.target not in _EXTREMA or any(True for _ in step.op.results[1].uses):
+        return call
+    return OpCall(_EXTREMA[call.target], (call["self"], (call["dim"],), call["keepdim"]), call.results[:1])
 
 
 def _named(values: _Values, result: ir.Value, made: Value | None) -> Value:

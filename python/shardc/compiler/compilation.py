@@ -66,7 +66,7 @@ class FusedProgram:
     ``module`` is the program to run: level 4, or the original if nothing was fused (then ``is_fused`` is
     False). ``path`` holds the compiled kernels; ``kernels`` are they, loaded, if the options asked for it.
     ``without``: calls whose kernels did not compile. ``libraries``: number of calls that moved to another
-    library. ``verdicts``: the choice for each region, by call number.
+    library or layout. ``verdicts``: the choice for each region, by call number.
     """
 
     module: ir.Module
@@ -126,6 +126,7 @@ class Compilation:
         """
         started, module, options = time.perf_counter(), self.make(), self.options
         verdicts: dict[str, Verdict] = {}
+        layouts = self.target.choose_layouts(module, self.strides) if options.libraries else 0
         choice = region_choice(self.target, options)
         how = {
             "exclude": self._kept(module),
@@ -144,7 +145,9 @@ class Compilation:
         if options.tuned and kernels(module):
             use_tuned(module, self.target)
         report = report and with_tuned(report, module)
-        found = FusedProgram(module, without=without, libraries=libraries, report=report, verdicts=verdicts)
+        found = FusedProgram(
+            module, without=without, libraries=layouts + libraries, report=report, verdicts=verdicts
+        )
         found.fuse_s = time.perf_counter() - started
         return found
 

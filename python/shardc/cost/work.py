@@ -25,6 +25,8 @@ MEASURED_FLOPS: Annotated[int, _CPU] = 1 << 32
 """Contractions with more (about 40 ms in f32) are measured on smaller ones."""
 FLOPS_PER_BYTE: Annotated[float, Assumed("a stage's part of an H100's 295 (989 TFLOP/s, 3.35 TB/s)")] = 50.0
 """Floating-point operations of a device in the time of moving a byte of memory."""
+MEASURED_CONVOLUTION: Annotated[int, _CPU] = 1 << 29
+"""Convolutions with more (about 5 ms) are measured with a smaller batch, in five forms."""
 ADDITIONS: Annotated[dict[str, int], Assumed("instructions of the polynomials that compute them")] = {
     "math.exp": 12,
     "math.exp2": 12,

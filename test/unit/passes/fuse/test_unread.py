@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_mlir import ir
 
 import shardc.runtime.operators.attention  # noqa: F401  (defines shardc::attention)
+from shardc.backends.eager.interpreter import run
 from shardc.passes.fuse.kern_fuse import fuse_module
 
 from .conftest import traced
@@ -49,3 +50,19 @@ def test_what_nobody_reads_becomes_nothing(name: str, read: bool) -> None:
     fuse_module(module)
     module.operation.verify()
     assert names(module) == ["kern.kernel"]
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_indices_that_nobody_reads_are_not_computed(name: str) -> None:
+    """Over a dim that is not the last, an extremum is then one reduction, also of a permuted tensor."""
+    x = torch.randn(4, 6, 5, 16)
+    x[1, 2, 3, 4] = float("nan")
+
+    def f(x: Tensor) -> Tensor:
+        return getattr(torch, name)(x.permute(0, 3, 1, 2), 1, keepdim=True)[0] * 2
+
+    module = traced(f, [x])
+    fuse_module(module)
+    assert names(module) == ["kern.kernel"]
+    [[found]] = run(module, [[x]])
+    torch.testing.assert_close(found, f(x), rtol=0, atol=0, equal_nan=True)

@@ -1,0 +1,98 @@
+"""Convolutions in a layout: channels first, as in the program, or channels last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from shardc.cost.work import flops
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
+
+FORWARD, BACKWARD = "aten.convolution", "aten.convolution_backward"
+LAST = {FORWARD: "shardc.convolution_last", BACKWARD: "shardc.convolution_last_backward"}
+"""For each convolution, the operator on images whose channels are the last dim."""
+IMAGES = {FORWARD: ("input",), BACKWARD: ("grad_output", "input")}
+"""Operands that are images; an image's dims are [N, C, pixels...]."""
+DTYPES = (torch.float32, torch.bfloat16)
+"""Dtypes for which oneDNN computes convolutions."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a convolution is computed, and which images are copied from or to the program's layout.
+
+    ``is_last``: with channels last. ``given_first``: operands have channels first, and are copied.
+    ``made_first``: the result is copied to have channels first.
+    """
+
+    is_last: bool = True
+    given_first: bool = False
+    made_first: bool = False
+
+    def __str__(self) -> str:
+        if not self.is_last:
+            return "channels first"
+        copied = [name for name in ("given_first", "made_first") if getattr(self, name)]
+        return ", ".join(["channels last", *copied])
+
+
+FIRST = Form(is_last=False)
+FORMS = (FIRST, *(Form(True, given, made) for given in (False, True) for made in (False, True)))
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution or its backward, with tensors replaced by their types. ``call``: the ATen call."""
+
+    call: OpCall
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of its products."""
+        return flops(self.call)
+
+    @property
+    def images(self) -> list[TensorType]:
+        """The operands that are images: the input, or the gradient of the result and the input."""
+        return [self.call[name] for name in IMAGES[self.call.target]]
+
+    @property
+    def makes_image(self) -> bool:
+        """Return whether the first result is an image: False if no gradient of the input is needed."""
+        return self.call.results[0] is not None
+
+    def shrunk(self, most: float) -> Convolution:
+        """Return the convolution of a smaller batch, of at most ``most`` FLOP if a batch of 1 has so few."""
+        found = self
+        while found.flops > most and found.images[0].shape[0] > 1:
+            found = found._with_batch((found.images[0].shape[0] + 1) // 2)
+        return found
+
+    def _with_batch(self, size: int) -> Convolution:
+        call, images = self.call, self.images
+        args = tuple(_resized(a, size) if any(a is image for image in images) else a for a in call.args)
+        made, *rest = call.results
+        return Convolution(
+            replace(call, args=args, results=(made and _resized(made, size), *rest)),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.call.target} {', '.join(map(str, self.call.args))}"
+
+
+def _resized(type_: TensorType, size: int) -> TensorType:
+    return type_.with_shape((size, *type_.shape[1:]))
+
+
+def is_considered(call: OpCall) -> bool:
+    """Return whether a call is a convolution of known sizes, with channels, that oneDNN may compute."""
+    if call.target not in LAST:
+        return False
+    tensors = [*call.tensors, *(r for r in call.results if r is not None)]
+    if any(not t.is_static or not all(type(n) is int and n > 0 for n in t.shape) for t in tensors):
+        return False
+    images = [call[name] for name in IMAGES[call.target]]
+    has_pixels = 3 <= len(images[0].shape) <= 5
+    return has_pixels and images[0].dtype in DTYPES and max(t.shape[1] for t in images) > 1
