@@ -149,7 +149,7 @@ def test_a_saved_plan_is_the_same_program_without_a_search(
 ) -> None:
     step = compiled(slow(), micro_batches=2)
     step.save_plan(tmp_path / "plan.json")
-    monkeypatch.setattr(DistSearch, "find", lambda *_, **__: pytest.fail("searched again"))
+    monkeypatch.setattr(DistSearch, "graph", lambda *_, **__: pytest.fail("searched again"))
     again = compiled(slow(), plan=str(tmp_path / "plan.json"), micro_batches=2)
     assert again.compiled.plan.entries == step.compiled.plan.entries
     assert again.compiled.program_text == step.compiled.program_text
