@@ -356,12 +356,14 @@ class _Asked:
         options = {**(self._request.options or {}), **changed}
         if not is_searched(candidate.plan):
             options.pop("search_seconds", None)
-        return pricer.price(candidate, whole=self._request.every_layer, **options)
+        whole = self._request.every_layer
+        return pricer.price(candidate, whole=whole, explain="runners-up", **options)
 
     def whole(self, price: Price) -> Price:
         """Return the price with every layer compiled, for layouts of arguments and memory over the step."""
         candidate = price.priced.candidate
-        return self._pricer.price(candidate, whole=True, **(self._request.options or {})).on(price.cluster)
+        options = self._request.options or {}
+        return self._pricer.price(candidate, whole=True, explain="runners-up", **options).on(price.cluster)
 
     def largest(self, price: Price) -> str:
         """Describe the largest batch or length with which a plan fits."""
