@@ -70,7 +70,7 @@ def table(found: list[Row]) -> str:
         milliseconds = [f"{1e3 * s:.2f}" for s in (seconds["shardc"], rival, seconds["eager"], bound)]
         shares = [f"{ratio(row):.2f}", f"{seconds['shardc'] / bound:.2f}"]
         name = row["problem"].strip("_").replace("_", " ")
-        direction = "and backward" if row["backward"] else "forward"
+        direction = "with gradients" if row["backward"] else "forward"
         lines.append(f"| {' | '.join([name, direction, *milliseconds, *shares])} |")
     return "\n".join(lines)
 
