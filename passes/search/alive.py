@@ -11,7 +11,7 @@ from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program, carried_values
 from shardc.passes.search.axes import SearchAxes
-from shardc.passes.search.layout import WHOLE, Layout, parts
+from shardc.passes.search.layout import WHOLE, Layout, parts_of
 
 _EACH = 4
 """Number of points in each phase."""
@@ -39,7 +39,7 @@ class Alive:
             self._until[owner] = max(self._until.get(owner, -1), self._last(value))
         self.points = tuple(_points([phase_of(node.op) for node in program.nodes], self._single()))
 
-    def bytes_of(self, value: int, layouts: Sequence[Layout]) -> np.ndarray | None:
+    def bytes_of(self, value: int, layouts: tuple[Layout, ...]) -> np.ndarray | None:
         """Return [point, state]: bytes of the value at each point in each layout; None if it takes none."""
         type_ = self._program.types[value]
         if self._owner[value] != value or type_.size_bytes < _SMALL_BYTES:
@@ -49,7 +49,7 @@ class Alive:
         alive = np.array([begin <= point <= self._until[value] for point in self.points], float)
         if not alive.any():
             return None
-        local = np.array([self._local_bytes(type_.size_bytes, layout) for layout in layouts])
+        local = type_.size_bytes / parts_of(layouts, self._axes.sizes) * self._axes.held(layouts)
         return alive[:, None] * local[None, :]
 
     def _single(self) -> np.ndarray:
@@ -61,9 +61,6 @@ class Alive:
             change[max(program.producer[value], 0)] += size_bytes
             change[int(min(until + 1, count))] -= size_bytes
         return change.cumsum()
-
-    def _local_bytes(self, size_bytes: int, layout: Layout) -> float:
-        return size_bytes / parts(layout, self._axes.sizes) * self._axes.held(layout)
 
     def _last(self, value: int) -> float:
         is_given = self._program.producer[value] < 0 and value not in self._replaced

@@ -15,7 +15,7 @@ from shardc.planning.versions import Versions
 from shardc.runtime.report.logs import TIMING
 from shardc.step.shard import capture_graph, make_mesh
 
-KEPT = 4
+KEPT = 6
 """Number of graphs that are kept, for searches with other memory."""
 
 

@@ -24,6 +24,7 @@ from shardc.passes.search.choose import Found, Unfit, search
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.dist_search import DistSearch, capacity_of, why_none
 from shardc.passes.search.fold import NotFolded
+from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.layered import LayeredCuts
 from shardc.planning.bounds.bound import Bound
 from shardc.planning.bounds.bounds import Bounds
@@ -276,10 +277,18 @@ class Pricer:
         cluster = self.cluster_of(candidate)
         assert cluster is not None, "searches are for a cluster"
         capacity = capacity_of(cluster, prod(candidate.mesh.values()))
+        return search(self.graph(candidate), capacity, cutoff_s=cutoff_s, clock=clock, explain=explain)
+
+    def graph(self, candidate: Candidate) -> StepGraph:
+        """Return the graph of choices for a candidate's mesh; the latest ones are kept.
+
+        Raises what a capture raises.
+        """
+        cluster = self.cluster_of(candidate)
+        assert cluster is not None, "searches are for a cluster"
         with collection_paused():
             self._graphs = self._graphs or Graphs(self.versions, cluster)
-            graph = self._graphs.of(candidate)
-            return search(graph, capacity, cutoff_s=cutoff_s, clock=clock, explain=explain)
+            return self._graphs.of(candidate)
 
     def bound(self, candidate: Candidate, **options: object) -> Bound:
         """Return a lower bound of what a plan needs, without a compile of it.

@@ -111,13 +111,19 @@ class Searches:
                 room=within if room is None else room,
                 tries=tries,
                 start=self._start,
+                prepare=self._prepare,
             )
         self._start = picked.around.start
         return picked
 
     def _found(self, candidate: Candidate, cutoff_s: float) -> Found | Unfit:
-        progress.step(candidate.text)
         return self.pricer.found(candidate, cutoff_s, self._clock)
+
+    def _prepare(self, candidate: Candidate, cutoff_s: float) -> None:
+        """Build the graph in which a plan of a candidate is searched, unless the result is known."""
+        if self._known.known(candidate, cutoff_s) is None:
+            progress.step(candidate.text)
+            self.pricer.graph(candidate)
 
 
 def policies_of(model: torch.nn.Module, recompute: object) -> Sequence[Policy]:
