@@ -124,6 +124,7 @@ def search(
     *,
     explain: Explain = "",
     clock: Clock | None = None,
+    known: Solution | None = None,
 ) -> Found | Unfit:
     """Search for the cheapest shardings of a step's calls under a limit of ``capacity`` bytes for each
     device.
@@ -131,10 +132,10 @@ def search(
     The cost is the seconds of calls, and of collectives that calls do not hide. ``searcher`` is one of
     ``SEARCHERS``. The search ends with Unfit, too, if no sharding takes less than ``cutoff_s``. ``explain``
     adds an answer, and the choices for programs with more or fewer layers. ``clock`` ends the search with the
-    best result so far.
+    best result so far. ``known``: the solution that an earlier search found under the same limit.
     """
     clock = clock or Clock()
-    solution = SEARCHERS[searcher](step.graph, capacity, cutoff_s, clock)
+    solution = known or SEARCHERS[searcher](step.graph, capacity, cutoff_s, clock)
     least = step.graph.least_bytes / capacity
     free_s = max(solution.free_s, step.floor_s)
     if isinstance(solution, NoSolution) or solution.bound_s >= cutoff_s:

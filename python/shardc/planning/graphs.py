@@ -10,6 +10,7 @@ from shardc.options.presets import AUTO
 from shardc.options.step import StepOptions
 from shardc.passes.search.fold import NotFolded
 from shardc.passes.search.graph import StepGraph
+from shardc.passes.search.solver.solve import Solution
 from shardc.planning.candidates import DATA, PIPE, Candidate
 from shardc.planning.versions import Versions
 from shardc.runtime.report.logs import TIMING
@@ -20,11 +21,15 @@ KEPT = 6
 
 
 class Graphs:
-    """Graphs of one question's candidates on one cluster, the latest ones kept."""
+    """Graphs of one question's candidates on one cluster, the latest ones kept.
+
+    ``solved``: solutions of complete searches, by the candidate's text and the bytes of a device's memory.
+    """
 
     def __init__(self, versions: Versions, cluster: Cluster) -> None:
         self._versions, self._cluster = versions, cluster
         self._kept: dict[str, StepGraph] = {}
+        self.solved: dict[tuple[str, float], Solution] = {}
 
     def of(self, candidate: Candidate) -> StepGraph:
         """Return the graph of a candidate's choices, which does not depend on the memory of devices.
