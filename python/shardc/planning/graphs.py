@@ -45,10 +45,10 @@ class Graphs:
 
     def _graph(self, candidate: Candidate) -> StepGraph:
         while True:
-            periods, more = self._versions.searched()
+            capture, more = self._versions.few(searched_options(candidate))
             try:
                 return capture_graph(
-                    self._versions.captured(periods, searched_options(candidate)),
+                    capture,
                     make_mesh(candidate.mesh, candidate.micro_batches),
                     candidate.plan,
                     self._cluster,

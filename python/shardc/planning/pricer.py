@@ -324,7 +324,7 @@ class Pricer:
 
     def look(self, candidate: Candidate) -> None:
         """Capture the step that a search for a candidate looks at. Raises what a capture raises."""
-        self.versions.captured(self.versions.searched()[0], searched_options(candidate))
+        self.versions.few(searched_options(candidate))
 
     def key(self) -> str:
         """Return a question's cache key: a hash of the step with few layers, and of the number of layers."""
