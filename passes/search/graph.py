@@ -270,9 +270,12 @@ class StepGraph:
     def _make(self, value: int, made: Made) -> None:
         """Record the producer of a value, and its memory while it lives."""
         self._made[value] = made
-        held = self._alive.bytes_of(value, made.layouts)
+        self._hold(self._alive.bytes_of(value, made.layouts), made)
+
+    def _hold(self, held: np.ndarray | None, made: Made, sign: int = 1) -> None:
+        """Count memory, [point, state], of a value; or, with a ``sign`` of -1, count it no longer."""
         if held is not None:
-            self.graph.memory[made.node] = self.graph.memory[made.node] + held * made.weight
+            self.graph.memory[made.node] = self.graph.memory[made.node] + sign * held * made.weight
 
     def _add_reads(self) -> None:
         for value, uses in self._readers.items():
@@ -321,6 +324,11 @@ class StepGraph:
         weight = max(self.folded.weights[node] for node, _ in uses)
         node = self._node(("copy", made.node, readers), layouts)
         copy = Made(node, tuple(layouts), min(made.weight, weight))
+        owner = None if value in self._stored else self._alive.copied(value)
+        if owner is not None:
+            whole = self._made[owner]
+            self._hold(self._alive.from_first_read(owner, value, whole.layouts), whole, -1)
+            self._hold(self._alive.from_first_read(owner, value, copy.layouts), copy)
         self._reshard(value, made, copy, is_late, gathers)
         return copy
 
