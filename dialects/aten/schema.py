@@ -20,7 +20,7 @@ _OPERATORS += [
     "dispatch",
     "copies",
     "causal_convolution",
-    "convolution_last",
+    "convolution",
     "circular_pad",
     "padded_convolution",
     "padded_max_pool",

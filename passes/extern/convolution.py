@@ -1,4 +1,4 @@
-"""Convolutions in a layout: channels first, as in the program, or channels last."""
+"""Forms of a convolution: a library's, with channels first or last, or shardc's own kernel."""
 
 from __future__ import annotations
 
@@ -24,14 +24,18 @@ class Form:
     """How a convolution is computed, and which images are copied from or to the program's layout.
 
     ``is_last``: with channels last. ``given_first``: operands have channels first, and are copied.
-    ``made_first``: the result is copied to have channels first.
+    ``made_first``: the result is copied to have channels first. ``is_direct``: by a kernel of shardc's own,
+    with channels first.
     """
 
     is_last: bool = True
     given_first: bool = False
     made_first: bool = False
+    is_direct: bool = False
 
     def __str__(self) -> str:
+        if self.is_direct:
+            return "direct"
         if not self.is_last:
             return "channels first"
         copied = [name for name in ("given_first", "made_first") if getattr(self, name)]
@@ -39,7 +43,8 @@ class Form:
 
 
 FIRST = Form(is_last=False)
-FORMS = (FIRST, *(Form(True, given, made) for given in (False, True) for made in (False, True)))
+DIRECT = Form(is_last=False, is_direct=True)
+FORMS = (FIRST, *(Form(True, given, made) for given in (False, True) for made in (False, True)), DIRECT)
 
 
 @dataclass(frozen=True)

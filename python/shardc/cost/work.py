@@ -69,7 +69,7 @@ def flops(call: OpCall) -> float:
     """Return the floating-point operations of the products in a call; 0 if it has none."""
     if call.target in MATMULS:
         return 2.0 * prod(matmul_sizes(call.tensors[-2].shape, call.tensors[-1].shape))
-    if call.target in ("aten.convolution", "aten.convolution_backward"):
+    if call.target in ("aten.convolution", "aten.convolution_backward", "shardc.convolution_direct"):
         return _convolution_flops(call)
     if call.target.startswith(("shardc.attention", "shardc.folded_attention", "shardc.ring_attention")):
         keys = call["k"].shape[-2]

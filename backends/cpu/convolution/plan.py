@@ -1,0 +1,261 @@
+"""Division of a convolution into register tiles, and the layouts of the memory that they read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from shardc.backends.cpu.convolution.lines import Line, Tap, forward_line, transposed_line
+from shardc.backends.cpu.host import vector_lanes, vector_registers
+from shardc.dialects.kern.convolution import Convolution
+
+MOST_VECTORS = 8
+"""Most vectors of pixels in a register tile."""
+CROSSING = 1.4
+"""Cost of a vector's load, of which some cross a cache line, over a broadcast's."""
+WAITING = 4.4
+"""Cycles from the sum of a term to that of the next."""
+SPLIT = 1.15
+"""Cost of tiles that end within a row of overlapping vectors."""
+UNROLLED = 36
+"""Most elements of a window that are written out; the outer dims of larger windows are loops."""
+WIDEST = 32
+"""Most elements of a window along the innermost dim, which is always written out."""
+BLOCK = 1024
+"""Terms that are summed from zero before they are added to a sum, for its error (decision 16)."""
+CROWDED = 4
+"""Most rows that a window reads in one set of the first cache, if the input is read in place."""
+PADS = 4
+"""Number of pads to try between planes and between channels, in cache lines."""
+SETS = 64
+"""Sets of the first cache, which is as large on all CPUs in use: a page holds one line of each."""
+LINE = 16
+"""Elements of a cache line."""
+
+Taps = tuple[tuple[Tap, ...], tuple[Tap, ...], tuple[Tap, ...]]
+"""Elements of a window that a residue reads, along each of three dims."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A convolution of three dims of pixels; missing ones have one pixel. Sizes are in elements.
+
+    A register tile has ``rows`` channels of the result for ``vectors`` vectors of pixels. Vectors are
+    numbered along the result's pixels. The last one along the innermost dim overlaps the one before it, and
+    computes some pixels again, so that no store is masked.
+    """
+
+    spec: Convolution
+    lines: tuple[Line, Line, Line]
+    lanes: int
+    rows: int
+    vectors: int
+
+    @staticmethod
+    def of(spec: Convolution, rows: int = 0, vectors: int = 0) -> Plan:
+        """Return the plan. ``rows`` and ``vectors`` of the register tile: 0 for those that fit."""
+        lines, lanes = _lines(spec), vector_lanes()
+        found = _tile(spec.channels[1], lines[2].count, lanes)
+        rows, vectors = rows or found[0], vectors or found[1]
+        count = prod(line.count for line in lines[:2]) * -(-lines[2].count // lanes)
+        return Plan(spec, lines, lanes, rows, min(vectors, count))
+
+    @property
+    def channels(self) -> int:
+        """Return the input's channels in a group."""
+        return self.spec.channels[0]
+
+    @property
+    def made(self) -> int:
+        """Return the result's channels in a group."""
+        return self.spec.channels[1]
+
+    @property
+    def images(self) -> int:
+        """Return the number of images: one for each sample and group."""
+        return self.spec.input.shape[0] * self.spec.groups
+
+    @property
+    def row_tiles(self) -> int:
+        return -(-self.made // self.rows)
+
+    @property
+    def pieces(self) -> int:
+        """Return the vectors along the innermost dim."""
+        return -(-self.lines[2].count // self.lanes)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether a vector has no more lanes than the innermost dim has positions."""
+        return self.lines[2].count >= self.lanes
+
+    @property
+    def count(self) -> int:
+        """Return the vectors of an image, for each residue."""
+        return self.lines[0].count * self.lines[1].count * self.pieces
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.count // self.vectors)
+
+    @property
+    def residues(self) -> tuple[int, int, int]:
+        z, y, x = (len(line.residues) for line in self.lines)
+        return z, y, x
+
+    @property
+    def every_residue(self) -> list[tuple[int, int, int]]:
+        z, y, x = self.residues
+        return [(a, b, c) for a in range(z) for b in range(y) for c in range(x)]
+
+    @property
+    def windows(self) -> tuple[int, int, int]:
+        """Return the elements of a window along each dim."""
+        z, y, x = (sum(map(len, line.residues)) for line in self.lines)
+        return z, y, x
+
+    def taps(self, residue: tuple[int, int, int]) -> Taps:
+        z, y, x = (line.residues[r] for line, r in zip(self.lines, residue, strict=True))
+        return z, y, x
+
+    def before(self, residue: tuple[int, int, int]) -> int:
+        """Return the number of taps of earlier residues."""
+        every = self.every_residue
+        return sum(prod(map(len, self.taps(each))) for each in every[: every.index(residue)])
+
+    @property
+    def window(self) -> int:
+        """Return the elements of a window."""
+        return prod(self.spec.window)
+
+    @property
+    def most_taps(self) -> int:
+        return max(1, prod(max(map(len, line.residues)) for line in self.lines))
+
+    @property
+    def block(self) -> int:
+        """Return the channels of the input whose terms are summed from zero."""
+        block = max(1, BLOCK // self.most_taps)
+        return self.channels if 2 * self.channels <= 3 * block else block
+
+    def is_looped(self, dim: int) -> bool:
+        """Return whether a window's elements along a dim are a loop."""
+        return prod(max(map(len, line.residues)) for line in self.lines[dim:]) > UNROLLED
+
+    # The image that tiles read: [channels, z, y, phases of x, x].
+
+    @cached_property
+    def lies(self) -> bool:
+        """Return whether tiles read the input in place."""
+        if not self.is_whole or not all(line.lies for line in self.lines):
+            return False
+        z, y, x = (line.size for line in self.lines)
+        return self._crowded(x, x * y, x * y * z) <= CROWDED
+
+    @cached_property
+    def _padded(self) -> tuple[int, int]:
+        """Return the distances of planes and channels: with those pads that use most sets of the cache."""
+        plane = self.row * self.lines[1].length
+        tried = [
+            (plane + LINE * more, (plane + LINE * more) * self.lines[0].length + LINE * rest)
+            for more in range(PADS if self.lines[0].length > 1 else 1)
+            for rest in range(PADS)
+        ]
+        return min(tried, key=lambda distances: self._crowded(self.row, *distances))
+
+    def _crowded(self, row: int, plane: int, apart: int) -> int:
+        """Return how many rows that a window reads, over all channels, share one set of the first cache."""
+        z, y, _ = (max(map(len, line.residues)) for line in self.lines)
+        starts = (
+            (c * apart + a * plane + b * row)
+            for c in range(self.channels)
+            for a in range(z)
+            for b in range(y)
+        )
+        return max(Counter(start // LINE % SETS for start in starts).values())
+
+    @property
+    def pitch(self) -> int:
+        line = self.lines[2]
+        return line.size if self.lies else line.length + max(0, self.lanes - line.count)
+
+    @property
+    def row(self) -> int:
+        return self.pitch * len(self.lines[2].starts)
+
+    @property
+    def plane(self) -> int:
+        return self.row * self.lines[1].size if self.lies else self._padded[0]
+
+    @property
+    def apart(self) -> int:
+        """Return the distance of channels."""
+        return self.plane * self.lines[0].size if self.lies else self._padded[1]
+
+    @property
+    def start(self) -> int:
+        """Return the offset of the first element that is read."""
+        z, y, x = (line.starts[0] for line in self.lines)
+        return z * self.plane + y * self.row + x if self.lies else 0
+
+    @property
+    def size(self) -> int:
+        return self.apart * self.channels
+
+    def weights(self, residue: tuple[int, int, int]) -> int:
+        """Return where a residue's part of a row tile's packed weights begins."""
+        return self.before(residue) * self.channels * self.rows
+
+    @property
+    def packed(self) -> int:
+        """Return the packed weights of a row tile."""
+        return self.window * self.channels * self.rows
+
+
+def _tile(made: int, count: int, lanes: int) -> tuple[int, int]:
+    """Return the rows and vectors of the register tile with the least cost for ``made`` channels.
+
+    ``count``: positions along the innermost dim. The cost is in cycles for each sum: of fused multiply-adds,
+    of which two begin in a cycle, of loads, and of waiting for sums where a tile has few. Rows beyond the
+    last are computed in vain. Tiles that end within a row of overlapping vectors took up to 1.4 times as
+    long.
+    """
+    registers, pieces = vector_registers(), -(-count // lanes)
+
+    def cost(tile: tuple[int, int]) -> tuple[float, int]:
+        rows, vectors = tile
+        sums = rows * vectors
+        cycles = max(sums / 2, (rows + CROSSING * vectors) / 2, WAITING)
+        splits = vectors % pieces and pieces % vectors and count % lanes
+        vain = -(-made // rows) * rows / made
+        return vain * cycles / sums * (SPLIT if splits else 1.0), -sums
+
+    tiles = [
+        (rows, vectors)
+        for rows in range(1, min(made, registers) + 1)
+        for vectors in range(1, MOST_VECTORS + 1)
+        if rows * vectors + vectors < registers
+    ]
+    return min(tiles, key=cost)
+
+
+def is_planned(spec: Convolution) -> bool:
+    """Return whether the backend has code for a convolution: its windows are short enough."""
+    return _lines(spec)[2].count > 0 and max(map(len, _lines(spec)[2].residues)) <= WIDEST
+
+
+def _lines(spec: Convolution) -> tuple[Line, Line, Line]:
+    sizes = spec.input.shape[2:], spec.out.shape[2:], spec.window
+    dims = list(zip(*sizes, spec.stride, spec.padding, spec.dilation, strict=True))
+    if spec.transposed:
+        lines = [transposed_line(*dim) for dim in dims]
+    else:
+        lines = [forward_line(*dim, phases=at == len(dims) - 1) for at, dim in enumerate(dims)]
+    trivial = forward_line(1, 1, 1, 1, 0, 1, phases=False)
+    z, y, x = [trivial] * (3 - len(lines)) + lines
+    for _ in range(2):  # rows of pixels that windows do not leave are one row
+        if x.is_trivial and y.is_scalable:
+            z, y, x = trivial, z, y.scaled(x.size)
+    return z, y, x
