@@ -22,6 +22,7 @@ _OPERATORS += [
     "causal_convolution",
     "convolution",
     "circular_pad",
+    "flat_index",
     "padded_convolution",
     "padded_max_pool",
 ]
