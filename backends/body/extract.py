@@ -108,4 +108,6 @@ def _is_of_input(op: ir.Operation) -> bool:
 
 def _is_of_result(op: ir.Operation) -> bool:
     users = [use.owner.operation for use in op.results[0].uses]
-    return all(user.name == "func.return" or (user.name in RESHAPES and _is_of_result(user)) for user in users)
+    return all(
+        user.name == "func.return" or (user.name in RESHAPES and _is_of_result(user)) for user in users
+    )

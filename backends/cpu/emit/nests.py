@@ -22,8 +22,8 @@ PARALLEL_ROWS = 16
 MAX_PARTS = 16
 """Maximum number of parts of a nest's concatenations, because each part copies the loop's body."""
 
-BLOCK, BLOCK_BYTES = 64, 1 << 14
-"""Least elements of a block, and bytes of a tensor in it: half of the first cache."""
+BLOCK, BLOCK_BYTES, MOST_BYTES = 64, 1 << 14, 1 << 17
+"""Least elements of a block, and bytes of a tensor in it: half of the first cache, and less than the second."""
 
 CASTS = ("arith.index_cast", "arith.trunci", "arith.extsi")
 
@@ -181,8 +181,8 @@ def _block(nest: Nest) -> tuple[Axis, int] | None:
     across = max(prod(int(sizes[a]) for a in axes if a != axis) for axes in inner)
     size, passes = int(sizes[axis]), sum(len(axes) > 1 for axes in inner)
     wanted = max(BLOCK, BLOCK_BYTES // (4 * across) // BLOCK * BLOCK)
-    is_long = size * across * 4 > BLOCK_BYTES if passes > 1 else size * 4 > BLOCK_BYTES
-    return (axis, wanted) if across > 1 and is_long and size > wanted else None
+    fits = 4 * across * wanted <= MOST_BYTES
+    return (axis, wanted) if passes > 1 and size > wanted and fits else None
 
 
 def _are_static(sizes: Mapping[Axis, AnySize]) -> bool:
