@@ -14,7 +14,6 @@ from shardc.passes.extern.convolution import IMAGES
 from shardc.passes.fuse.lower.table import lowered_targets
 from shardc.passes.fuse.reading.view import VIEWS
 
-
 REDUCTIONS = frozenset(
     f"aten.{name}"
     for names in (

@@ -26,7 +26,7 @@ from shardc.backends.cpu.emit.stages import Loop, Stages, find_stages, work_of
 from shardc.backends.cpu.emit.streams import LINE_BYTES, Stream, order_stores, streams_of
 from shardc.backends.cpu.matmul.nest import Matmul
 from shardc.diagnostics.kernels import KernelNotSupported
-from shardc.dialects.kern.size import hint
+from shardc.dialects.kern.size import AnySize, hint
 from shardc.passes.fuse.bodies.flat import SIZE
 
 Range = tuple[Axis, ir.Value, ir.Value]

@@ -23,7 +23,7 @@ MAX_PARTS = 16
 """Maximum number of parts of a nest's concatenations, because each part copies the loop's body."""
 
 BLOCK, BLOCK_BYTES, MOST_BYTES = 64, 1 << 14, 1 << 17
-"""Least elements of a block, and bytes of a tensor in it: half of the first cache, and less than the second."""
+"""Least elements of a block, bytes of a tensor in it (half of the first cache), and most of them."""
 
 CASTS = ("arith.index_cast", "arith.trunci", "arith.extsi")
 
@@ -166,9 +166,9 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
 def _block(nest: Nest) -> tuple[Axis, int] | None:
     """Return the axis inside the rows along which nothing is reduced, if blocks of it make loops faster.
 
-    A softmax over channels [N, C, pixels] reads a sample three times, in loops over C and pixels. In blocks of
-    pixels it reads it once from memory. Blocks have :data:`BLOCK_BYTES` of each tensor, if that leaves whole
-    cache lines.
+    A softmax over channels [N, C, pixels] reads a sample three times, in loops over C and pixels. In blocks
+    of pixels it reads it once from memory. Blocks have :data:`BLOCK_BYTES` of each tensor, or a few cache
+    lines of each row.
     """
     if not nest.rows or not nest.order:
         return None

@@ -23,7 +23,6 @@ from shardc.backends.cpu.emit.result import Result, results_of
 from shardc.backends.cpu.emit.stages import Loop, Stages
 from shardc.backends.cpu.emit.streams import LINE_BYTES, Stream
 from shardc.backends.cpu.lanes.extremes import checked, is_extreme, step
-from shardc.dialects.kern.size import AnySize
 
 _FIRST = "where the piece begins"
 Targets = dict[Result, ir.Value]
