@@ -14,15 +14,26 @@ from shardc.backends.benchmark.benchmark import Candidate, decide
 from shardc.backends.cpu.compile import build_library, versions
 from shardc.backends.cpu.convolution.plan import is_planned
 from shardc.cost.work import MEASURED_CONVOLUTION, SMALL_FLOPS
-from shardc.dialects.aten.call import leaves, replace_leaves
+from shardc.dialects.aten.call import OpCall, leaves, replace_leaves
 from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.context import new_context
 from shardc.dialects.dist.build import At
+from shardc.dialects.kern.convolution import is_convolution
 from shardc.dialects.kern.kernel import kernel
 from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
-from shardc.passes.extern.convolution import DIRECT, FIRST, FORMS, FORWARD, IMAGES, LAST, Convolution, Form
+from shardc.passes.extern.convolution import (
+    DIRECT,
+    FIRST,
+    FORMS,
+    IMAGES,
+    LAST,
+    Convolution,
+    Form,
+    beside,
+    direct,
+)
 from shardc.passes.fuse.structured.convolution import spec_of, write_convolution
 from shardc.runtime.kernels.library import Library
 
@@ -57,15 +68,24 @@ def candidates(convolution: Convolution) -> list[Candidate]:
 
 
 def _has_kernel(convolution: Convolution) -> bool:
-    """Return whether shardc has a kernel for a convolution: a forward one of f32, with short windows."""
+    """Return whether shardc has a kernel for a convolution of f32, or for a backward's input gradient."""
     call = convolution.call
-    if call.target != FORWARD or any(t.dtype != torch.float32 for t in (*call.tensors, call.result)):
+    if not convolution.makes_image or any(t.dtype != torch.float32 for t in call.tensors):
         return False
-    return is_planned(spec_of(call))
+    spec = spec_of(direct(call))
+    return is_planned(spec) and is_convolution(spec)
 
 
 def _build_direct(convolution: Convolution) -> Callable[[], object]:
-    call = convolution.call
+    call, rest = direct(convolution.call), beside(convolution.call)
+    compute = _built_kernel(call)
+    if rest is None:
+        return compute
+    more = _build(Convolution(rest), FIRST)
+    return lambda: (compute(), more())
+
+
+def _built_kernel(call: OpCall) -> Callable[[], object]:
     tensors = [torch.full(t.shape, 0.5) for t in call.tensors]
     with new_context() as context, ir.Location.unknown():
         module, out = ir.Module.create(), call.result

@@ -108,7 +108,7 @@ def _check(spec: Convolution, types: dict[str, TensorType]) -> None:
     for name in NUMBERS:
         if len(numbers := getattr(spec, name)) != rank or min(numbers) < (name != "padding"):
             raise Illegal(f"{name} is {list(numbers)}; it must be {rank} numbers, positive or 0 for padding")
-    batch, channels, *pixels = spec.input.shape
+    batch, channels = spec.input.shape[:2]
     if spec.groups < 1 or channels % spec.groups:
         raise Illegal(f"groups is {spec.groups}; input has {channels} channels")
     first, second, *window = spec.weight.shape
@@ -118,11 +118,16 @@ def _check(spec: Convolution, types: dict[str, TensorType]) -> None:
         raise Illegal(f"weight is {spec.weight}; it does not fit input {spec.input} in {spec.groups} groups")
     if "bias" in types and types["bias"].shape != (made,):
         raise Illegal(f"bias is {types['bias']}; it must have {made} elements")
-    out, rest = spec.out.shape[:2], spec.out.shape[2:]
-    fits = out == (batch, made) and len(rest) == rank
-    each = zip(pixels, rest, window, spec.stride, spec.padding, spec.dilation, strict=True) if fits else ()
-    if not fits or not all(_fits(spec.transposed, *dim) for dim in each):
+    fits = spec.out.shape[:2] == (batch, made) and len(spec.out.shape) == len(spec.input.shape)
+    if not fits or not is_convolution(spec):
         raise Illegal(f"out is {spec.out}, which is not such a convolution of input {spec.input}")
+
+
+def is_convolution(spec: Convolution) -> bool:
+    """Return whether the result has as many pixels as the numbers give, or may have."""
+    sizes = spec.input.shape[2:], spec.out.shape[2:], spec.window
+    each = zip(*sizes, spec.stride, spec.padding, spec.dilation, strict=True)
+    return all(_fits(spec.transposed, *dim) for dim in each)
 
 
 def _fits(transposed: bool, size: int, made: int, window: int, step: int, pad: int, apart: int) -> bool:

@@ -9,10 +9,21 @@ from typing import ClassVar
 from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
-from shardc.dialects.aten.call import Call, CallReader
+from shardc.dialects.aten.call import Call, CallReader, fill
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.strides import argument_strides
-from shardc.passes.extern.convolution import DIRECT, FIRST, IMAGES, LAST, Convolution, Form, is_considered
+from shardc.passes.extern.convolution import (
+    DIRECT,
+    FIRST,
+    FORWARD,
+    IMAGES,
+    LAST,
+    Convolution,
+    Form,
+    beside,
+    direct,
+    is_considered,
+)
 from shardc.passes.extern.images import Images, channels_first, channels_last
 from shardc.passes.fuse.reading.values import owner_of
 from shardc.passes.fuse.structured.convolution import KERNEL
@@ -117,9 +128,15 @@ class _Writer:
         op, spec = call.op, call.spec
         marks = attributes_of(op, "dist.phase", "dist.module")
         at = op.location, ir.InsertionPoint(op)
-        made = self._builder.call(KERNEL, list(op.operands), spec.results, *at, marks)
+        kernel, rest, results = direct(spec), beside(spec), list(op.results)
+        tensors = call.operands if spec.target == FORWARD else [call.operands[0], call.operands[2]]
+        made = self._builder.call(KERNEL, fill(kernel.args, tensors), kernel.results, *at, marks)
         copy_attributes(op, made)
-        op.results[0].replace_all_uses_with(made.results[0])
+        results[0].replace_all_uses_with(made.results[0])
+        if rest is not None:
+            other = self._builder.call(rest.target, fill(rest.args, call.operands), rest.results, *at, marks)
+            for old, new in zip(results[1:], list(other.results)[1:], strict=True):
+                old.replace_all_uses_with(new)
         op.erase()
 
     def _rewrite(self, call: Call) -> None:

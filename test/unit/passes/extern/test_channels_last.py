@@ -110,8 +110,10 @@ def test_dims_groups_and_slices(layer: nn.Module, shape: tuple[int, ...]) -> Non
     torch.testing.assert_close(made, call(*given), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("form", ["convolution_last", "convolution_direct"])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_gradients(name: str) -> None:
+def test_gradients(name: str, form: str) -> None:
+    """Of a backward, a kernel computes the input's gradient."""
     torch.manual_seed(0)
     x, w, b = torch.randn(MIXED), torch.randn(4, 3, 3, 3), torch.randn(4)
 
@@ -120,8 +122,13 @@ def test_gradients(name: str) -> None:
         made = (SETTINGS[name](*leaves) ** 2).sum()
         return tuple(g for g in torch.autograd.grad(made, leaves, allow_unused=True) if g is not None)
 
-    made, names, count = changed(gradients, x, w, b)
-    assert count == 2 and "shardc.convolution_last_backward" in names
+    is_last = form == "convolution_last"
+    made, names, count = changed(gradients, x, w, b, forms=LASTS if is_last else [DIRECT])
+    assert count == 2
+    if is_last:
+        assert "shardc.convolution_last_backward" in names
+    else:
+        assert names.count("shardc.convolution_direct") == 2 and "aten.convolution_backward" in names
     for found, eager in zip(made, gradients(x, w, b), strict=True):
         torch.testing.assert_close(found, eager, rtol=1e-4, atol=1e-4)
 
@@ -185,7 +192,8 @@ def test_a_kernel_computes_what_it_computes_fastest() -> None:
 
 def test_small_gains_change_nothing() -> None:
     module = traced(F.conv2d, [X, V])
-    assert relayout_module(module, faster(*FORMS[1:], seconds=0.96)) == 0
+    assert relayout_module(module, faster(*LASTS, seconds=0.96)) == 0
+    assert relayout_module(module, faster(DIRECT, seconds=0.99)) == 0
     assert relayout_module(module, lambda convolution: {}) == 0
 
 
