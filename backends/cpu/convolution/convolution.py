@@ -120,11 +120,11 @@ class _Convolution:
     def _spot(self, vector: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
         """Return the position of a vector along each dim."""
         plan, lanes = self.plan, self.lanes
-        number, (_, y, x) = lanes.index, plan.lines
+        number, (rows, width) = lanes.index, plan.across
         line, column = vector, number(0)
         if plan.pieces > 1:
             line, piece = arith.divui(vector, number(plan.pieces)), arith.remui(vector, number(plan.pieces))
-            column = arith.minui(lanes.sum((piece, plan.lanes)), number(x.count - plan.lanes))
-        if y.count == 1:
+            column = arith.minui(lanes.sum((piece, plan.lanes)), number(width - plan.lanes))
+        if rows == 1:
             return line, number(0), column
-        return arith.divui(line, number(y.count)), arith.remui(line, number(y.count)), column
+        return arith.divui(line, number(rows)), arith.remui(line, number(rows)), column

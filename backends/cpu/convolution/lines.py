@@ -62,6 +62,12 @@ class Line:
         start = self.starts[0] * pixels
         return Line(*sizes, (taps,), 1, (start,), 1, self.length * pixels)
 
+    def spread(self) -> Line:
+        """Return this line with a phase for each tap. It must have one residue, and adjacent positions."""
+        starts = tuple(self.starts[tap.phase] + self.apart * tap.offset for tap in self.residues[0])
+        taps = tuple(Tap(tap.number, phase, 0) for phase, tap in enumerate(self.residues[0]))
+        return replace(self, residues=(taps,), starts=starts, length=self.count)
+
     @property
     def is_scalable(self) -> bool:
         return len(self.residues) == 1 and self.step == 1 and self.apart == 1

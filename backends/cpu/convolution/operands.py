@@ -83,4 +83,4 @@ def copy_image(plan: Plan, lanes: Lanes, source: tuple[ir.Value, ir.Value], imag
         for phase, start in enumerate(x.starts):
             with bounded_loop(e, *x.inside(phase)) as at:
                 value = memref.load(memory, [lanes.sum(row, start, (at, x.apart))])
-                memref.store(value, image, [lanes.sum(to, phase * plan.pitch, at)])
+                memref.store(value, image, [lanes.sum(to, phase * plan.phase, at)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -15,10 +15,12 @@ MOST_VECTORS = 8
 """Most vectors of pixels in a register tile."""
 CROSSING = 1.4
 """Cost of a vector's load, of which some cross a cache line, over a broadcast's."""
-WAITING = 4.4
+WAITING = 4.0
 """Cycles from the sum of a term to that of the next."""
-SPLIT = 1.15
-"""Cost of tiles that end within a row of overlapping vectors."""
+SPARE = 1
+"""Registers that a tile leaves: of one that takes all, LLVM stores and loads again some in the loop."""
+COPY_ROW, GAIN = 12, 0.85
+"""Cycles to copy a row besides its elements, and the part of the time below which an image is flat."""
 UNROLLED = 36
 """Most elements of a window that are written out; the outer dims of larger windows are loops."""
 WIDEST = 32
@@ -45,6 +47,9 @@ class Plan:
     A register tile has ``rows`` channels of the result for ``vectors`` vectors of pixels. Vectors are
     numbered along the result's pixels. The last one along the innermost dim overlaps the one before it, and
     computes some pixels again, so that no store is masked.
+
+    If it ``is_flat``, the prepared image has, for each element of a window along the innermost dim, the rows
+    that it reads, and nothing between them. Then vectors go on from row to row, which suits narrow images.
     """
 
     spec: Convolution
@@ -52,15 +57,17 @@ class Plan:
     lanes: int
     rows: int
     vectors: int
+    is_flat: bool = False
 
     @staticmethod
     def of(spec: Convolution, rows: int = 0, vectors: int = 0) -> Plan:
         """Return the plan. ``rows`` and ``vectors`` of the register tile: 0 for those that fit."""
         lines, lanes = _lines(spec), vector_lanes()
-        found = _tile(spec.channels[1], lines[2].count, lanes)
+        flat = _flat(spec, lines, lanes)
+        plan = Plan(spec, flat or lines, lanes, 1, 1, flat is not None)
+        found = _tile(spec.channels[1])
         rows, vectors = rows or found[0], vectors or found[1]
-        count = prod(line.count for line in lines[:2]) * -(-lines[2].count // lanes)
-        return Plan(spec, lines, lanes, rows, min(vectors, count))
+        return replace(plan, rows=rows, vectors=min(vectors, plan.count))
 
     @property
     def channels(self) -> int:
@@ -82,19 +89,25 @@ class Plan:
         return -(-self.made // self.rows)
 
     @property
+    def across(self) -> tuple[int, int]:
+        """Return the rows of a plane, and a row's positions, as vectors are numbered."""
+        _, y, x = self.lines
+        return (1, y.count * x.count) if self.is_flat else (y.count, x.count)
+
+    @property
     def pieces(self) -> int:
-        """Return the vectors along the innermost dim."""
-        return -(-self.lines[2].count // self.lanes)
+        """Return the vectors of a row."""
+        return -(-self.across[1] // self.lanes)
 
     @property
     def is_whole(self) -> bool:
-        """Return whether a vector has no more lanes than the innermost dim has positions."""
-        return self.lines[2].count >= self.lanes
+        """Return whether a vector has no more lanes than a row has positions."""
+        return self.across[1] >= self.lanes
 
     @property
     def count(self) -> int:
         """Return the vectors of an image, for each residue."""
-        return self.lines[0].count * self.lines[1].count * self.pieces
+        return self.lines[0].count * self.across[0] * self.pieces
 
     @property
     def tiles(self) -> int:
@@ -144,12 +157,12 @@ class Plan:
         """Return whether a window's elements along a dim are a loop."""
         return prod(max(map(len, line.residues)) for line in self.lines[dim:]) > UNROLLED
 
-    # The image that tiles read: [channels, z, y, phases of x, x].
+    # The image that tiles read: [channels, z, y, phases of x, x]; a flat one: [channels, z, phases, y, x].
 
     @cached_property
     def lies(self) -> bool:
         """Return whether tiles read the input in place."""
-        if not self.is_whole or not all(line.lies for line in self.lines):
+        if self.is_flat or not self.is_whole or not all(line.lies for line in self.lines):
             return False
         z, y, x = (line.size for line in self.lines)
         return self._crowded(x, x * y, x * y * z) <= CROWDED
@@ -157,7 +170,7 @@ class Plan:
     @cached_property
     def _padded(self) -> tuple[int, int]:
         """Return the distances of planes and channels: with those pads that use most sets of the cache."""
-        plane = self.row * self.lines[1].length
+        plane = self.pitch * len(self.lines[2].starts) * self.lines[1].length
         tried = [
             (plane + LINE * more, (plane + LINE * more) * self.lines[0].length + LINE * rest)
             for more in range(PADS if self.lines[0].length > 1 else 1)
@@ -179,11 +192,18 @@ class Plan:
     @property
     def pitch(self) -> int:
         line = self.lines[2]
+        if self.is_flat:
+            return line.length
         return line.size if self.lies else line.length + max(0, self.lanes - line.count)
 
     @property
     def row(self) -> int:
-        return self.pitch * len(self.lines[2].starts)
+        return self.pitch if self.is_flat else self.pitch * len(self.lines[2].starts)
+
+    @property
+    def phase(self) -> int:
+        """Return the distance of a row's phases."""
+        return self.pitch * self.lines[1].length if self.is_flat else self.pitch
 
     @property
     def plane(self) -> int:
@@ -214,29 +234,47 @@ class Plan:
         return self.window * self.channels * self.rows
 
 
-def _tile(made: int, count: int, lanes: int) -> tuple[int, int]:
+def _flat(spec: Convolution, lines: tuple[Line, Line, Line], lanes: int) -> tuple[Line, Line, Line] | None:
+    """Return the lines of a flat image, if it takes less time than another; else None."""
+    z, y, x = lines
+    if len(y.residues) > 1 or len(x.residues) > 1 or y.step > 1 or y.count * x.count < lanes:
+        return None
+    flat, (given, made) = (z, y, x.spread()), spec.channels
+
+    def cycles(lines: tuple[Line, Line, Line], vectors: int) -> float:
+        z, y, x = lines
+        sums = z.count * vectors * given * prod(spec.window) * made / 2
+        if all(line.lies for line in lines):
+            return sums
+        return sums + given * z.length * y.length * len(x.starts) * (COPY_ROW + 2 * x.length / lanes)
+
+    faster = cycles(flat, -(-y.count * x.count // lanes)) < GAIN * cycles(
+        lines, y.count * -(-x.count // lanes)
+    )
+    return flat if faster else None
+
+
+def _tile(made: int) -> tuple[int, int]:
     """Return the rows and vectors of the register tile with the least cost for ``made`` channels.
 
-    ``count``: positions along the innermost dim. The cost is in cycles for each sum: of fused multiply-adds,
-    of which two begin in a cycle, of loads, and of waiting for sums where a tile has few. Rows beyond the
-    last are computed in vain. Tiles that end within a row of overlapping vectors took up to 1.4 times as
-    long.
+    The cost is in cycles for each sum: of fused multiply-adds, of which two begin in a cycle, of loads, and
+    of waiting for sums where a tile has few. Rows beyond the last are computed in vain. Of equally good tiles
+    the smallest is chosen.
     """
-    registers, pieces = vector_registers(), -(-count // lanes)
+    registers = vector_registers()
 
     def cost(tile: tuple[int, int]) -> tuple[float, int]:
         rows, vectors = tile
         sums = rows * vectors
         cycles = max(sums / 2, (rows + CROSSING * vectors) / 2, WAITING)
-        splits = vectors % pieces and pieces % vectors and count % lanes
         vain = -(-made // rows) * rows / made
-        return vain * cycles / sums * (SPLIT if splits else 1.0), -sums
+        return round(vain * cycles / sums, 2), sums
 
     tiles = [
         (rows, vectors)
         for rows in range(1, min(made, registers) + 1)
         for vectors in range(1, MOST_VECTORS + 1)
-        if rows * vectors + vectors < registers
+        if rows * vectors + vectors + SPARE < registers
     ]
     return min(tiles, key=cost)
 

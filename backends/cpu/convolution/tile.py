@@ -93,7 +93,7 @@ class RegisterTile:
         self, sums: list[ir.Value], places: list[ir.Value], weights: ir.Value, tap: Tap, at: int
     ) -> list[ir.Value]:
         plan, number = self.plan, self.lanes.elements.number
-        offset = number(tap.phase * plan.pitch + tap.offset)
+        offset = number(tap.phase * plan.phase + tap.offset)
         columns = [self.lanes.load(self.image, arith.addi(place, offset)) for place in places]
         made = list(sums)
         for i in range(plan.rows):
