@@ -25,6 +25,8 @@ UNROLLED = 36
 """Most elements of a window that are written out; the outer dims of larger windows are loops."""
 WIDEST = 32
 """Most elements of a window along the innermost dim, which is always written out."""
+MOST_BYTES = 1 << 26
+"""Most bytes of a prepared image, which each thread has."""
 BLOCK = 1024
 """Terms that are summed from zero before they are added to a sum, for its error (decision 16)."""
 CROWDED = 4
@@ -280,8 +282,11 @@ def _tile(made: int) -> tuple[int, int]:
 
 
 def is_planned(spec: Convolution) -> bool:
-    """Return whether the backend has code for a convolution: its windows are short enough."""
-    return _lines(spec)[2].count > 0 and max(map(len, _lines(spec)[2].residues)) <= WIDEST
+    """Return whether the backend has code for a convolution: short windows, images that fit a buffer."""
+    if max(map(len, _lines(spec)[2].residues)) > WIDEST:
+        return False
+    plan = Plan.of(spec)
+    return plan.lies or 4 * plan.size <= MOST_BYTES
 
 
 def _lines(spec: Convolution) -> tuple[Line, Line, Line]:

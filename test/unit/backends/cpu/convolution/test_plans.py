@@ -54,6 +54,8 @@ def test_points_are_one_row() -> None:
     assert (z.count, y.count, x.count) == (1, 1, 30)
 
 
-def test_windows_that_are_too_wide_have_no_code() -> None:
+def test_wide_windows_and_large_images_have_no_code() -> None:
     types = [TensorType(each, torch.float32) for each in ((1, 2, 90), (3, 2, 33), (1, 3, 58))]
     assert not is_planned(Convolution(*types, False, (1,), (0,), (1,), False, 1))
+    assert is_planned(planned((1, 3, 40, 40), (16, 3, 3, 3), padding=1).spec)
+    assert not is_planned(planned((1, 64, 600, 600), (16, 64, 3, 3), padding=1).spec)
