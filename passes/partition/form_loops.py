@@ -154,7 +154,8 @@ class _Former:
         carried, captured = block.arguments[: len(inits)], block.arguments[len(inits) :]
         inner, here = CallBuilder(block), ir.InsertionPoint(block)
         _Filler(self, k, here, zip(body.captures, captured, strict=True)).fill(body.ops)
-        nexts = [_combine(inner, acc, edge, here) for acc, edge in zip(carried, body.reduced, strict=True)]
+        pairs = zip(carried, body.reduced, strict=True)
+        nexts = [_combine(inner, acc, edge, self._behind(edge.operands[0], k, here)) for acc, edge in pairs]
         yield_values(nexts, [v for v, _, _ in body.stacked], loc=location, ip=here)
         for edge, result in zip(body.reduced, sums, strict=True):
             writer = CallWriter(self._builder, edge.location, before)
@@ -164,6 +165,11 @@ class _Former:
                 self.stacks[value] = result
             else:
                 outside.replace_all_uses_with(result)
+
+    def _behind(self, term: ir.Value, k: int, end: ir.InsertionPoint) -> ir.InsertionPoint:
+        """Return the place to add a term to its sum: as soon as it is computed, so that it is not kept."""
+        is_inside = isinstance(term, ir.OpResult) and self.loop_of(term) == k
+        return ir.InsertionPoint.after(term.owner.operation) if is_inside else end
 
     def _gather_captures(self, k: int) -> None:
         """Record the values that the ops of loop ``k`` read from outside, also through lists."""

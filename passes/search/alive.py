@@ -11,10 +11,12 @@ from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program, carried_values
 from shardc.passes.search.axes import SearchAxes
-from shardc.passes.search.layout import WHOLE, Layout, parts
+from shardc.passes.search.layout import WHOLE, Layout, marks_array, parts_of
 
 _EACH = 4
 """Number of points in each phase."""
+SUM_BYTES = 4
+"""Least bytes of an element of a sum over micro-batches (``passes/partition/form_loops.py``)."""
 _SMALL_BYTES = 1 << 12
 """Smaller values are ignored."""
 
@@ -24,8 +26,9 @@ class Alive:
 
     A point is a call. Each phase has several parts with as many calls, and each part the point at which a
     single device would hold the most. A value lives from the call that computes it to the end of the last
-    call that reads it or a view of it. State lives until its replacement is computed. Other arguments always
-    live, and sums over micro-batches live from the first micro-batch on.
+    call that reads it or a view of it. From its first reader on it lives in the layout of its readers, if
+    they share one. State lives until its replacement is computed. Other arguments always live, and sums over
+    micro-batches live from the first micro-batch on, those of halves in f32.
     """
 
     def __init__(self, program: Program, axes: SearchAxes) -> None:
@@ -38,19 +41,55 @@ class Alive:
             owner = self._owner[value]
             self._until[owner] = max(self._until.get(owner, -1), self._last(value))
         self.points = tuple(_points([phase_of(node.op) for node in program.nodes], self._single()))
+        self._read_as = {self._first_read(value): value for value in self._until}
+        """Values that several calls may read -> the values whose memory they use."""
 
-    def bytes_of(self, value: int, layouts: Sequence[Layout]) -> np.ndarray | None:
+    def bytes_of(self, value: int, layouts: tuple[Layout, ...]) -> np.ndarray | None:
         """Return [point, state]: bytes of the value at each point in each layout; None if it takes none."""
         type_ = self._program.types[value]
         if self._owner[value] != value or type_.size_bytes < _SMALL_BYTES:
             return None
         is_summed = any(layouts[0][axis] < WHOLE for axis in self._axes.time)
         begin = -1 if is_summed else self._program.producer[value]
+        return self._during(value, layouts, begin)
+
+    def copied(self, value: int) -> int | None:
+        """Return the value whose memory is no longer used once a copy of ``value`` in another layout exists.
+
+        None if it stays in use, as state and results of the step do.
+        """
+        owner = self._read_as.get(value)
+        if owner is None or self._program.producer[owner] < 0 or self._until[owner] == inf:
+            return None
+        return owner if self._program.types[owner].size_bytes >= _SMALL_BYTES else None
+
+    def from_first_read(self, owner: int, value: int, layouts: tuple[Layout, ...]) -> np.ndarray | None:
+        """Return [point, state]: bytes of :meth:`copied`'s ``owner`` from the first reader of ``value`` on.
+
+        None if it takes none.
+        """
+        return self._during(owner, layouts, min(self._program.users[value]))
+
+    def _during(self, value: int, layouts: tuple[Layout, ...], begin: int) -> np.ndarray | None:
         alive = np.array([begin <= point <= self._until[value] for point in self.points], float)
         if not alive.any():
             return None
-        local = np.array([self._local_bytes(type_.size_bytes, layout) for layout in layouts])
+        type_ = self._program.types[value]
+        is_sum = (marks_array(layouts, len(self._axes.axes))[:, self._axes.time] < WHOLE).any(axis=1)
+        width = np.where(is_sum, max(type_.dtype.itemsize, SUM_BYTES), type_.dtype.itemsize)
+        local = type_.numel * width / parts_of(layouts, self._axes.sizes) * self._axes.held(layouts)
         return alive[:, None] * local[None, :]
+
+    def _first_read(self, value: int) -> int:
+        """Return the value itself, or its view, through which all calls read it."""
+        program = self._program
+        while len(program.users[value]) == 1:
+            node = program.nodes[next(iter(program.users[value]))]
+            is_view = node.spec.target in VIEWS and len(node.results) == 1 and node.operands[0] == value
+            if not is_view or program.types[node.results[0]].numel != program.types[value].numel:
+                break
+            value = node.results[0]
+        return value
 
     def _single(self) -> np.ndarray:
         """Return the bytes that a single device would hold during each call."""
@@ -61,9 +100,6 @@ class Alive:
             change[max(program.producer[value], 0)] += size_bytes
             change[int(min(until + 1, count))] -= size_bytes
         return change.cumsum()
-
-    def _local_bytes(self, size_bytes: int, layout: Layout) -> float:
-        return size_bytes / parts(layout, self._axes.sizes) * self._axes.held(layout)
 
     def _last(self, value: int) -> float:
         is_given = self._program.producer[value] < 0 and value not in self._replaced

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeVar
 
+import numpy as np
+
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes
 from shardc.options.presets import batch_axes
-from shardc.passes.search.layout import WHOLE, Layout
+from shardc.passes.search.layout import WHOLE, Layout, marks_array
 
 _Mark = TypeVar("_Mark")
 
@@ -81,11 +83,11 @@ class SearchAxes:
         """
         return (turns + self.stages - 1) / (turns * self.stages) if turns > 1 else 1 / self.stages
 
-    def held(self, layout: Layout) -> float:
-        """Return how many copies of its share of a value a stage holds.
+    def held(self, layouts: tuple[Layout, ...]) -> np.ndarray:
+        """Return how many copies of its share of a value a stage holds in each of ``layouts``.
 
         For a micro-batch's value there is one copy per micro-batch in flight, as on the first stage under
         1F1B (Narayanan et al., 2019).
         """
-        is_part = any(layout[number] >= 0 for number in self.time)
-        return min(self.stages, self.trips) / self.stages if is_part else 1 / self.stages
+        is_part = (marks_array(layouts, len(self.axes))[:, self.time] >= 0).any(axis=1)
+        return np.where(is_part, min(self.stages, self.trips) / self.stages, 1 / self.stages)

@@ -103,12 +103,13 @@ def step_graph(
 class Unfit:
     """Result of a search that found no plan that fits, or none that is fast enough.
 
-    All plans that fit take at least ``bound_s``. ``least_bytes`` is a lower bound of a device's memory under
-    any sharding. ``floor_s`` is as in :class:`Found`. ``why`` says why the search stopped before a proof;
-    empty if there is a proof. All plans, whether they fit or not, take at least ``free_s``.
+    All plans that fit take at least ``bound_s``. ``least`` is the part of the memory that any sharding needs
+    at least, more than 1 if none fits. ``floor_s`` is as in :class:`Found`. ``why`` says why the search
+    stopped before a proof; empty if there is a proof. All plans, whether they fit or not, take at least
+    ``free_s``.
     """
 
-    least_bytes: float
+    least: float
     floor_s: float
     bound_s: float = inf
     why: str = ""
@@ -123,6 +124,7 @@ def search(
     *,
     explain: Explain = "",
     clock: Clock | None = None,
+    known: Solution | None = None,
 ) -> Found | Unfit:
     """Search for the cheapest shardings of a step's calls under a limit of ``capacity`` bytes for each
     device.
@@ -130,18 +132,17 @@ def search(
     The cost is the seconds of calls, and of collectives that calls do not hide. ``searcher`` is one of
     ``SEARCHERS``. The search ends with Unfit, too, if no sharding takes less than ``cutoff_s``. ``explain``
     adds an answer, and the choices for programs with more or fewer layers. ``clock`` ends the search with the
-    best result so far.
+    best result so far. ``known``: the solution that an earlier search found under the same limit.
     """
     clock = clock or Clock()
-    solution = SEARCHERS[searcher](step.graph, capacity, cutoff_s, clock)
-    least_bytes = step.graph.least_bytes
+    solution = known or SEARCHERS[searcher](step.graph, capacity, cutoff_s, clock)
+    least = step.graph.least_bytes / capacity
     free_s = max(solution.free_s, step.floor_s)
     if isinstance(solution, NoSolution) or solution.bound_s >= cutoff_s:
         bound_s = max(solution.bound_s, free_s)
         is_open = isinstance(solution, NoSolution) and bound_s < cutoff_s
-        return Unfit(
-            least_bytes, step.floor_s, bound_s, clock.why if is_open and clock.is_over else "", free_s
-        )
+        why = clock.why if is_open and clock.is_over else ""
+        return Unfit(least, step.floor_s, bound_s, why, free_s)
     solution = replace(solution, bound_s=max(solution.bound_s, step.floor_s), free_s=free_s)
     answer = None
     if explain:

@@ -28,8 +28,8 @@ from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.decided import decided_choices
 from shardc.passes.search.distances import Distances, Matrix
 from shardc.passes.search.fold import Folded
-from shardc.passes.search.layout import WHOLE, Layout, layouts_of, parts, sharding_of
-from shardc.passes.search.ways import Shapes, Way, WaysOf
+from shardc.passes.search.layout import WHOLE, Layout, layouts_of, parts, parts_of, sharding_of
+from shardc.passes.search.ways import Shapes, Way, WaysOf, made_of, needed_of
 from shardc.passes.search.work import Work
 
 BACKWARD, OPTIMIZER = "backward", "optimizer"
@@ -119,7 +119,7 @@ class Made:
     """Node that makes a value, the value's layout in each state, and the number of values it stands for."""
 
     node: int
-    layouts: Sequence[Layout]
+    layouts: tuple[Layout, ...]
     weight: float
 
 
@@ -143,6 +143,11 @@ class Change:
     def times(self, made: Layout, needed: Layout, sizes: Sequence[int]) -> int:
         """Return how often a step makes the change between two layouts."""
         return self.gathers if parts(needed, sizes) < parts(made, sizes) else 1
+
+    def all_times(self, sizes: tuple[int, ...]) -> np.ndarray:
+        """Return :meth:`times` of each layout that is made (row) and each that is needed (column)."""
+        made, needed = (parts_of(of.layouts, sizes) for of in (self.made, self.needed))
+        return np.where(needed[None, :] < made[:, None], self.gathers, 1)
 
 
 class StepGraph:
@@ -217,13 +222,13 @@ class StepGraph:
         fixed = {axis: (WHOLE,) for axis in axes.time} | dict(marks or {})
         return layouts_of(shape, self._sizes, axes.joined(fixed, [dims] * len(axes.axes)))
 
-    def _argument_layouts(self, role: str, shape: tuple[int, ...]) -> Sequence[Layout]:
+    def _argument_layouts(self, role: str, shape: tuple[int, ...]) -> tuple[Layout, ...]:
         """Return the layouts of an argument: all for state, only splits of samples for a batch."""
         layouts = self._layouts_of(shape)
         if role in ("param", "opt_state"):
             return layouts
         kept = (WHOLE, 0) if role == "input" else (WHOLE,)
-        return [layout for layout in layouts if all(dim in kept for dim in layout)]
+        return tuple(layout for layout in layouts if all(dim in kept for dim in layout))
 
     def _add_calls(self) -> None:
         ways_of, types = WaysOf(self.axes), self.program.types
@@ -241,7 +246,7 @@ class StepGraph:
             self.call_node.append(node)
             self.ways.append(ways)
             for place, value in enumerate(call.results):
-                self._make(value, Made(node, [way.results[place] for way in ways], weight))
+                self._make(value, Made(node, made_of(ways, place), weight))
 
     def _wanted(self, call: Node, ways: Sequence[Way]) -> Sequence[Way]:
         """Return the ways that agree with the user's constraint if the call is one, else all ways.
@@ -265,9 +270,12 @@ class StepGraph:
     def _make(self, value: int, made: Made) -> None:
         """Record the producer of a value, and its memory while it lives."""
         self._made[value] = made
-        held = self._alive.bytes_of(value, made.layouts)
+        self._hold(self._alive.bytes_of(value, made.layouts), made)
+
+    def _hold(self, held: np.ndarray | None, made: Made, sign: int = 1) -> None:
+        """Count memory, [point, state], of a value; or, with a ``sign`` of -1, count it no longer."""
         if held is not None:
-            self.graph.memory[made.node] = self.graph.memory[made.node] + held * made.weight
+            self.graph.memory[made.node] = self.graph.memory[made.node] + sign * held * made.weight
 
     def _add_reads(self) -> None:
         for value, uses in self._readers.items():
@@ -289,7 +297,7 @@ class StepGraph:
         if len({self.call_node[node] for node, _ in uses}) > 1 and self.program.types[value].shape:
             made = self._copied(value, made, uses, is_late, gathers)
         for node, place in uses:
-            needed = [way.operands[place] for way in self.ways[node]]
+            needed = needed_of(self.ways[node], place)
             reader = Made(self.call_node[node], needed, self.folded.weights[node])
             self._reshard(value, made, reader, is_late, gathers)
 
@@ -302,7 +310,7 @@ class StepGraph:
 
     def _copied(self, value: int, made: Made, uses: list[Use], is_late: bool, gathers: int) -> Made:
         """Add a copy of the value with its own layout for all readers."""
-        needed = {way.operands[place] for node, place in uses for way in self.ways[node]}
+        needed = {layout for node, place in uses for layout in needed_of(self.ways[node], place)}
         marks = {axis: tuple(sorted({layout[axis] for layout in needed})) for axis in self.axes.time}
         for axis in self.axes.batch:
             found = {layout[axis] for layout in (*needed, *made.layouts)}
@@ -314,7 +322,13 @@ class StepGraph:
             layouts += sorted({tuple(at.get(n, m) for n, m in enumerate(layout)) for layout in terms})
         readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
         weight = max(self.folded.weights[node] for node, _ in uses)
-        copy = Made(self._node(("copy", made.node, readers), layouts), layouts, min(made.weight, weight))
+        node = self._node(("copy", made.node, readers), layouts)
+        copy = Made(node, tuple(layouts), min(made.weight, weight))
+        owner = None if value in self._stored else self._alive.copied(value)
+        if owner is not None:
+            whole = self._made[owner]
+            self._hold(self._alive.from_first_read(owner, value, whole.layouts), whole, -1)
+            self._hold(self._alive.from_first_read(owner, value, copy.layouts), copy)
         self._reshard(value, made, copy, is_late, gathers)
         return copy
 
@@ -323,8 +337,7 @@ class StepGraph:
         change = Change(type_.shape, type_.dtype.itemsize, made, needed, is_late, gathers)
         seconds = self.distances.between(change.shape, change.element_bytes, made.layouts, needed.layouts)
         if gathers > 1:
-            times = [[change.times(m, n, self._sizes) for n in needed.layouts] for m in made.layouts]
-            seconds = seconds * np.array(times)
+            seconds = seconds * change.all_times(self._sizes)
         if seconds.any():
             self.graph.add_edge(made.node, needed.node, seconds * change.weight, is_late)
             self.changes.append(change)
@@ -342,7 +355,7 @@ class StepGraph:
                     value, self._made[value], Made(self._node(("result", value), layouts), layouts, 1.0)
                 )
             else:
-                whole = [(WHOLE,) * len(self._sizes)]
+                whole = ((WHOLE,) * len(self._sizes),)
                 self._reshard(value, self._made[value], Made(self._node(("whole",), whole), whole, 1.0))
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
+import numpy as np
+
 from shardc.dialects.dist.sharding import REDUCTIONS, Axes, Sharding
 from shardc.dialects.rules.rule import Dims
 
@@ -32,7 +34,8 @@ def layouts_of(
     return tuple(layout for layout in every if divides(layout, shape, sizes))
 
 
-def divides(layout: Layout, shape: Sequence[int], sizes: Sequence[int]) -> bool:
+@lru_cache(maxsize=1 << 16)
+def divides(layout: Layout, shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
     """Return whether the layout's blocks are equal and not empty."""
     found = ways(layout, len(shape), sizes)
     return all(size % n == 0 and (size or n == 1) for size, n in zip(shape, found, strict=True))
@@ -55,6 +58,17 @@ def local_shape(layout: Layout, shape: Sequence[int], sizes: Sequence[int]) -> t
 def parts(layout: Layout, sizes: Sequence[int]) -> int:
     """Return the number of blocks of the tensor."""
     return prod(size for dim, size in zip(layout, sizes, strict=True) if dim >= 0)
+
+
+def marks_array(layouts: Sequence[Layout], axes: int) -> np.ndarray:
+    """Return the marks of layouts on so many mesh axes, [layout, axis]."""
+    return np.array(layouts, int).reshape(len(layouts), axes)
+
+
+@lru_cache(maxsize=4096)
+def parts_of(layouts: tuple[Layout, ...], sizes: tuple[int, ...]) -> np.ndarray:
+    """Return the number of blocks of a tensor in each of ``layouts``."""
+    return np.where(marks_array(layouts, len(sizes)) >= 0, np.array(sizes, int), 1).prod(axis=1)
 
 
 def sharding_of(layout: Layout, rank: int, axes: Axes) -> Sharding:

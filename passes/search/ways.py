@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -45,6 +45,16 @@ class Way:
         return found
 
 
+def needed_of(ways: Sequence[Way], place: int) -> tuple[Layout, ...]:
+    """Return the layout of an operand in each way."""
+    return tuple(way.operands[place] for way in ways)
+
+
+def made_of(ways: Sequence[Way], place: int) -> tuple[Layout, ...]:
+    """Return the layout of a result in each way."""
+    return tuple(way.results[place] for way in ways)
+
+
 @dataclass(frozen=True)
 class Shapes:
     """Shapes of a call's tensor operands and tensor results."""
@@ -74,58 +84,87 @@ class WaysOf:
 
     def way(self, rule: Rule, shapes: Shapes, choices: tuple[Choice, ...]) -> Way | None:
         """Return the way with these ``choices``, one per axis; None if the rule does not allow it."""
-        passing = {choice for choice in choices if isinstance(choice, int)}
+        numbers = {choice for choice in choices if isinstance(choice, int)}
         factors = {choice for choice in choices if isinstance(choice, str)}
-        is_known = all(0 <= number < len(rule.linear) for number in passing) and factors <= {*rule.factors}
-        if len(choices) != len(self._axes) or not is_known or len(passing) > 1:
-            return None
-        return self._way(rule, shapes, choices) if self._fits(rule, choices) else None
+        is_known = all(0 <= number < len(rule.linear) for number in numbers) and factors <= {*rule.factors}
+        return (
+            self._way(_Marks(rule), shapes, choices) if is_known and len(choices) == len(self._axes) else None
+        )
 
     def _found(self, rule: Rule, shapes: Shapes, decided: Decided) -> list[Way]:
         best: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], Way] = {}
-        for way in self._every(rule, shapes, decided):
+        for way in self._every(_Marks(rule), shapes, decided):
             key = way.operands, way.results
             if key not in best or way.share < best[key].share:
                 best[key] = way
         return list(best.values())
 
-    def _every(self, rule: Rule, shapes: Shapes, decided: Decided) -> Iterator[Way]:
+    def _every(self, marks: _Marks, shapes: Shapes, decided: Decided) -> Iterator[Way]:
+        rule = marks.rule
         factors = [f for f in rule.factors if f not in rule.traded and rule.sizes[f] > 1]
         options: list[Choice] = [None, *factors, *range(len(rule.linear))]
-        for free in itertools.product(options, repeat=len(self._axes) - len(decided)):
-            choices = self._searched.joined(dict(decided), free)
-            if len({c for c in choices if isinstance(c, int)}) > 1 or not self._fits(rule, choices):
-                continue
-            way = self._way(rule, shapes, choices)
+        options = [choice for choice in options if marks.of(choice) is not None]
+        free = [[c for c in options if self._divides(rule, c, size)] for size in self._sizes]
+        fixed = {axis: [choice] for axis, choice in decided}
+        for choices in itertools.product(*(fixed.get(axis, of) for axis, of in enumerate(free))):
+            way = self._way(marks, shapes, choices)
             if way is not None:
                 yield way
 
-    def _fits(self, rule: Rule, choices: tuple[Choice, ...]) -> bool:
+    def _divides(self, rule: Rule, choice: Choice, size: int) -> bool:
+        return not isinstance(choice, str) or rule.sizes[choice] % size == 0
+
+    def _fits(self, marks: _Marks, choices: tuple[Choice, ...]) -> bool:
         """Return whether axes divide their factors, and blocks of dims can express the sharding."""
-        places: dict[str, list[int]] = {}
+        rule, places = marks.rule, dict[str, list[int]]()
         for number, choice in enumerate(choices):
             if isinstance(choice, str):
                 places.setdefault(choice, []).append(number)
         if any(rule.sizes[f] % prod(self._sizes[n] for n in at) for f, at in places.items()):
             return False
-        tensors = rule.operands + rule.results
+        if not marks.joined or not places:
+            return True
         assignment = {f: tuple(self._axes[n] for n in at) for f, at in places.items()}
-        return all(representable(d, assignment, rule.sizes) and in_order(d, places) for d in tensors)
+        return representable(marks.joined, assignment, rule.sizes) and in_order(marks.joined, places)
 
-    def _way(self, rule: Rule, shapes: Shapes, choices: tuple[Choice, ...]) -> Way | None:
-        count = range(len(rule.operands))
-        operands = [tuple(needed_mark(rule, choice, number) for choice in choices) for number in count]
-        made: list[Layout] = []
-        for dims in rule.results:
-            marks = [made_mark(rule, choice, dims) for choice in choices]
-            if None in marks:
-                return None
-            made.append(tuple(mark for mark in marks if mark is not None))
-        pairs = (*zip(operands, shapes.operands, strict=True), *zip(made, shapes.results, strict=True))
+    def _way(self, marks: _Marks, shapes: Shapes, choices: tuple[Choice, ...]) -> Way | None:
+        found = [marks.of(choice) for choice in choices]
+        passing = {choice for choice in choices if isinstance(choice, int)}
+        if None in found or len(passing) > 1 or not self._fits(marks, choices):
+            return None
+        each = [of for of in found if of is not None]
+        count = len(marks.rule.operands)
+        layouts: list[Layout] = list(zip(*each, strict=True))
+        pairs = zip(layouts, (*shapes.operands, *shapes.results), strict=True)
         if not all(divides(layout, shape, self._sizes) for layout, shape in pairs):
             return None
         cut = prod(s for c, s in zip(choices, self._sizes, strict=True) if isinstance(c, str))
-        return Way(choices, tuple(operands), tuple(made), 1 / cut)
+        return Way(choices, tuple(layouts[:count]), tuple(layouts[count:]), 1 / cut)
+
+
+class _Marks:
+    """Marks of an axis in the layouts of a rule's operands and results, for each choice of the axis.
+
+    ``joined``: dims with several factors.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        tensors = (*rule.operands, *rule.results)
+        self.joined: Dims = tuple({dim: None for dims in tensors for dim in dims if len(dim) > 1})
+        self._known: dict[Choice, tuple[int, ...] | None] = {}
+
+    def of(self, choice: Choice) -> tuple[int, ...] | None:
+        """Return the marks of operands and results; None if a result lacks an irreducible factor."""
+        if choice not in self._known:
+            self._known[choice] = self._of(choice)
+        return self._known[choice]
+
+    def _of(self, choice: Choice) -> tuple[int, ...] | None:
+        needed = [needed_mark(self.rule, choice, number) for number in range(len(self.rule.operands))]
+        made = [made_mark(self.rule, choice, dims) for dims in self.rule.results]
+        found = [mark for mark in made if mark is not None]
+        return (*needed, *found) if len(found) == len(made) else None
 
 
 def needed_mark(rule: Rule, choice: Choice, number: int) -> int:

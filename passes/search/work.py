@@ -15,8 +15,8 @@ from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.search.axes import SearchAxes
-from shardc.passes.search.layout import Layout, local_shape
-from shardc.passes.search.ways import Way
+from shardc.passes.search.layout import Layout, local_shape, parts, parts_of
+from shardc.passes.search.ways import Way, made_of, needed_of
 
 
 class Work:
@@ -43,9 +43,12 @@ class Work:
         moved = self._moved(number) if self._is_pass[number] else ()
         key = id(ways), node.spec, phase_of(node.op), moved
         if key not in self._known:
-            made = [self._pass_s(node, moved, w) if moved else self._products_s(node, w) for w in ways]
             times = [turns * self._axes.busy(turns) for turns in map(self._turns, ways)]
-            self._known[key] = np.array(made) * times
+            self._known[key] = times * (
+                self._pass_s(node, moved, ways)
+                if moved
+                else np.array([self._products_s(node, way) for way in ways])
+            )
         return self._known[key]
 
     def _turns(self, way: Way) -> int:
@@ -61,8 +64,9 @@ class Work:
 
     def _products_s(self, node: Node, way: Way) -> float:
         spec, last = node.spec, node.spec.tensors[-1]
+        sizes = (self._program.types[value].size_bytes for value in node.values)
         layouts = (*way.operands, *way.results)
-        moved = sum(self._bytes(v, layout) for v, layout in zip(node.values, layouts, strict=True))
+        moved = sum(size / parts(layout, self._sizes) for size, layout in zip(sizes, layouts, strict=True))
         if spec.target in MATMULS:
             left, right = (
                 local_shape(layout, tensor.shape, self._sizes)
@@ -75,19 +79,20 @@ class Work:
             return attention_s(arithmetic, moved, width, is_backward, self._rates)
         return other_flops_s(arithmetic, moved, width, self._rates)
 
-    def _pass_s(self, node: Node, moved: tuple[bool, ...], way: Way) -> float:
-        layouts = (*way.operands, *way.results)
-        sizes = [self._bytes(value, layout) for value, layout in zip(node.values, layouts, strict=True)]
+    def _pass_s(self, node: Node, moved: tuple[bool, ...], ways: Sequence[Way]) -> np.ndarray:
+        """Return the seconds of a pass over memory in each of ``ways``."""
+        sizes = [self._bytes(v, needed_of(ways, place)) for place, v in enumerate(node.operands)]
+        made = [self._bytes(v, made_of(ways, place)) for place, v in enumerate(node.results)]
         few = ROWS_READ.get(node.spec.target)
         if few is not None:
-            sizes[few] = min(sizes[few], sum(sizes[len(node.operands) :]))
-        passed = sum(size for size, is_moved in zip(sizes, moved, strict=True) if is_moved)
+            sizes[few] = np.minimum(sizes[few], sum(made))
+        passed = sum((s for s, is_moved in zip([*sizes, *made], moved, strict=True) if is_moved), np.zeros(1))
         slower = 1.0 if is_pointwise(node.spec) and not may_draw(node.spec.target) else ROWS_TIME
         return slower * passed / (self._rates.stream_reached * self._rates.memory_bytes_s)
 
-    def _bytes(self, value: int, layout: Layout) -> float:
-        type_ = self._program.types[value]
-        return prod(local_shape(layout, type_.shape, self._sizes)) * type_.dtype.itemsize
+    def _bytes(self, value: int, layouts: tuple[Layout, ...]) -> np.ndarray:
+        """Return the bytes of a device's block of a value in each of ``layouts``."""
+        return self._program.types[value].size_bytes / parts_of(layouts, self._sizes)
 
 
 def _is_pass(node: Node) -> bool:

@@ -203,8 +203,12 @@ def row(name: str, subject: Subject, limit_s: float) -> tuple[str, ...]:
     def find(choice: Choice, cutoff_s: float) -> Found | Unfit:
         return pricer.found(choice.candidate, cutoff_s)
 
+    def prepare(choice: Choice, cutoff_s: float) -> None:
+        pricer.graph(choice.candidate)
+
     policies = policies_of(model, None)
-    around = search_around(choices(cluster, question.samples, question.layers, policies), find, limit_s)
+    given = choices(cluster, question.samples, question.layers, policies)
+    around = search_around(given, find, limit_s, prepare=prepare)
     spent = f"{cpu_s() - start_s:.1f}"
     looked_at = f"{around.looked_at} of {around.choices}"
     if not around.found:

@@ -25,8 +25,12 @@ _turn = Lock()
 
 
 def start() -> None:
-    """Start the process, without waiting for it."""
-    _process.start()
+    """Start the process, without waiting for it. A question of another thread may be running."""
+    if _turn.acquire(blocking=False):
+        try:
+            _process.start()
+        finally:
+            _turn.release()
 
 
 def end() -> None:

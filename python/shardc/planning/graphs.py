@@ -10,21 +10,26 @@ from shardc.options.presets import AUTO
 from shardc.options.step import StepOptions
 from shardc.passes.search.fold import NotFolded
 from shardc.passes.search.graph import StepGraph
+from shardc.passes.search.solver.solve import Solution
 from shardc.planning.candidates import DATA, PIPE, Candidate
 from shardc.planning.versions import Versions
 from shardc.runtime.report.logs import TIMING
 from shardc.step.shard import capture_graph, make_mesh
 
-KEPT = 4
+KEPT = 6
 """Number of graphs that are kept, for searches with other memory."""
 
 
 class Graphs:
-    """Graphs of one question's candidates on one cluster, the latest ones kept."""
+    """Graphs of one question's candidates on one cluster, the latest ones kept.
+
+    ``solved``: solutions of complete searches, by the candidate's text and the bytes of a device's memory.
+    """
 
     def __init__(self, versions: Versions, cluster: Cluster) -> None:
         self._versions, self._cluster = versions, cluster
         self._kept: dict[str, StepGraph] = {}
+        self.solved: dict[tuple[str, float], Solution] = {}
 
     def of(self, candidate: Candidate) -> StepGraph:
         """Return the graph of a candidate's choices, which does not depend on the memory of devices.
@@ -40,10 +45,10 @@ class Graphs:
 
     def _graph(self, candidate: Candidate) -> StepGraph:
         while True:
-            periods, more = self._versions.searched()
+            capture, more = self._versions.few(searched_options(candidate))
             try:
                 return capture_graph(
-                    self._versions.captured(periods, searched_options(candidate)),
+                    capture,
                     make_mesh(candidate.mesh, candidate.micro_batches),
                     candidate.plan,
                     self._cluster,

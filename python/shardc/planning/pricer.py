@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from math import inf, prod
-from typing import TypeVar
 
 import torch
 
@@ -23,12 +22,13 @@ from shardc.passes.search.answer.explain import Explain
 from shardc.passes.search.choose import Found, Unfit, search
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.dist_search import DistSearch, capacity_of, why_none
-from shardc.passes.search.fold import NotFolded
+from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.layered import LayeredCuts
 from shardc.planning.bounds.bound import Bound
 from shardc.planning.bounds.bounds import Bounds
 from shardc.planning.candidates import DATA, Candidate
 from shardc.planning.depth.blend import NotAffine
+from shardc.planning.depth.fallback import log_whole, unless_refused
 from shardc.planning.depth.few import FEW, Few
 from shardc.planning.depth.shallow import Periods
 from shardc.planning.depth.staged import Compile, Sizes, Uncut, fewest, staged, uncut
@@ -38,7 +38,6 @@ from shardc.planning.price import Priced, price_of
 from shardc.planning.question import Question
 from shardc.planning.versions import Versions, counts_of
 from shardc.report.device_work import Work, single_work
-from shardc.runtime.report.logs import TIMING
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.shard import (
     Compiled,
@@ -50,7 +49,6 @@ from shardc.step.shard import (
 )
 from shardc.step.within_budget import Ladder, Made
 
-T = TypeVar("T")
 ONE_F_ONE_B = Pipeline().schedule
 """Schedule of pipelines whose options are not given."""
 CHECKED = 4
@@ -132,12 +130,12 @@ class Pricer:
         try:
             return self._few(candidate, options, is_checked=is_first).of(self.versions.whole)
         except NotAffine as error:
-            _log(str(error))
+            log_whole(str(error))
         except ShardcError as error:
             if not is_first:
                 raise
             # The whole model is compiled next, and raises its own errors.
-            _log(next(iter(str(error).splitlines())))
+            log_whole(next(iter(str(error).splitlines())))
         if is_first and self._layered:
             self._is_checked = False  # other searched plans may be affine
         elif is_first:
@@ -164,7 +162,7 @@ class Pricer:
         if before is None or before[0] != found.layered:
             other = copy(self)
             other._layered, other._looked = found.layered, {}
-            priced = _unless_refused(lambda: other._priced(candidate, options, whole))
+            priced = unless_refused(lambda: other._priced(candidate, options, whole))
             if priced is None:
                 return None
             self._is_checked, self._searched[key] = other._is_checked, (found.layered, priced)
@@ -178,16 +176,14 @@ class Pricer:
         self._looked.clear()
         schedule = by_name.schedule(str(ONE_F_ONE_B), sizes.stages, sizes.micro_batches, ranks=sizes.stages)
         compiled = self._compiles(candidate, options, sizes)
-        return _unless_refused(
-            lambda: replace(staged(compiled, looked, sizes, schedule), candidate=candidate)
-        )
+        return unless_refused(lambda: replace(staged(compiled, looked, sizes, schedule), candidate=candidate))
 
     def _look(self, candidate: Candidate, options: Mapping[str, object]) -> Uncut | None:
         """Return a pipeline before it is cut, compiled with few layers. Return None if that fails."""
         key, sizes = (candidate.text, repr(options)), self._sizes(candidate, options)
         if sizes is not None and key not in self._looked:
             compiled = self._compiles(candidate, options, sizes)
-            self._looked[key] = _unless_refused(lambda: uncut(compiled, sizes))
+            self._looked[key] = unless_refused(lambda: uncut(compiled, sizes))
         return self._looked.get(key)
 
     def _sizes(self, candidate: Candidate, options: Mapping[str, object]) -> Sizes | None:
@@ -276,10 +272,26 @@ class Pricer:
         cluster = self.cluster_of(candidate)
         assert cluster is not None, "searches are for a cluster"
         capacity = capacity_of(cluster, prod(candidate.mesh.values()))
+        graph, clock = self.graph(candidate), clock or Clock()
+        assert self._graphs is not None
+        solved, key = self._graphs.solved, (candidate.text, capacity)
+        found = search(
+            graph, capacity, cutoff_s=cutoff_s, clock=clock, explain=explain, known=solved.get(key)
+        )
+        if isinstance(found, Found) and not clock.is_over:
+            solved[key] = found.solution
+        return found
+
+    def graph(self, candidate: Candidate) -> StepGraph:
+        """Return the graph of choices for a candidate's mesh; the latest ones are kept.
+
+        Raises what a capture raises.
+        """
+        cluster = self.cluster_of(candidate)
+        assert cluster is not None, "searches are for a cluster"
         with collection_paused():
             self._graphs = self._graphs or Graphs(self.versions, cluster)
-            graph = self._graphs.of(candidate)
-            return search(graph, capacity, cutoff_s=cutoff_s, clock=clock, explain=explain)
+            return self._graphs.of(candidate)
 
     def bound(self, candidate: Candidate, **options: object) -> Bound:
         """Return a lower bound of what a plan needs, without a compile of it.
@@ -312,7 +324,7 @@ class Pricer:
 
     def look(self, candidate: Candidate) -> None:
         """Capture the step that a search for a candidate looks at. Raises what a capture raises."""
-        self.versions.captured(self.versions.searched()[0], searched_options(candidate))
+        self.versions.few(searched_options(candidate))
 
     def key(self) -> str:
         """Return a question's cache key: a hash of the step with few layers, and of the number of layers."""
@@ -361,19 +373,6 @@ class Pricer:
         return few
 
 
-def _unless_refused(price: Callable[[], T]) -> T | None:
-    """Return a price; None if each layer must be compiled. That compile raises the errors of the model."""
-    try:
-        return price()
-    except NotAffine as error:
-        _log(str(error))
-    except NotFolded as error:
-        _log(f"its {error} differ from those of few layers")
-    except ShardcError as error:
-        _log(next(iter(str(error).splitlines())))
-    return None
-
-
 def _chosen(candidate: Candidate, options: Mapping[str, object]) -> StepOptions:
     given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
     again = {"recompute": candidate.recompute} if candidate.recompute else {}
@@ -384,7 +383,3 @@ def _with_offload(priced: Priced, options: Mapping[str, object]) -> Priced:
     if options.get("offload") != "optimizer":
         return priced
     return replace(priced, memory=[offloaded(rank) for rank in priced.memory])
-
-
-def _log(problem: str) -> None:
-    TIMING.debug("plan: each layer is compiled: %s", problem)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from shardc.diagnostics.base import ShardcError
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.constrained import Wanted
@@ -18,6 +19,7 @@ from shardc.planning.depth.few import MORE
 from shardc.planning.depth.runs import runs_of
 from shardc.planning.depth.shallow import Periods, shallow
 from shardc.planning.question import Question
+from shardc.runtime.report.logs import TIMING
 from shardc.step.micro_batches import cut_micro_batches
 from shardc.step.modules.constraints import layouts_of
 from shardc.step.modules.recomputed import recomputed
@@ -68,6 +70,26 @@ class Versions:
                 counts[0] = STANDING
         return periods, tuple(more)
 
+    def few(self, options: Parallelism) -> tuple[Capture, More]:
+        """Return the captured step that a search looks at, and the number of equal layers left out.
+
+        If it cannot be traced with fewer layers (all of them are joined to one tensor, say), none are left
+        out, and later prices come from the whole model. Raises what a capture raises.
+        """
+        periods, more = self.searched()
+        try:
+            return self.captured(periods, options), more
+        except ShardcError as error:
+            if not more:
+                raise
+            self.not_few(error)
+            return self.captured(self.whole, options), ()
+
+    def not_few(self, error: ShardcError) -> None:
+        """Use the whole model from now on, because a model with fewer layers raised an error."""
+        TIMING.debug("plan: few layers cannot be traced: %s", next(iter(str(error).splitlines())))
+        self.runs = []
+
     def smaller(self, times: int) -> Versions:
         """Return the versions of the same step with a batch so many times smaller."""
         if times == 1:
@@ -103,8 +125,8 @@ class Versions:
 
     def key(self, options: Parallelism) -> str:
         """Return a question's cache key: a hash of the step with few layers, and of the number of layers."""
-        periods, more = self.searched()
-        text = self.captured(periods, options).module.operation.get_asm(assume_verified=True)
+        capture, more = self.few(options)
+        text = capture.module.operation.get_asm(assume_verified=True)
         return hashlib.sha256(repr((text, more, self.whole)).encode()).hexdigest()
 
 

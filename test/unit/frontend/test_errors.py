@@ -91,6 +91,13 @@ def test_out_of_place_functions_are_advised_where_tracing_is_in_the_way(
     assert ("out-of-place" in str(caught.value)) is advises, caught.value
 
 
+def test_an_error_is_not_logged_as_a_traceback_as_well(caplog: pytest.LogCaptureFixture) -> None:
+    """PyTorch's fake tensors log each failed call."""
+    with pytest.raises(TraceFailed):
+        capture(lambda out, _: (out @ out).sum())
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 def test_sparse_gradient_is_named() -> None:
     model = nn.Embedding(5, 3, sparse=True)
     with pytest.raises(SparseGradient, match="sparse=False") as caught:

@@ -144,3 +144,32 @@ def test_a_model_that_grows_faster_than_its_layers_has_each_compiled() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     pricer = Pricer(Question("Weighed", model, optimizer, batch, lambda out, _: out))
     assert pricer.price(Candidate({"data": 2}, "data")).is_whole
+
+
+class Tables(nn.Module):
+    """Layers in a list whose results are joined, so that fewer of them do not fit the next one."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(1024, 64) for _ in range(count))
+        self.dense = nn.Linear(count * 64, 64)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        found = [table(ids[:, number]) for number, table in enumerate(self.tables)]
+        return self.dense(torch.cat(found, dim=1)).square().mean()
+
+
+def test_a_model_that_does_not_run_with_fewer_layers_is_priced_whole() -> None:
+    """By a search, by its bounds and by a plan."""
+    with torch.device("meta"):
+        model, batch = Tables(8), (torch.empty(64, 8, dtype=torch.int64),)
+    question = Question("tables", model, torch.optim.AdamW(model.parameters()), batch, None, 64)
+    candidate = Candidate({"data": 8}, "zero3")
+    pricers = [Pricer(question, cluster=NODE) for _ in range(3)]
+    whole = pricers[0].price(candidate)
+    assert whole.is_whole
+    assert pricers[1].bound(candidate).needed_bytes <= whole.fullest.peak_bytes
+    assert pricers[1].price(candidate).is_whole
+    searched = pricers[2].price(Candidate({"nvlink": 8}, "auto"))
+    assert searched.is_whole
+    assert searched.on(NODE).time.seconds < whole.on(NODE).time.seconds

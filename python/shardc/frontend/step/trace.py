@@ -64,6 +64,7 @@ from shardc.frontend.step.optimizer import Made, TracedOptimizer
 from shardc.frontend.step.outputs import Outputs
 from shardc.frontend.step.overrides.batch_norm import average_batches
 from shardc.frontend.step.overrides.compiling import compiling
+from shardc.frontend.step.overrides.fake_tensor_log import failures_unlogged
 from shardc.frontend.step.overrides.interception import Interception
 from shardc.frontend.step.overrides.python_random import undrawn
 from shardc.frontend.step.random_stream import RandomStream
@@ -156,7 +157,8 @@ class StepTracer:
         with ExitStack() as stack:
             fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if symbols else None)
             stack.enter_context(self._stream.opened())
-            for setting in (set_checkpoint_early_stop(False), fake, compiling(), autocast_for_all()):
+            settings = set_checkpoint_early_stop(False), fake, compiling(), autocast_for_all()
+            for setting in (*settings, failures_unlogged()):
                 stack.enter_context(setting)
             if symbols:
                 stack.enter_context(recomputation_unchecked())

@@ -1,27 +1,33 @@
 """Search for the cheapest choice of mesh, stages, micro-batches and recomputation, with a bound on all.
 
 The search tries one choice for each number of stages, and, as long as none fits, the same with the most
-recomputation. Then it tries the neighbours of the best, and then, while there is time, the others, each time
-the one with the lowest bound. A choice takes at least the time of its kernels in their fastest shardings,
-times the pipeline's waiting. It also takes at least as long as a choice with the same mesh that recomputes
-less and has fewer micro-batches would take in enough memory, but for the waiting that more micro-batches
-save. These bounds rule out most choices without an inner search. For others, the inner search stops as soon
-as its own bound shows that they are no better.
+recomputation, without stages last. Then it tries the neighbours of the best, and then, while there is time,
+the others, each time the one with the lowest bound. A choice takes at least the time of its kernels in
+their fastest shardings, times the pipeline's waiting. It also takes at least as long as a choice with the
+same mesh that recomputes less and has fewer micro-batches would take in enough memory, but for the waiting
+that more micro-batches save. These bounds rule out most choices without an inner search. For others, the
+inner search stops as soon as its own bound shows that they are no better.
+
+While one inner search runs, the next is prepared (:mod:`shardc.planning.auto.ahead`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
 
-from shardc.passes.search.choose import Found, Unfit
+from shardc.dialects.collection import collection_paused
+from shardc.options.recompute import Policy
+from shardc.passes.search.choose import Unfit
 from shardc.passes.search.clock import Clock
+from shardc.planning.auto.ahead import Ahead, Find, Prepare
 from shardc.planning.auto.space import RECOMPUTED, Choice
 
-Find = Callable[[Choice, float], Found | Unfit]
-"""Inner search: (choice, seconds per step that a result must beat) -> the best plan, or why there is none."""
+_SHORT = 0.8
+"""Part of memory beyond which a choice that recomputes nothing is not among the first that are tried."""
 LIMIT_S = 30.0
 """Default of the seconds after which the search starts no other choice."""
 
@@ -81,20 +87,24 @@ def search_around(
     limit_s: float = LIMIT_S,
     clock: Clock | None = None,
     start: Start | None = None,
+    prepare: Prepare | None = None,
 ) -> Around:
     """Search the choices with ``find``.
 
     ``limit_s``: seconds after which no other choice is started. ``clock``: ends the search at once; ``find``
-    observes it, too. ``start``: the choice to try first.
+    observes it, too. ``start``: the choice to try first. ``prepare``: does a part of ``find`` beforehand,
+    while another search runs.
     """
-    search = _Search(list(choices), find, start)
-    return search.run(limit_s, clock or Clock())
+    with collection_paused(), Ahead(find, prepare) as ahead:
+        return _Search(list(choices), ahead, limit_s, clock or Clock(), start).run()
 
 
 @dataclass
 class _Search:
     choices: list[Choice]
-    find: Find
+    ahead: Ahead
+    limit_s: float
+    clock: Clock
     start: Start | None = None
     found: list[Estimate] = field(default_factory=list)
     bounds: dict[Choice, float] = field(default_factory=dict)
@@ -103,6 +113,8 @@ class _Search:
     """Lower bound on the seconds of each choice that was tried, if it had enough memory."""
     tight: dict[Choice, bool] = field(default_factory=dict)
     """True for a choice that limited memory made slower or impossible."""
+    needs: dict[Policy, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """For choices without a plan: the part of memory that one micro-batch in flight needs at least."""
     floor_s: float = 0.0
     """Lower bound, in seconds, on the kernels of forward and backward."""
 
@@ -110,16 +122,16 @@ class _Search:
         if self.start is not None:
             self.floor_s = self.start.floor_s
 
-    def run(self, limit_s: float, clock: Clock) -> Around:
-        start_s, why, is_stopped = perf_counter(), "all choices were considered, or cannot be better", False
-        for choice in self._order():
-            if self._is_worth(choice):
-                self._look(choice)
-            if clock.is_over:
-                why, is_stopped = clock.why, True
+    def run(self) -> Around:
+        self.end_s, is_stopped = perf_counter() + self.limit_s, False
+        why = "all choices were considered, or cannot be better"
+        while (choice := self._next()) is not None:
+            self._look(choice)
+            if self.clock.is_over:
+                why, is_stopped = self.clock.why, True
                 break
-            if perf_counter() - start_s > limit_s:
-                why = f"time limit of {limit_s:g} s"
+            if self._is_late:
+                why = f"time limit of {self.limit_s:g} s"
                 break
         self.found.sort(key=lambda estimate: estimate.seconds)
         least = (self._least_s(choice) for choice in self.choices if not self._is_beaten(choice))
@@ -127,28 +139,54 @@ class _Search:
         return Around(self.found, bound_s, len(self.bounds), len(self.choices), why, is_stopped, self.floor_s)
 
     @property
+    def _is_late(self) -> bool:
+        return perf_counter() > self.end_s
+
+    @property
     def best_s(self) -> float:
         return min((estimate.seconds for estimate in self.found), default=inf)
 
-    def _order(self) -> Iterator[Choice]:
+    def _next(self, running: Choice | None = None) -> Choice | None:
+        """Return the choice to try next, None if none is worth it.
+
+        While one is ``running``, this is a guess: that it has a plan, which rules out more recomputation.
+        """
+        order = self._order(is_found=bool(self.found) or running is not None)
+        if running is not None:
+            order = (choice for choice in order if not _is_like(choice, running))
+        return next(filter(self._is_worth, order), None)
+
+    def _order(self, is_found: bool) -> Iterator[Choice]:
         """Yield choices in order: the start and its neighbours, one choice for each number of stages (and the
-        one that recomputes the most, until something fits), the neighbours of the best as long as it changes,
-        and all others.
+        one that recomputes the most, until something fits), the neighbours of the best, and all others.
         """
         if self.start is not None:
             yield self.start.choice
             yield from [choice for choice in self.choices if _is_near(choice, self.start.choice)]
-        for first in _spread([min(of, key=_first) for of in _by_stages(self.choices)]):
-            yield first
-            if not self.found:
-                yield max((c for c in self.choices if _is_like(c, first)), key=_policy)
-        while self.found:
+        firsts = list(_spread([min(of, key=_first) for of in _by_stages(self.choices)]))
+        for first in firsts:
+            if is_found or not self._is_short(first):
+                yield first
+            if not is_found and first.stages > 1:
+                yield self._least_memory(first)
+        if not is_found:
+            yield from map(self._least_memory, firsts)
+        if self.found:
             best = min(self.found, key=lambda estimate: estimate.seconds)
             yield from [choice for choice in self.choices if _is_near(choice, best.choice)]
-            if best.seconds <= self.best_s:
-                break
-        while left := [choice for choice in self.choices if self._is_worth(choice)]:
-            yield min(left, key=lambda choice: (self._least_s(choice), _first(choice)))
+        yield from sorted(self.choices, key=lambda choice: (self._least_s(choice), _first(choice)))
+
+    def _is_short(self, choice: Choice) -> bool:
+        """Return True if the activations of a choice are expected to need nearly all memory or more.
+
+        The expectation is the need of a choice without a plan, in proportion to the micro-batches in flight.
+        """
+        needs = (need * choice.stages / choice.micro_batches for need in self.needs[choice.recompute])
+        return min(needs, default=0.0) > _SHORT
+
+    def _least_memory(self, choice: Choice) -> Choice:
+        """Return the variant of a choice that recomputes the most."""
+        return max((other for other in self.choices if _is_like(other, choice)), key=_policy)
 
     def _is_worth(self, choice: Choice) -> bool:
         is_new = choice not in self.bounds
@@ -165,13 +203,19 @@ class _Search:
         )
 
     def _look(self, choice: Choice) -> None:
-        found = self.find(choice, self.best_s)
+        cutoff_s = self.best_s
+
+        def following() -> Choice | None:
+            return None if self._is_late or self.clock.is_enough else self._next(running=choice)
+
+        found = self.ahead.found(choice, cutoff_s, following)
         # The first choice recomputes nothing: it has the calls of later choices, or fewer.
         self.floor_s = self.floor_s or found.floor_s / choice.waiting
         if isinstance(found, Unfit):
             self.bounds[choice], self.free[choice] = found.bound_s, found.free_s
             if found.bound_s == inf:
                 self.tight[choice] = True
+                self.needs[choice.recompute].append(found.least * choice.micro_batches / choice.stages)
             return
         solution = found.solution
         self.bounds[choice], self.free[choice] = solution.bound_s, solution.free_s

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
+from typing import TypeVar
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
@@ -17,6 +18,7 @@ from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Price, Priced
 
+_T = TypeVar("_T")
 TRIES = 3
 """Maximum number of searches, each with less memory."""
 _SPARE = 0.98
@@ -44,6 +46,7 @@ def search_to_fit(
     room: float = 1.0,
     tries: int = TRIES,
     start: Start | None = None,
+    prepare: Callable[[Candidate, float], None] | None = None,
 ) -> Picked:
     """Search for the cheapest plan that fits after it is compiled.
 
@@ -53,13 +56,14 @@ def search_to_fit(
     ``find``: the inner search of a candidate, with the seconds per step that a result must beat. ``within``:
     the part of a device's memory that a plan may need. ``room``: the part that the first search may use.
     ``start``: start of the first search; each later one starts from the result before. ``clock``: time limit
-    of all searches together. Raises NoPlanFound, NoPlanYet.
+    of all searches together. ``prepare``: does a part of ``find`` beforehand. Raises NoPlanFound, NoPlanYet.
     """
     clock = clock or Clock()
     limit_s = LIMIT_S if clock.limit_s == inf else inf
     tried = list[tuple[Around, Price]]()
     while len(tried) < tries and not (tried and clock.is_over):
-        around = search_around(given, partial(_found, find, room), limit_s, clock, start)
+        ahead = None if prepare is None else partial(_found, prepare, room)
+        around = search_around(given, partial(_found, find, room), limit_s, clock, start, ahead)
         if not around.found and around.is_stopped and not tried:
             raise NoPlanYet(why=around.why)
         compiled = _compiled(around, room, price)
@@ -123,9 +127,7 @@ def _order(price: Price, within: float) -> tuple[bool, bool, float]:
     return is_above, not price.fits, price.needed_bytes if is_above else price.order[1]
 
 
-def _found(
-    find: Callable[[Candidate, float], Found | Unfit], room: float, choice: Choice, cutoff_s: float
-) -> Found | Unfit:
+def _found(find: Callable[[Candidate, float], _T], room: float, choice: Choice, cutoff_s: float) -> _T:
     return find(_of(choice, room), cutoff_s)
 
 

@@ -27,15 +27,21 @@ class Known:
 
     def __call__(self, candidate: Candidate, cutoff_s: float) -> Found | Unfit:
         """Return the answer for a candidate: from the memo, if one still holds, or of a new search."""
-        answers = self.answers.setdefault(replace(candidate, room=1.0).text, [])
-        for room, answer in answers:
-            known = self._carried(answer, room, candidate.room, cutoff_s)
-            if known is not None:
-                return known
+        known = self.known(candidate, cutoff_s)
+        if known is not None:
+            return known
         answer = self.find(candidate, cutoff_s)
         if not self.is_ended():
-            answers.append((candidate.room, answer))
+            self._answers(candidate).append((candidate.room, answer))
         return answer
+
+    def known(self, candidate: Candidate, cutoff_s: float) -> Found | Unfit | None:
+        """Return the answer for a candidate from the memo; None if a search has to find it."""
+        found = (self._carried(of, room, candidate.room, cutoff_s) for room, of in self._answers(candidate))
+        return next((answer for answer in found if answer is not None), None)
+
+    def _answers(self, candidate: Candidate) -> list[tuple[float, Found | Unfit]]:
+        return self.answers.setdefault(replace(candidate, room=1.0).text, [])
 
     def _carried(
         self, answer: Found | Unfit, room: float, asked: float, cutoff_s: float

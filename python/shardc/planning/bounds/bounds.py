@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.step.on_cluster import costs_on
+from shardc.diagnostics.base import ShardcError
 from shardc.dialects.collection import collection_paused
 from shardc.frontend.step.spec import TensorSpec
 from shardc.options.parallelism import Parallelism
@@ -84,8 +85,14 @@ class Bounds:
             found = SingleStep.of(ingest_capture(capture, recompute=recompute))
             return found if is_known else replace(found, kept=Kept())
 
+        try:
+            shallow = single(versions.even(FEW))
+        except ShardcError as error:
+            if not versions.runs:
+                raise
+            versions.not_few(error)
+            shallow = single(versions.whole)
         counts = [(r, s, count) for r, run in enumerate(versions.whole) for s, count in enumerate(run)]
-        shallow = single(versions.even(FEW))
         deeper = [single(versions.deepened(FEW, r, s)) for r, s, _ in counts]
         sizes = (p.numel() * p.itemsize for p in versions.question.model.parameters())
         state = LeastState.of(arguments, sum(sizes))

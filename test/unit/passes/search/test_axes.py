@@ -43,5 +43,4 @@ def test_waiting_is_that_of_published_schedules() -> None:
 
 def test_a_stage_holds_the_values_of_micro_batches_under_way() -> None:
     axes = SearchAxes.of(mesh(("pipe", 4), ("data", 2), micro=8), "pipe")
-    assert axes.held((WHOLE, 0)) == pytest.approx(1.0)
-    assert axes.held((WHOLE, WHOLE)) == pytest.approx(1 / 4)
+    assert axes.held(((WHOLE, 0), (WHOLE, WHOLE))) == pytest.approx([1.0, 1 / 4])

@@ -37,7 +37,7 @@ def test_a_dim_that_two_axes_cut_has_them_in_the_meshs_order() -> None:
 @pytest.mark.parametrize("terms", [(), (SUM,)])
 def test_reshards_cost_where_the_partitioner_sends(terms: tuple[int, ...]) -> None:
     shape = (16, 8)
-    made = [*layouts_of(shape, SIZES), *((*terms, d) for d in (WHOLE, 0, 1) if terms)]
+    made = (*layouts_of(shape, SIZES), *((*terms, d) for d in (WHOLE, 0, 1) if terms))
     needed = layouts_of(shape, SIZES)
     seconds = Distances(SearchAxes(AXES), UNIFORM, 1.0).between(shape, 4, made, needed)
     for (row, source), (column, target) in itertools.product(enumerate(made), enumerate(needed)):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
+from threading import current_thread, main_thread
+from time import perf_counter, sleep
 
 import numpy as np
 import pytest
@@ -48,7 +50,7 @@ class Drawn:
         self.looked_at.append(choice)
         floor_s, seconds = self.floor_s * choice.waiting, self.seconds[choice]
         if self.bytes[choice] > capacity:
-            return Unfit(self.bytes[choice], floor_s, free_s=seconds)
+            return Unfit(self.bytes[choice] / capacity, floor_s, free_s=seconds)
         if seconds >= cutoff_s:
             return Unfit(0.0, floor_s, seconds, free_s=seconds)
         return Found([], [], Solution([], seconds, seconds, "", seconds), 0, self.bytes[choice], floor_s)
@@ -117,10 +119,71 @@ def test_a_clock_that_is_over_ends_the_search_with_what_was_found() -> None:
     assert around.bound_s <= min(drawn.seconds.values())
 
 
-def test_until_something_fits_the_most_is_recomputed_next() -> None:
+def test_until_something_fits_the_most_is_recomputed_next_but_without_stages_last() -> None:
     drawn = Drawn(3)
-    capacity = min(drawn.bytes[c] for c in drawn.choices if c.recompute == "none") * 0.99
+    capacity = min(drawn.bytes.values()) * 0.99
     search_around(drawn.choices, lambda *asked: drawn.find(capacity, *asked))
-    first, second = drawn.looked_at[:2]
-    assert (first.recompute, second.recompute) == ("none", "full")
-    assert (first.axes, first.micro_batches) == (second.axes, second.micro_batches)
+    first, *others = drawn.looked_at
+    assert (first.stages, first.recompute) == (1, "none")
+    tried = [(choice.stages, choice.recompute) for choice in others[: len(STAGES)]]
+    assert {recompute for stages, recompute in tried if stages > 1} >= {"full"}
+    assert tried[-1] == (1, "full")
+
+
+def test_choices_that_are_expected_to_lack_memory_are_not_among_the_first() -> None:
+    """Memory in proportion to the micro-batches in flight: without recomputation nothing fits."""
+    looked_at = list[Choice]()
+
+    def find(choice: Choice, cutoff_s: float) -> Found | Unfit:
+        looked_at.append(choice)
+        if choice.recompute == "none":
+            return Unfit(8.0 * choice.stages / choice.micro_batches, 1.0)
+        return Found([], [], Solution([], 2.0, 2.0, ""), 0, 1.0, 1.0)
+
+    several = [Choice(stages, stages, (("data", 1),), policy) for stages in STAGES for policy in RECOMPUTED]
+    assert search_around(several, find).found[0].seconds == 2.0
+    assert [choice.recompute for choice in looked_at[:2]] == ["none", "full"]
+    assert looked_at[1].stages > 1
+
+
+@pytest.mark.parametrize("capacity", [inf, 2.0])
+def test_the_next_choice_is_prepared_while_a_search_runs(capacity: float) -> None:
+    """Each choice is prepared in the main thread before its search; the result stays the same."""
+    for drawn in map(Drawn, range(20)):
+        alone = search_around(drawn.choices, lambda *asked, d=drawn: d.find(capacity, *asked))
+        prepared, early = list[Choice](), list[bool]()
+
+        def prepare(choice: Choice, cutoff_s: float, prepared: list[Choice] = prepared) -> None:
+            assert current_thread() is main_thread()
+            prepared.append(choice)
+
+        def find(
+            choice: Choice,
+            cutoff_s: float,
+            *,
+            d: Drawn = drawn,
+            prepared: list[Choice] = prepared,
+            early: list[bool] = early,
+        ) -> Found | Unfit:
+            assert current_thread() is not main_thread()
+            assert choice in prepared
+            waits_until = perf_counter() + 0.02
+            while prepared[-1] == choice and perf_counter() < waits_until:
+                sleep(1e-3)
+            early.append(prepared[-1] != choice)
+            return d.find(capacity, choice, cutoff_s)
+
+        around = search_around(drawn.choices, find, prepare=prepare)
+        assert around.bound_s == alone.bound_s
+        assert [found.seconds for found in around.found[:1]] == [found.seconds for found in alone.found[:1]]
+        assert any(early)
+
+
+def test_an_error_of_a_search_ends_it() -> None:
+    drawn = Drawn(0)
+
+    def find(choice: Choice, cutoff_s: float) -> Found | Unfit:
+        raise ValueError("no such choice")
+
+    with pytest.raises(ValueError, match="no such choice"):
+        search_around(drawn.choices, find, prepare=lambda choice, cutoff_s: None)
