@@ -14,6 +14,7 @@ from shardc.passes.fuse.bodies.flat import FLAT, flatten
 
 ATTRIBUTES = {"config": "kern.config", IN_PLACE: "kern.in_place", FLAT: FLAT, SHAPES: SHAPES, HINTS: HINTS}
 """Attributes that a function inherits from its kernel, with their names there."""
+RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 def kernels(module: ir.Module) -> list[ir.Operation]:
@@ -87,8 +88,26 @@ def _is_static(function: ir.Operation) -> bool:
 def _normalise(function: ir.Operation) -> None:
     passes = ["linalg-generalize-named-ops", "canonicalize", "cse"]
     ops = [o.operation for o in function.regions[0].blocks[0].operations]
-    reshapes = any(op.name in ("tensor.expand_shape", "tensor.collapse_shape") for op in ops)
+    reshapes = any(op.name in RESHAPES for op in ops)
     inner = (each.name for op in ops if op.name == GENERIC for each in GenericLoops(op).body_ops)
-    if reshapes and "tensor.extract" not in inner:  # otherwise it would expand only some loops of a row
+    inside = reshapes and not all(map(_is_at_the_edge, ops))
+    if inside and "tensor.extract" not in inner:  # otherwise it would expand only some loops of a row
         passes += ["linalg-fuse-elementwise-ops", "canonicalize", "cse"]
     PassManager.parse(f"func.func({','.join(passes)})", function.context).run(function)
+
+
+def _is_at_the_edge(op: ir.Operation) -> bool:
+    """Return whether an op is no reshape, or one of an input, or of a result that nothing else reads."""
+    return op.name not in RESHAPES or _is_of_input(op) or _is_of_result(op)
+
+
+def _is_of_input(op: ir.Operation) -> bool:
+    value = op.operands[0]
+    return isinstance(value, ir.BlockArgument) or (value.owner.name in RESHAPES and _is_of_input(value.owner))
+
+
+def _is_of_result(op: ir.Operation) -> bool:
+    users = [use.owner.operation for use in op.results[0].uses]
+    return all(
+        user.name == "func.return" or (user.name in RESHAPES and _is_of_result(user)) for user in users
+    )

@@ -30,7 +30,7 @@ from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern import generic
 from shardc.runtime.report import progress
 
-WRITERS = "shardc.backends.cpu.attention", "shardc.backends.cpu.emit"
+WRITERS = "shardc.backends.cpu.attention", "shardc.backends.cpu.convolution", "shardc.backends.cpu.emit"
 """Packages with the emitters of structured ops of ``kern``."""
 
 
@@ -132,12 +132,12 @@ def _emit(function: ir.Operation, module: ir.Module) -> Emitted:
 
 def library_key(functions: ir.Module) -> str:
     """Return the cache key of the library of ``functions``."""
-    parts = [functions.operation.get_asm(enable_debug_info=False), target(), host_model(), _versions()]
+    parts = [functions.operation.get_asm(enable_debug_info=False), target(), host_model(), versions()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 @cache
-def _versions() -> str:
+def versions() -> str:
     """Return MLIR's version, and a hash of the code generator's sources."""
     digest = hashlib.sha256()
     own = Path(__file__).parent

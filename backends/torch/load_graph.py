@@ -17,7 +17,7 @@ from shardc.runtime.torch_private import direct_call
 
 _DEFINED_BY = {
     "shardc.attention": "shardc.runtime.operators.attention",
-    "shardc.convolution_last": "shardc.runtime.operators.convolution_last",
+    "shardc.convolution": "shardc.runtime.operators.convolution",
     "shardc.linear_cross_entropy": "shardc.runtime.operators.linear_cross_entropy",
 }
 """Modules to import, because a process that does not trace has not imported them."""

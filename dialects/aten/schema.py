@@ -20,8 +20,9 @@ _OPERATORS += [
     "dispatch",
     "copies",
     "causal_convolution",
-    "convolution_last",
+    "convolution",
     "circular_pad",
+    "flat_index",
     "padded_convolution",
     "padded_max_pool",
 ]

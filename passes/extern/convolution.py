@@ -1,4 +1,4 @@
-"""Convolutions in a layout: channels first, as in the program, or channels last."""
+"""Forms of a convolution: a library's, with channels first or last, or shardc's own kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import torch
 
 from shardc.cost.work import flops
 from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import TensorType
+from shardc.passes.fuse.structured.convolution import KERNEL
 
 FORWARD, BACKWARD = "aten.convolution", "aten.convolution_backward"
 LAST = {FORWARD: "shardc.convolution_last", BACKWARD: "shardc.convolution_last_backward"}
@@ -24,14 +26,18 @@ class Form:
     """How a convolution is computed, and which images are copied from or to the program's layout.
 
     ``is_last``: with channels last. ``given_first``: operands have channels first, and are copied.
-    ``made_first``: the result is copied to have channels first.
+    ``made_first``: the result is copied to have channels first. ``is_direct``: by a kernel of shardc's own,
+    with channels first; of a backward, the input's gradient.
     """
 
     is_last: bool = True
     given_first: bool = False
     made_first: bool = False
+    is_direct: bool = False
 
     def __str__(self) -> str:
+        if self.is_direct:
+            return "direct"
         if not self.is_last:
             return "channels first"
         copied = [name for name in ("given_first", "made_first") if getattr(self, name)]
@@ -39,7 +45,8 @@ class Form:
 
 
 FIRST = Form(is_last=False)
-FORMS = (FIRST, *(Form(True, given, made) for given in (False, True) for made in (False, True)))
+DIRECT = Form(is_last=False, is_direct=True)
+FORMS = (FIRST, *(Form(True, given, made) for given in (False, True) for made in (False, True)), DIRECT)
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,34 @@ class Convolution:
 
 def _resized(type_: TensorType, size: int) -> TensorType:
     return type_.with_shape((size, *type_.shape[1:]))
+
+
+def direct(call: OpCall) -> OpCall:
+    """Return the call that a kernel computes: the convolution, or that of a backward's input gradient.
+
+    The gradient of a convolution's input is a transposed convolution of the result's, and the reverse.
+    """
+    if call.target == FORWARD:
+        return replace(call, target=KERNEL)
+    grad, made, weight = call["grad_output"], call["input"], call["weight"]
+    pixels = list(zip(made.shape[2:], grad.shape[2:], weight.shape[2:], strict=True))
+    numbers = (tuple(call[name]) for name in ("stride", "padding", "dilation"))
+    stride, padding, dilation = (n * len(pixels) if len(n) == 1 else n for n in numbers)
+    extra = (0,) * len(pixels)
+    if not call["transposed"]:
+        dims = zip(pixels, stride, padding, dilation, strict=True)
+        extra = tuple(size - ((g - 1) * s - 2 * p + d * (k - 1) + 1) for (size, g, k), s, p, d in dims)
+    settings = (stride, padding, dilation, not call["transposed"], extra, call["groups"])
+    return OpCall(KERNEL, (grad, weight, None, *settings), call.results[:1])
+
+
+def beside(call: OpCall) -> OpCall | None:
+    """Return the backward of the weight and the bias alone; None if there is none."""
+    if call.target == FORWARD or not any(call["output_mask"][1:]):
+        return None
+    at = position(BACKWARD, "output_mask")
+    args = (*call.args[:at], (False, *call.args[at][1:]), *call.args[at + 1 :])
+    return replace(call, args=args, results=(None, *call.results[1:]))
 
 
 def is_considered(call: OpCall) -> bool:

@@ -14,6 +14,16 @@ from shardc.passes.extern.convolution import IMAGES
 from shardc.passes.fuse.lower.table import lowered_targets
 from shardc.passes.fuse.reading.view import VIEWS
 
+REDUCTIONS = frozenset(
+    f"aten.{name}"
+    for names in (
+        "amax amin argmax argmin max.dim min.dim mean mean.dim sum sum.dim_IntList logsumexp _softmax",
+        "_log_softmax var.correction var_mean.correction std.correction clone native_layer_norm",
+    )
+    for name in names.split()
+)
+"""Ops that may read channels last besides pointwise ones. Pools and group norms then take far longer."""
+
 
 def channels_last(rank: int) -> tuple[int, ...]:
     """Return the dims of [N, C, pixels...] in the order [N, pixels..., C]."""
@@ -79,7 +89,7 @@ class Images:
                 elif call.spec.target in IMAGES:
                     if use.operand_number >= len(IMAGES[call.spec.target]) or not self._likes(call):
                         return False
-                elif call.spec.target in VIEWS or call.spec.target not in self._lowered:
+                elif not self._reads_any_layout(call.spec.target):
                     return False
                 else:
                     type_ = self._reader.tensor_type(value.type)
@@ -87,6 +97,10 @@ class Images:
                     left += [v for v in same if v not in seen]
                     seen.update(same)
         return True
+
+    def _reads_any_layout(self, target: str) -> bool:
+        """Return whether an op's kernel is as fast with channels last: pointwise ops and some reductions."""
+        return self._is_pointwise(target) or (target in REDUCTIONS and target not in VIEWS)
 
     def _is_pointwise(self, target: str) -> bool:
         return target in self._lowered and torch.Tag.pointwise in overload(target).tags

@@ -1,4 +1,4 @@
-"""``torch-channels-last``: computes convolutions with channels last where that is faster."""
+"""``torch-channels-last``: computes convolutions with channels last, or by a kernel, where that is faster."""
 
 from __future__ import annotations
 
@@ -9,12 +9,24 @@ from typing import ClassVar
 from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
-from shardc.dialects.aten.call import Call, CallReader
+from shardc.dialects.aten.call import Call, CallReader, fill
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.strides import argument_strides
-from shardc.passes.extern.convolution import FIRST, IMAGES, LAST, Convolution, Form, is_considered
+from shardc.passes.extern.convolution import (
+    DIRECT,
+    FIRST,
+    FORWARD,
+    IMAGES,
+    LAST,
+    Convolution,
+    Form,
+    beside,
+    direct,
+    is_considered,
+)
 from shardc.passes.extern.images import Images, channels_first, channels_last
 from shardc.passes.fuse.reading.values import owner_of
+from shardc.passes.fuse.structured.convolution import KERNEL
 from shardc.passes.manager.attributes import attributes_of, copy_attributes
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import program_functions, step_blocks
@@ -25,6 +37,8 @@ Measure = Callable[[Convolution], Mapping[str, float]]
 
 GAIN = 0.95
 """Part of the time with channels first below which a convolution gets channels last."""
+NOISE = 0.98
+"""Part of the library's time below which a kernel is faster. Nothing around it changes."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,10 @@ _LASTS = [str(Form(True, given, made)) for given in (False, True) for made in (F
 
 
 def relayout_module(module: ir.Module, measure: Measure, returned: Sequence[object] = ()) -> int:
-    """Rewrite the program's convolutions by ``measure``. Return how many have channels last.
+    """Rewrite the program's convolutions by ``measure``. Return how many were.
+
+    Those that are fastest with channels last become ``shardc.convolution_last``. Of the others, those that a
+    kernel computes faster become ``shardc.convolution_direct``.
 
     ``returned``: for each result, the strides in which it must be returned; None for contiguous ones.
     """
@@ -73,8 +90,13 @@ class _Writer:
         count = 0
         for op in [view.operation for view in self._block.operations]:
             call = self._images.see(op)
-            if call is not None and is_considered(call.spec) and self._is_faster(call):
+            if call is None or not is_considered(call.spec):
+                continue
+            if self._is_faster(call):
                 self._rewrite(call)
+                count += 1
+            elif self._is_direct(call):
+                self._make_direct(call)
                 count += 1
         return count
 
@@ -86,13 +108,36 @@ class _Writer:
         """Return whether a convolution is faster with channels last, in its place in the program."""
         given = all(map(self._images.is_last, _images_of(call)))
         made = not call.spec.results[0] or self._images.is_read_last(call.results[0])
-        return self._compare(call, Form(True, not given, not made))
+        return self._compare(call, Form(True, not given, not made), [FIRST] if given else [FIRST, DIRECT])
 
-    def _compare(self, call: Call, form: Form) -> bool:
+    def _compare(self, call: Call, form: Form, others: Sequence[Form] = (FIRST, DIRECT)) -> bool:
+        """Return whether a form with channels last is faster than others, with channels first."""
         seconds = self._measure(Convolution(call.spec))
         if str(form) not in seconds or str(FIRST) not in seconds:
             return False
-        return seconds[str(form)] < GAIN * seconds[str(FIRST)]
+        return seconds[str(form)] < GAIN * min(seconds[str(each)] for each in others if str(each) in seconds)
+
+    def _is_direct(self, call: Call) -> bool:
+        """Return whether a kernel is faster than the library, on images with channels first."""
+        seconds = self._measure(Convolution(call.spec))
+        if str(DIRECT) not in seconds or any(map(self._images.is_last, _images_of(call))):
+            return False
+        return seconds[str(DIRECT)] < NOISE * seconds[str(FIRST)]
+
+    def _make_direct(self, call: Call) -> None:
+        op, spec = call.op, call.spec
+        marks = attributes_of(op, "dist.phase", "dist.module")
+        at = op.location, ir.InsertionPoint(op)
+        kernel, rest, results = direct(spec), beside(spec), list(op.results)
+        tensors = call.operands if spec.target == FORWARD else [call.operands[0], call.operands[2]]
+        made = self._builder.call(KERNEL, fill(kernel.args, tensors), kernel.results, *at, marks)
+        copy_attributes(op, made)
+        results[0].replace_all_uses_with(made.results[0])
+        if rest is not None:
+            other = self._builder.call(rest.target, fill(rest.args, call.operands), rest.results, *at, marks)
+            for old, new in zip(results[1:], list(other.results)[1:], strict=True):
+                old.replace_all_uses_with(new)
+        op.erase()
 
     def _rewrite(self, call: Call) -> None:
         op, spec = call.op, call.spec

@@ -59,6 +59,7 @@ class KernFuse(Pass):
     (:mod:`shardc.passes.fuse.grouping.capabilities`); with ``matmuls=generated`` such ops become kernels.
     ``pooled_results``: pointwise ops with results of at least 32 MiB become kernels even alone, whose memory
     is kept from call to call. ``depthwise``: the same for depthwise convolutions with such results.
+    ``convolutions``: calls of ``shardc::convolution_direct`` become kernels.
 
     ``forbid-fusion`` and ``force-fusion`` are edges such as ``aten.add.Tensor+gelu@model.py:12``
     (:mod:`shardc.options.fusion_edges`): pairs of ops that must not, or must, share a kernel. An edge that
@@ -76,6 +77,7 @@ class KernFuse(Pass):
     linear_losses: bool = False
     pooled_results: bool = False
     depthwise: bool = False
+    convolutions: bool = False
 
     def run(self, module: ir.Module) -> None:
         edges = FusionConstraints.of(self.forbid_fusion, self.force_fusion)
@@ -85,6 +87,7 @@ class KernFuse(Pass):
             self.linear_losses,
             self.pooled_results,
             self.depthwise,
+            self.convolutions,
         )
         fuse_module(
             module, self.rounding, constraints=edges, matmuls=self.matmuls, capabilities=has, lone=self.lone

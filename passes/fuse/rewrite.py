@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from torch_mlir import ir
 
-from shardc.cost.work import LAUNCH_BYTES, MAPPED_BYTES
+from shardc.cost.work import LAUNCH_BYTES, MAPPED_BYTES, TRIMMED_BYTES
+from shardc.dialects.aten.call import target_name
 from shardc.dialects.kern.kernel import CHECKS, write_checks
 from shardc.dialects.kern.size import symbols_of
 from shardc.passes.fuse.bodies.bodies import Bodies
@@ -19,6 +20,8 @@ from shardc.passes.fuse.grouping.legal import size_hint
 from shardc.passes.fuse.reading.graph import Step, Value
 from shardc.passes.fuse.reading.order import check_unread, erase, move, ordered, place
 from shardc.passes.fuse.reading.unit import Unit, needed_views
+from shardc.passes.fuse.reading.values import owner_of
+from shardc.passes.fuse.structured.convolution import KERNEL
 from shardc.passes.fuse.structured.losses import Losses
 from shardc.passes.fuse.structured.scatter import Scatter
 
@@ -152,8 +155,15 @@ class Rewrite:
 
 
 def _is_mapped(step: Step) -> bool:
-    """Return whether ATen's result is so large that each call maps new memory; a kernel reuses its own."""
+    """Return whether ATen's result is so large that each call maps new memory; a kernel reuses its own.
+
+    Beside a convolution's kernel it maps smaller ones, too: little other memory is in use and kept.
+    """
     results = [value.type for value in step.results if value is not None]
     known = (type_ for type_ in results if type_.is_static and not symbols_of(type_.shape))
-    large = any(type_.size_bytes >= MAPPED_BYTES for type_ in known)
+    makers = [owner_of(value.ir) for value in step.operands if value.ir is not None]
+    beside = any(
+        op is not None and op.name == "torch.operator" and target_name(op) == KERNEL for op in makers
+    )
+    large = any(type_.size_bytes >= (TRIMMED_BYTES if beside else MAPPED_BYTES) for type_ in known)
     return large and bool(step.nodes) and not any(node.reduce for node in step.nodes)

@@ -109,9 +109,7 @@ class Elements:
         if (found := place.known.get((value, index))) is not None:
             return found
         if kept := self.kept.get((value, index)):
-            position = self.position(kept.offset, place)
-            position = position if kept.start is None else arith.subi(position, kept.start)
-            made = self.load(kept.buffer, position, value.element)
+            made = self.load(kept.buffer, self.kept_position(kept, place), value.element)
         elif value in self.buffers:
             made = self._in_memory(value, value, index, place)
         elif isinstance(value, Slice):
@@ -125,6 +123,11 @@ class Elements:
             raise KernelNotSupported(what=f"a read of a tensor that nothing wrote ({type(value).__name__})")
         place.known[(value, index)] = made
         return made
+
+    def kept_position(self, kept: Kept, place: Place) -> ir.Value:
+        """Return the position of an element in the buffer of ``kept``."""
+        position = self.position(kept.offset, place)
+        return position if kept.start is None else arith.subi(position, kept.start)
 
     def _through_view(self, value: View, index: Index, place: Place) -> ir.Value:
         if value.follows:

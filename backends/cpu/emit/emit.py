@@ -26,7 +26,7 @@ from shardc.backends.cpu.emit.stages import Loop, Stages, find_stages, work_of
 from shardc.backends.cpu.emit.streams import LINE_BYTES, Stream, order_stores, streams_of
 from shardc.backends.cpu.matmul.nest import Matmul
 from shardc.diagnostics.kernels import KernelNotSupported
-from shardc.dialects.kern.size import hint
+from shardc.dialects.kern.size import AnySize, hint
 from shardc.passes.fuse.bodies.flat import SIZE
 
 Range = tuple[Axis, ir.Value, ir.Value]
@@ -168,6 +168,9 @@ class _Writer:
     def _rows(self, nest: Nest, row: Row, partials: Targets) -> None:
         number = self.elements.number
         total = prod(nest.sizes[a] for a in nest.rows)
+        if nest.block is not None:
+            self._blocks(nest, row, total, *nest.block)
+            return
         low, high = share(self.elements, total, self.thread, self.threads)
         if nest.transposed and not partials:
             self._tiles(nest, row, low, high)
@@ -185,6 +188,17 @@ class _Writer:
             self._each_row(row, first, arith.minui(arith.addi(first, number(rows)), high))
             for result, buffer in sums.items():
                 self._add(result, partials[result], buffer)
+
+    def _blocks(self, nest: Nest, row: Row, rows: AnySize, axis: Axis, block: int) -> None:
+        """Write all rows in blocks of an axis, which threads share."""
+        elements, number, size = self.elements, self.elements.number, int(nest.sizes[axis])
+        blocks = -(-size // block)
+        low, high = share(elements, rows * blocks, self.thread, self.threads)
+        with bounded_loop(elements, low, high) as position:
+            at, piece = arith.divui(position, number(blocks)), arith.remui(position, number(blocks))
+            first = arith.muli(piece, number(block))
+            row.bounds = {axis: (first, arith.minui(arith.addi(first, number(block)), number(size)))}
+            row.emit(row.place(at))
 
     def _each_row(self, row: Row, low: ir.Value, high: ir.Value) -> None:
         with bounded_loop(self.elements, low, high) as position:

@@ -22,6 +22,9 @@ PARALLEL_ROWS = 16
 MAX_PARTS = 16
 """Maximum number of parts of a nest's concatenations, because each part copies the loop's body."""
 
+BLOCK, BLOCK_BYTES, MOST_BYTES = 64, 1 << 14, 1 << 17
+"""Least elements of a block, bytes of a tensor in it (half of the first cache), and most of them."""
+
 CASTS = ("arith.index_cast", "arith.trunci", "arith.extsi")
 
 
@@ -34,6 +37,8 @@ class Nest(body.Nest):
     are processed in short tiles. ``turned``: arguments of which a tile is copied first, to be contiguous
     along the row. ``contraction``: the nest has the loops of a matmul instead of rows, and roots that read
     its result run in them. ``written_out``: axes inside the rows that are unrolled (see :func:`part_axes`).
+    ``block``: an axis inside the rows, and how many elements of it are computed at a time, so that what
+    several loops of a row read stays in the first cache (see :func:`_block`).
     """
 
     split: bool = False
@@ -42,6 +47,7 @@ class Nest(body.Nest):
     turned: list[tuple[Argument, Index]] = field(default_factory=list)
     written_out: list[Axis] = field(default_factory=list)
     contraction: Contraction | None = None
+    block: tuple[Axis, int] | None = None
 
     def carried(self, root: Root) -> bool:
         return bool(self.order) and set(self.order) <= root.reduced if self.split else super().carried(root)
@@ -141,6 +147,7 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
     parts = [a for a in nest.order if a in part_axes(members, reads, sizes)]
     if any(nest.inner(root) for root in members) or not nest.rows:
         nest.written_out = [a for a in parts if a not in nest.rows]
+        nest.block = _block(nest)
         return nest
     fast = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)][-1]
     nest.rows.remove(fast)
@@ -154,6 +161,32 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
         nest.order = [a for a in nest.order if a not in nest.written_out] + nest.written_out
     nest.split = not nest.rows
     return nest
+
+
+def _block(nest: Nest) -> tuple[Axis, int] | None:
+    """Return the axis inside the rows along which nothing is reduced, if blocks of it make loops faster.
+
+    A softmax over channels [N, C, pixels] reads a sample three times, in loops over C and pixels. In blocks
+    of pixels it reads it once from memory. Blocks have :data:`BLOCK_BYTES` of each tensor, or a few cache
+    lines of each row.
+    """
+    if not nest.rows or not nest.order:
+        return None
+    axis, inner = nest.order[-1], [nest.inner(root) for root in nest.roots]
+    if axis in (*nest.rows, *nest.written_out) or not all(axis in axes for axes in inner):
+        return None
+    sizes = {a: nest.sizes[a] for axes in inner for a in axes}
+    if any(nest.carried(root) or axis in root.reduced for root in nest.roots) or not _are_static(sizes):
+        return None
+    across = max(prod(int(sizes[a]) for a in axes if a != axis) for axes in inner)
+    size, passes = int(sizes[axis]), sum(len(axes) > 1 for axes in inner)
+    wanted = max(BLOCK, BLOCK_BYTES // (4 * across) // BLOCK * BLOCK)
+    fits = 4 * across * wanted <= MOST_BYTES
+    return (axis, wanted) if passes > 1 and size > wanted and fits else None
+
+
+def _are_static(sizes: Mapping[Axis, AnySize]) -> bool:
+    return all(isinstance(size, int) for size in sizes.values())
 
 
 def _turned(

@@ -23,7 +23,6 @@ from shardc.backends.cpu.emit.result import Result, results_of
 from shardc.backends.cpu.emit.stages import Loop, Stages
 from shardc.backends.cpu.emit.streams import LINE_BYTES, Stream
 from shardc.backends.cpu.lanes.extremes import checked, is_extreme, step
-from shardc.dialects.kern.size import AnySize
 
 _FIRST = "where the piece begins"
 Targets = dict[Result, ir.Value]
@@ -67,8 +66,7 @@ class Row:
         for result in self._lanes(loop):
             self._open_lanes(loop, result, place)
         for value, index in loop.kept:
-            buffer = self.buffers.add("private", self._count(loop.axes), value.element)
-            self.elements.kept[value, index] = Kept(buffer, self._offset(loop.axes))
+            self.elements.kept[value, index] = self._kept(loop.axes, value.element)
         registers = self._registers(loop)
         carry = [self._start(result, place) for result in registers]
         zeros = [ir.FloatAttr.get(r.combiner.identity.type, 0.0) for r in self._extremes(loop)]
@@ -94,7 +92,11 @@ class Row:
                 carry = self._nested(loop, rest, place.inside({axis: self.elements.number(position)}), carry)
             return carry
         low, high = self.bounds.get(axis, (0, self.nest.sizes[axis]))
+        first = None
+        if self.nest.block is not None and axis is self.nest.block[0]:  # LLVM knows a loop from 0 to be short
+            first, low, high = low, 0, arith.subi(high, low)
         with carrying_loop(self.elements, low, high, carry) as (position, made):
+            position = position if first is None else arith.addi(first, position)
             scf.YieldOp(self._nested(loop, rest, place.inside({axis: position}), list(made.inner_iter_args)))
         if carry and not rest and isinstance(high, int) and high >= self.config.piece:
             interleave(made, self.config.sums)
@@ -151,7 +153,7 @@ class Row:
         squares = dict(zip(self._extremes(loop), carry[len(registers) :], strict=True))
         hidden: dict[tuple[Value, Index], Kept] = {key: elements.kept.pop(key) for key in loop.kept}
         for key, kept in hidden.items():
-            elements.store(elements.element(*key, place), kept.buffer, elements.position(kept.offset, place))
+            elements.store(elements.element(*key, place), kept.buffer, elements.kept_position(kept, place))
         self._store(loop, place)
         lanes = {result: self._lane(result, place) for result in self._lanes(loop)}
         for root in loop.roots:
@@ -237,16 +239,15 @@ class Row:
             buffer, first = self.sums[result]
             return buffer, arith.addi(first, elements.position(result.offset, place))
         kept = elements.kept[self._key(result)]
-        return kept.buffer, elements.position(kept.offset, place)
+        return kept.buffer, elements.kept_position(kept, place)
 
     def _open_lanes(self, loop: Loop, result: Result, place: Place) -> None:
         if self.nest.carried(result.root):
             return
         elements, axes = self.elements, self._lane_axes(loop, result.root)
-        buffer = self.buffers.add("private", self._count(axes), result.element)
-        kept = elements.kept[self._key(result)] = Kept(buffer, self._offset(axes))
+        kept = elements.kept[self._key(result)] = self._kept(axes, result.element)
         with self._loops(axes, place) as inside:
-            elements.store(self._init(result, inside), buffer, elements.position(kept.offset, inside))
+            elements.store(self._init(result, inside), kept.buffer, elements.kept_position(kept, inside))
 
     def _close_lanes(self, loop: Loop, result: Result, place: Place) -> None:
         if self.nest.carried(result.root) or result not in self.targets:
@@ -260,15 +261,20 @@ class Row:
     def _loops(self, axes: list[Axis], place: Place) -> Iterator[Place]:
         with ExitStack() as stack:
             for axis in axes:
-                position = stack.enter_context(bounded_loop(self.elements, 0, self.nest.sizes[axis]))
+                low, high = self.bounds.get(axis, (0, self.nest.sizes[axis]))
+                position = stack.enter_context(bounded_loop(self.elements, low, high))
                 place = place.inside({axis: position})
             yield place
 
-    def _count(self, axes: list[Axis]) -> AnySize:
-        return prod(self.nest.sizes[a] for a in axes)
-
-    def _offset(self, axes: list[Axis]) -> Linear:
-        return row_major(tuple(map(Linear.axis, axes)), tuple(self.nest.sizes[a] for a in axes))
+    def _kept(self, axes: list[Axis], element: ir.Type) -> Kept:
+        """Add a private buffer for a value of a row, or of a block of it."""
+        sizes, start = [self.nest.sizes[a] for a in axes], None
+        if (block := self.nest.block) is not None:
+            axis, sizes[-1] = block
+            assert axes[-1] is axis, "a block is of the innermost axis"
+            start = self.bounds[axis][0]
+        offset = row_major(tuple(map(Linear.axis, axes)), tuple(sizes))
+        return Kept(self.buffers.add("private", prod(sizes), element), offset, start)
 
 
 def fetches(nest: Nest, loop: Loop, piece: int) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor
 _CONVOLUTIONS = {
     "aten.convolution.default": 2,
     "aten.convolution_backward.default": 2,
+    "shardc.convolution_direct.default": 2,
     "shardc.convolution_last.default": 2,
     "shardc.convolution_last_backward.default": 2,
 }

@@ -14,7 +14,7 @@ class Capabilities:
     ``linear_losses``: linear cross entropies that do not store logits. ``pooled_results``: results use memory
     that is kept from call to call (:mod:`shardc.runtime.kernels.pool`), while ATen maps new memory.
     ``depthwise``: depthwise convolutions with large results become kernels, which are faster than the
-    library's.
+    library's. ``convolutions``: calls of ``shardc::convolution_direct`` become kernels.
     """
 
     any_attention: bool = False
@@ -22,6 +22,7 @@ class Capabilities:
     linear_losses: bool = False
     pooled_results: bool = False
     depthwise: bool = False
+    convolutions: bool = False
 
 
 ALL = Capabilities(any_attention=True, grouped_matmuls=True, linear_losses=True)

@@ -1,4 +1,4 @@
-"""Kernels of single calls: attention, grouped matmuls, linear cross entropies, indexed sums."""
+"""Kernels of single calls: attention, grouped matmuls, convolutions, linear cross entropies, indexed sums."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from shardc.passes.fuse.linear_loss.kernel import LINEAR_LOSSES, LinearLossKerne
 from shardc.passes.fuse.reading.graph import Block, Step, Value
 from shardc.passes.fuse.reading.values import type_of
 from shardc.passes.fuse.structured.attention import ATTENTION, AttentionKernels, call_library
+from shardc.passes.fuse.structured.convolution import KERNEL, ConvolutionKernels
 from shardc.passes.fuse.structured.grouped_matmul import GROUPED, GroupedMatmulKernels
 from shardc.passes.fuse.structured.losses import Losses
 from shardc.passes.fuse.structured.scatter import Scatter, ScatterKernels
@@ -47,6 +48,8 @@ class SingleCalls:
         self._write_attentions(strides, choose, has)
         if has.grouped_matmuls:
             self._write_grouped(strides, choose)
+        if has.convolutions:
+            self._write_convolutions()
         if has.linear_losses:
             self._write_linear_losses()
         self._write_scatters()
@@ -91,6 +94,13 @@ class SingleCalls:
             verdict = self._verdict(step, flops, strides, choose) if flops else None
             if flops and (choose is None or (verdict is not None and verdict.generated)):
                 self._replace([step], *grouped.write(step.op, self._marks.name([step])))
+        self._sweep()
+
+    def _write_convolutions(self) -> None:
+        """Write kernels for calls of direct convolutions; whoever wrote the calls decided that."""
+        convolutions = ConvolutionKernels(self._read.symbols)
+        for step in self._take((KERNEL,)):
+            self._replace([step], *convolutions.write(step.op, self._marks.name([step])))
         self._sweep()
 
     def _verdict(
@@ -163,4 +173,4 @@ class SingleCalls:
                 yield step
 
 
-_TARGETS = frozenset((*ATTENTION, GROUPED, *LINEAR_LOSSES))
+_TARGETS = frozenset((*ATTENTION, GROUPED, KERNEL, *LINEAR_LOSSES))

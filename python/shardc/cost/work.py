@@ -15,6 +15,8 @@ LAUNCH_BYTES: Annotated[int, Assumed("about 5 us at 13 GB/s, of a core")] = 1 <<
 """Cost of launching an op, in bytes of memory traffic."""
 MAPPED_BYTES: Annotated[int, Assumed("glibc's largest threshold")] = 32 << 20
 """Results of ATen of this size lie in memory that the operating system maps anew at each call."""
+TRIMMED_BYTES: Annotated[int, Assumed("a call of ATen that maps so much costs 1 ms")] = 4 << 20
+"""Results of ATen of this size may lie in memory that is returned after each call, if little else is kept."""
 COPIED_BYTES: Annotated[int, Assumed("a copy of more takes longer than a program's launches")] = 64 << 20
 """Maximum size of inputs copied into a CUDA graph's memory at each call."""
 SMALL_FLOPS: Annotated[int, _CPU] = 1 << 22
@@ -69,7 +71,7 @@ def flops(call: OpCall) -> float:
     """Return the floating-point operations of the products in a call; 0 if it has none."""
     if call.target in MATMULS:
         return 2.0 * prod(matmul_sizes(call.tensors[-2].shape, call.tensors[-1].shape))
-    if call.target in ("aten.convolution", "aten.convolution_backward"):
+    if call.target in ("aten.convolution", "aten.convolution_backward", "shardc.convolution_direct"):
         return _convolution_flops(call)
     if call.target.startswith(("shardc.attention", "shardc.folded_attention", "shardc.ring_attention")):
         keys = call["k"].shape[-2]

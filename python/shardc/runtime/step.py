@@ -46,7 +46,7 @@ from .operators import (  # noqa: F401
     attention,
     causal_convolution,
     circular_pad,
-    convolution_last,
+    convolution,
     copies,
     dispatch,
     experts,

@@ -16,8 +16,8 @@ def test_the_oracle_runs_all() -> None:
     assert set(handlers(linalg.__package__)) == STRUCTURED
 
 
-def test_gpus_have_all() -> None:
-    assert set(handlers(*triton.WRITERS)) == STRUCTURED
+def test_gpus_have_what_no_capability_names() -> None:
+    assert set(handlers(*triton.WRITERS)) == STRUCTURED - {"kern.convolution"}
 
 
 def test_cpus_have_what_no_capability_names() -> None:

@@ -16,13 +16,14 @@ from shardc.backends.eager.interpreter import run
 from shardc.dialects.aten.call import CallReader, target_name
 from shardc.dialects.kern.strides import note_strides
 from shardc.frontend.graph.aot_graph import import_graph
-from shardc.passes.extern.convolution import FIRST, FORMS, Convolution, Form, is_considered
+from shardc.passes.extern.convolution import DIRECT, FIRST, FORMS, Convolution, Form, is_considered
 from shardc.passes.extern.torch_channels_last import relayout_module
 
 Tensor = torch.Tensor
 F = nn.functional
 
 MIXED = (2, 3, 8, 9)
+LASTS = [form for form in FORMS if form.is_last]
 SETTINGS = {
     "plain": lambda x, w, b: F.conv2d(x, w, b),
     "no bias": lambda x, w, b: F.conv2d(x, w),
@@ -42,7 +43,7 @@ def faster(*forms: Form, seconds: float = 0.5) -> Callable[[Convolution], dict[s
 def changed(
     f: Callable[..., object],
     *tensors: Tensor,
-    forms: Sequence[Form] = FORMS[1:],
+    forms: Sequence[Form] = LASTS,
     returned: Sequence[object] = (),
 ) -> tuple[list[Tensor], list[str], int]:
     """What ``f`` gives with its convolutions relaid, its calls, and how many changed. f64 is compared."""
@@ -109,8 +110,10 @@ def test_dims_groups_and_slices(layer: nn.Module, shape: tuple[int, ...]) -> Non
     torch.testing.assert_close(made, call(*given), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("form", ["convolution_last", "convolution_direct"])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_gradients(name: str) -> None:
+def test_gradients(name: str, form: str) -> None:
+    """Of a backward, a kernel computes the input's gradient."""
     torch.manual_seed(0)
     x, w, b = torch.randn(MIXED), torch.randn(4, 3, 3, 3), torch.randn(4)
 
@@ -119,8 +122,13 @@ def test_gradients(name: str) -> None:
         made = (SETTINGS[name](*leaves) ** 2).sum()
         return tuple(g for g in torch.autograd.grad(made, leaves, allow_unused=True) if g is not None)
 
-    made, names, count = changed(gradients, x, w, b)
-    assert count == 2 and "shardc.convolution_last_backward" in names
+    is_last = form == "convolution_last"
+    made, names, count = changed(gradients, x, w, b, forms=LASTS if is_last else [DIRECT])
+    assert count == 2
+    if is_last:
+        assert "shardc.convolution_last_backward" in names
+    else:
+        assert names.count("shardc.convolution_direct") == 2 and "aten.convolution_backward" in names
     for found, eager in zip(made, gradients(x, w, b), strict=True):
         torch.testing.assert_close(found, eager, rtol=1e-4, atol=1e-4)
 
@@ -170,9 +178,22 @@ def test_an_image_is_copied_once() -> None:
     assert count == 2 and names.count("aten.clone") == 1
 
 
+def test_a_kernel_computes_what_it_computes_fastest() -> None:
+    """Only forward convolutions of images with channels first."""
+    (made,), names, count = changed(two, X, V, W, forms=[DIRECT])
+    assert count == 2 and names.count("shardc.convolution_direct") == 2
+    torch.testing.assert_close(made, two(X, V, W), rtol=1e-5, atol=1e-5)
+    x = X.to(memory_format=torch.channels_last)
+    assert changed(F.conv2d, x, V, forms=[DIRECT])[2] == 0
+    assert "shardc.convolution_last" in changed(F.conv2d, x, V, forms=[DIRECT, Form(True, False, True)])[1]
+    copied = Form(True, True, True)
+    assert "shardc.convolution_direct" in changed(F.conv2d, X, V, forms=[DIRECT, copied])[1]
+
+
 def test_small_gains_change_nothing() -> None:
     module = traced(F.conv2d, [X, V])
-    assert relayout_module(module, faster(*FORMS[1:], seconds=0.96)) == 0
+    assert relayout_module(module, faster(*LASTS, seconds=0.96)) == 0
+    assert relayout_module(module, faster(DIRECT, seconds=0.99)) == 0
     assert relayout_module(module, lambda convolution: {}) == 0
 
 
@@ -187,7 +208,7 @@ def test_candidates_of_a_smaller_batch_run(form: Form) -> None:
     small = whole.shrunk(whole.flops / 2)
     assert small.flops == whole.flops / 2 and small.images[0].shape == (1, *X.shape[1:])
     [made] = [c.build()() for c in candidates(small) if c.name == str(form)]
-    found = made[1] if isinstance(made, tuple) else made
+    found = made[-1] if isinstance(made, tuple) else made
     first = not form.is_last or form.made_first
     assert isinstance(found, Tensor) and found.shape[1 if first else -1] == 4
 

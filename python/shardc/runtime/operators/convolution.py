@@ -1,6 +1,7 @@
 """``shardc::convolution_last`` and its backward: convolutions of images whose channels are the last dim.
 
 oneDNN is often faster on such images. PyTorch expresses the layout by strides, which programs do not have.
+``shardc::convolution_direct`` is ``aten::convolution``, where a kernel of shardc's own is faster.
 """
 
 from __future__ import annotations
@@ -91,6 +92,22 @@ def convolution_last_backward(
     return of_input, of_weight.contiguous() if output_mask[1] else None, of_bias
 
 
+def convolution_direct(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: bool,
+    output_padding: Sizes,
+    groups: int,
+) -> Tensor:
+    """Return what ``aten.convolution`` does, contiguous. It is called where the kernel does not compile."""
+    settings = (stride, padding, dilation, transposed, output_padding, groups)
+    return torch.ops.aten.convolution(input, weight, bias, *settings).contiguous()
+
+
 def _fake(
     input: Tensor,
     weight: Tensor,
@@ -129,5 +146,6 @@ def _fake_backward(
     return asked[0], asked[1], asked[2]
 
 
+define("convolution_direct", SCHEMA, convolution_direct, convolution_direct)
 define("convolution_last", SCHEMA, convolution_last, _fake)
 define("convolution_last_backward", BACKWARD_SCHEMA, convolution_last_backward, _fake_backward)
