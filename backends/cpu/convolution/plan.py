@@ -21,6 +21,8 @@ SPARE = 1
 """Registers that a tile leaves: of one that takes all, LLVM stores and loads again some in the loop."""
 COPY_ROW, GAIN = 12, 0.85
 """Cycles to copy a row besides its elements, and the part of the time below which an image is flat."""
+NEAR_BYTES, FAR = 24 << 10, 1.25
+"""Bytes that a tile may read of a flat image to stay in the first cache, and the cost of reading more."""
 UNROLLED = 36
 """Most elements of a window that are written out; the outer dims of larger windows are loops."""
 WIDEST = 32
@@ -250,10 +252,10 @@ def _flat(spec: Convolution, lines: tuple[Line, Line, Line], lanes: int) -> tupl
             return sums
         return sums + given * z.length * y.length * len(x.starts) * (COPY_ROW + 2 * x.length / lanes)
 
-    faster = cycles(flat, -(-y.count * x.count // lanes)) < GAIN * cycles(
-        lines, y.count * -(-x.count // lanes)
-    )
-    return flat if faster else None
+    # Each row tile reads two vectors for each element of the window, from separate copies of rows.
+    slower = FAR if given * prod(spec.window) * 2 * lanes * 4 > NEAR_BYTES else 1.0
+    time = slower * cycles(flat, -(-y.count * x.count // lanes))
+    return flat if time < GAIN * cycles(lines, y.count * -(-x.count // lanes)) else None
 
 
 def _tile(made: int) -> tuple[int, int]:
