@@ -38,13 +38,15 @@ class Messages:
 
     ``axes``: name of the constant with the pipeline's axis. ``slices``: number of slices of a sequence.
     ``stages``: symbol of a ``pipe.stage`` -> its function. ``arrived``: result of
-    :func:`~shardc.backends.torch.memory.arrived.arrivals`.
+    :func:`~shardc.backends.torch.memory.arrived.arrivals`. ``handed``: result of
+    :func:`~shardc.backends.torch.handed.handed`.
     """
 
     axes: str
     stages: dict[str, str] = field(default_factory=dict)
     slices: int = 1
     arrived: Mapping[ir.Value, int] = field(default_factory=dict)
+    handed: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -87,7 +89,7 @@ class Block:
 
     def __init__(self, program: Program, schedule: Schedule, aliases: Aliases, indent: str) -> None:
         self.program, self.schedule, self.aliases, self.indent = program, schedule, aliases, indent
-        self.dying = schedule.dying()
+        self.dying, self.position = schedule.dying(), 0
 
     def line(self, text: str) -> None:
         self.program.lines.append(f"{self.indent}{text}")
@@ -104,6 +106,12 @@ class Block:
         names = [self.name(v) for v in values if self._is_worth_freeing(v)]
         if names:
             self.line(f"del {', '.join(names)}")
+
+    def free_early(self, values: list[ir.Value]) -> None:
+        """Free those of ``values`` that the present step, which is yet to be written, reads last."""
+        dying = self.dying.get(self.position, [])
+        self.free([value for value in dying if value in values])
+        self.dying[self.position] = [value for value in dying if value not in values]
 
     def name_results(self, step: Step) -> list[str]:
         """Return variables for a step's results, with ``_`` for unused ones."""

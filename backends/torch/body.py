@@ -60,6 +60,7 @@ class Body(Block):
     def write(self) -> None:
         """Write every step with its waits, stores and frees."""
         for position, step in enumerate(self.schedule.steps):
+            self.position = position
             self._write_waits(position)
             self._write_place(step.op)
             if step.loop is not None:

@@ -55,10 +55,13 @@ class _Reader:
     def __init__(self, lines: list[str], sums: Mapping[str, int], labels: list[str]) -> None:
         self._lines, self._sums, self.labels = lines, sums, iter(labels)
         self._messages: dict[str, Event] = {}
+        self._handed: dict[str, tuple[str, ...]] = {}
 
     def read(self, function: ast.FunctionDef) -> Iterator[Event]:
         for node in function.body:
             call = node.value if isinstance(node, ast.Assign | ast.Expr) else None
+            if isinstance(node, ast.Assign) and isinstance(call, ast.List):
+                self._handed |= dict.fromkeys(_names(node.targets[0]), _names(ast.Tuple(call.elts)))
             if isinstance(call, ast.Call):
                 targets = node.targets[0] if isinstance(node, ast.Assign) else None
                 yield from self._event(call, _names(targets), node.lineno)
@@ -80,7 +83,9 @@ class _Reader:
         elif function in self._sums:
             _, number, *values = call.args
             kept = slice(0, -self._sums[function] or None)
-            reads = tuple(itertools.chain.from_iterable(map(_names, values[kept])))
+            named = itertools.chain.from_iterable(map(_names, values))
+            given = itertools.chain.from_iterable(self._handed.get(name, (name,)) for name in named)
+            reads = tuple(given)[kept]
             label = next(self.labels, "nothing")
             makes, count = made[kept], _number(number)
             yield Event("action", label, -1, reads, makes, body=function, number=count, where=where)

@@ -15,6 +15,7 @@ from shardc.backends.body.extract import kernels
 from shardc.backends.eager.program import find_step
 from shardc.backends.torch.block import Messages, Program
 from shardc.backends.torch.body import Body, Store
+from shardc.backends.torch.handed import handed, split
 from shardc.backends.torch.memory.aliases import Aliases
 from shardc.backends.torch.memory.arrived import arrivals
 from shardc.backends.torch.memory.schedule import schedule_block
@@ -27,6 +28,7 @@ from shardc.dialects.dist.tuples import packed
 from shardc.dialects.pipe.rank_function import function_name, pipeline_axis, rank_functions
 from shardc.dialects.pipe.schedule_op import find_schedule
 from shardc.dialects.pipe.stage import StageOp
+from shardc.passes.pipeline.checks.rank_events import sums_of_stages
 from shardc.passes.pipeline.ranks.inline_collectives import inlined
 from shardc.runtime.check import STATE_ROLES
 
@@ -80,10 +82,12 @@ def _write_stages(program: Program, module: ir.Module, mesh: Mesh, axis: Axis) -
     """Write a function ``stage_0_F(rank, micro_batch, ...)`` for each ``pipe.stage``; it returns a tuple."""
     schedule = find_schedule(module)
     assert schedule is not None
+    functions = rank_functions(module)
     messages = Messages(
         program.dist.axes.group((axis,)),
         slices=ir.IntegerAttr(schedule.attributes["slices"]).value,
-        arrived=arrivals(rank_functions(module)),
+        arrived=arrivals(functions),
+        handed=handed(functions, sums_of_stages(module)),
     )
     program.messages = messages
     (time,) = [a for a in mesh.axes if a.kind == "time"]
@@ -92,11 +96,17 @@ def _write_stages(program: Program, module: ir.Module, mesh: Mesh, axis: Axis) -
         if op.name == StageOp.OPERATION_NAME:
             symbol = ir.StringAttr(op.attributes["sym_name"]).value
             name = messages.stages[symbol] = program.names.exact(symbol)
-            found.append(_write_stage(program, op, name, program.dist.axes.enter_loop(mesh.whole(time.name))))
+            micro_batch = program.dist.axes.enter_loop(mesh.whole(time.name))
+            found.append(
+                _write_stage(program, op, name, micro_batch, messages.handed.get(symbol, frozenset()))
+            )
     return found
 
 
-def _write_stage(program: Program, op: ir.Operation, name: str, micro_batch: str) -> Text:
+def _write_stage(
+    program: Program, op: ir.Operation, name: str, micro_batch: str, positions: frozenset[int]
+) -> Text:
+    """Write the function of a stage, which takes over the arguments at ``positions`` in a list."""
     block = op.regions[0].blocks[0]
     arguments = list(block.arguments)
     for value in arguments:
@@ -105,11 +115,16 @@ def _write_stage(program: Program, op: ir.Operation, name: str, micro_batch: str
     program.lines, program.place = [], (None, None)
     schedule = schedule_block(block, program.reader, results)
     schedule.need_at_end(results)
+    passed, schedule.owned = split(arguments, positions)
     body = Body(program, schedule, Aliases(arguments), "    ", returned=results)
+    parameters = ["rank", micro_batch, *(program.values[v] for v in passed)]
+    if schedule.owned:
+        parameters.append("handed")
+        body.line(f"{', '.join(program.values[v] for v in schedule.owned)}, = handed")
+        body.line("handed.clear()")
     body.write()
     body.line(f"return ({''.join(f'{body.name(v)}, ' for v in results).rstrip()})")
-    head = f"def {name}({', '.join(['rank', micro_batch, *(program.values[v] for v in arguments)])}):"
-    return head, program.lines
+    return f"def {name}({', '.join(parameters)}):", program.lines
 
 
 def _actions(function: ir.Operation) -> list[str]:

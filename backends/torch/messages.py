@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch_mlir import ir
 
 from shardc.backends.torch.block import Block, Messages
+from shardc.backends.torch.handed import split, stage_of
 from shardc.backends.torch.memory.receives import POST
 from shardc.backends.torch.step import Step
 from shardc.dialects.aten.types import read_type
@@ -17,12 +18,17 @@ from shardc.dialects.pipe.action import Action
 def _action(body: Block, step: Step) -> None:
     messages = _messages(body)
     action = Action.parse(step.op.attributes["action"].value)
-    function = messages.stages[ir.FlatSymbolRefAttr(step.op.attributes["stage"]).value]
+    stage = stage_of(step.op)
     number = str(action.micro_batch // messages.slices)
-    arguments = ", ".join(["rank", number, *map(body.name, step.operands)])
+    passed, given = split(step.operands, messages.handed[stage])
+    arguments = ["rank", number, *map(body.name, passed)]
+    if given:
+        arguments.append(body.program.names.numbered("handed"))
+        body.line(f"{arguments[-1]} = [{', '.join(map(body.name, given))}]")
+        body.free_early(given)
     for value in (*step.operands, *step.results):
         body.aliases.join(step.operands[0] if step.operands else value, value)
-    body.line(f"{_assigned(body, step)}{function}({arguments})")
+    body.line(f"{_assigned(body, step)}{messages.stages[stage]}({', '.join(arguments)})")
 
 
 def _send(body: Block, step: Step) -> None:

@@ -29,6 +29,7 @@ from shardc.passes.search.decided import decided_choices
 from shardc.passes.search.distances import Distances, Matrix
 from shardc.passes.search.fold import Folded
 from shardc.passes.search.layout import WHOLE, Layout, layouts_of, parts, parts_of, sharding_of
+from shardc.passes.search.repeats import repeats
 from shardc.passes.search.ways import Shapes, Way, WaysOf, made_of, needed_of
 from shardc.passes.search.work import Work
 
@@ -231,12 +232,15 @@ class StepGraph:
         return tuple(layout for layout in layouts if all(dim in kept for dim in layout))
 
     def _add_calls(self) -> None:
+        """Add the calls. What the backward of a pipeline's stage recomputes is split as in forward."""
         ways_of, types = WaysOf(self.axes), self.program.types
+        again = repeats(self.program) if self.axes.stages > 1 else {}
         for number, call in enumerate(self.program.nodes):
             operands, results = (tuple(types[v].shape for v in vs) for vs in (call.operands, call.results))
             shapes = Shapes(operands, results)
             ways = self._wanted(call, ways_of.of(call.rule, shapes, self._decided[number]))
-            node = self._node(("call", self.folded.colours[number]), ways)
+            colour = self.folded.colours[again.get(number, number)]
+            node = self._node(("call", colour), ways)
             weight = self.folded.weights[number]
             seconds = self.work.seconds(number, ways) * weight
             self.graph.costs[node] += seconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
@@ -26,12 +26,14 @@ class Schedule:
     """Steps of a block that its results need, and where their values are first and last used.
 
     ``first`` and ``last``: positions of a value's first and last user. ``end``: the position after all steps.
+    ``owned``: arguments that the block frees.
     """
 
     steps: list[Step]
     made: dict[ir.Value, int] = field(default_factory=dict)
     first: dict[ir.Value, int] = field(default_factory=dict)
     last: dict[ir.Value, int] = field(default_factory=dict)
+    owned: Sequence[ir.Value] = ()
 
     @property
     def end(self) -> int:
@@ -78,9 +80,9 @@ class Schedule:
         return found
 
     def dying(self) -> dict[int, list[ir.Value]]:
-        """Return position -> values of this block with their last use there."""
+        """Return position -> values of this block, and arguments that it owns, with their last use there."""
         found: dict[int, list[ir.Value]] = {}
-        for value in self.made:
+        for value in (*self.made, *self.owned):
             if value in self.last:
                 found.setdefault(self.last[value], []).append(value)
         return found

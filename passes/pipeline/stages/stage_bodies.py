@@ -225,11 +225,20 @@ def _write_body(program: StepProgram, body: StageBody, ip: ir.InsertionPoint) ->
         copier.values[value] = copier.values[found]
     for value in body.integers:
         copier.values[value] = copier.operand(program.captures[value])
+    so_far = {number: copier.values[program.carried[number]] for number in body.numbers}
+    folds: dict[ir.Value, list[Fold]] = {}
+    for fold in body.folds:
+        folds.setdefault(fold.term, []).append(fold)
+
+    def add(terms: Iterable[ir.Value]) -> None:
+        """Add the terms to their sums, as soon as they are computed, so that they are not kept."""
+        for fold in [fold for term in terms for fold in folds.pop(term, ())]:
+            so_far[fold.number] = write_fold(program, fold, so_far[fold.number], copier)
+
     for op in body.ops:
         copier.copy(op)
-    so_far = {number: copier.values[program.carried[number]] for number in body.numbers}
-    for fold in body.folds:
-        so_far[fold.number] = write_fold(program, fold, so_far[fold.number], copier)
+        add(op.results)
+    add(list(folds))
     made = [copier.values[v] for v in body.outputs]
     yield_values([*made, *so_far.values()], loc=loc, ip=end)
 
