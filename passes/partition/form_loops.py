@@ -25,6 +25,7 @@ from shardc.passes.partition.reshard_lower import EDGE_KIND
 _MATMULS = ("aten.mm", "aten.bmm", "aten.addmm")
 _HEAVY = (*_MATMULS, "aten.convolution", "shardc.attention", "aten.embedding", "dist.")
 """Ops whose results are kept for a later loop; results of other ops are recomputed there."""
+_SCALED = ("aten.mul.Scalar", "aten._to_copy")
 Pair = tuple[ir.Value, ir.Value]
 
 
@@ -167,9 +168,14 @@ class _Former:
                 outside.replace_all_uses_with(result)
 
     def _behind(self, term: ir.Value, k: int, end: ir.InsertionPoint) -> ir.InsertionPoint:
-        """Return the place to add a term to its sum: as soon as it is computed, so that it is not kept."""
+        """Return the place to add a term to its sum: as soon as it is computed, so that it is not kept.
+
+        Terms from collectives, which are small, are added at the end, so that collectives can be packed.
+        """
         is_inside = isinstance(term, ir.OpResult) and self.loop_of(term) == k
-        return ir.InsertionPoint.after(term.owner.operation) if is_inside else end
+        if not is_inside or is_received(term):
+            return end
+        return ir.InsertionPoint.after(term.owner.operation)
 
     def _gather_captures(self, k: int) -> None:
         """Record the values that the ops of loop ``k`` read from outside, also through lists."""
@@ -187,6 +193,16 @@ class _Former:
         for op in self._bodies[k].ops:
             capture(op)
         self._bodies[k].captures = list(captures)
+
+
+def is_received(term: ir.Value) -> bool:
+    """Return whether a term is the result of a collective, possibly scaled or converted."""
+    while isinstance(term, ir.OpResult) and not term.owner.operation.name.startswith("dist."):
+        operation = term.owner.operation
+        if is_constant(operation) or target_name(operation) not in _SCALED:
+            return False
+        term = operation.operands[0]
+    return isinstance(term, ir.OpResult)
 
 
 def _initial(writer: CallWriter, edge: ir.Operation) -> ir.Value:

@@ -10,6 +10,7 @@ from torch_mlir import ir
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.manager.copy_ops import Copier, reads
+from shardc.passes.partition.form_loops import is_received
 from shardc.passes.pipeline.stages.places import Assignment, Fold, Place
 from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, tensor
 from shardc.passes.pipeline.stages.token_slices import TokenSlices
@@ -231,13 +232,13 @@ def _write_body(program: StepProgram, body: StageBody, ip: ir.InsertionPoint) ->
         folds.setdefault(fold.term, []).append(fold)
 
     def add(terms: Iterable[ir.Value]) -> None:
-        """Add the terms to their sums, as soon as they are computed, so that they are not kept."""
+        """Add the terms to their sums."""
         for fold in [fold for term in terms for fold in folds.pop(term, ())]:
             so_far[fold.number] = write_fold(program, fold, so_far[fold.number], copier)
 
     for op in body.ops:
         copier.copy(op)
-        add(op.results)
+        add(term for term in op.results if not is_received(term))  # at once, so that it is not kept
     add(list(folds))
     made = [copier.values[v] for v in body.outputs]
     yield_values([*made, *so_far.values()], loc=loc, ip=end)
