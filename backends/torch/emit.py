@@ -119,9 +119,9 @@ def _write_stage(
     body = Body(program, schedule, Aliases(arguments), "    ", returned=results)
     parameters = ["rank", micro_batch, *(program.values[v] for v in passed)]
     if schedule.owned:
-        parameters.append("handed")
-        body.line(f"{', '.join(program.values[v] for v in schedule.owned)}, = handed")
-        body.line("handed.clear()")
+        parameters.append(program.names.numbered("handed"))
+        body.line(f"{', '.join(program.values[v] for v in schedule.owned)}, = {parameters[-1]}")
+        body.line(f"{parameters[-1]}.clear()")
     body.write()
     body.line(f"return ({''.join(f'{body.name(v)}, ' for v in results).rstrip()})")
     return f"def {name}({', '.join(parameters)}):", program.lines
