@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import shardc.runtime.operators.flat_index  # noqa: F401, defines the operator
 from shardc.backends.eager.interpreter import run
 from shardc.diagnostics.oracle import ExecutionFailed
 from shardc.passes.fuse.kern_fuse import fuse_module
