@@ -2,9 +2,9 @@
 
     python test/bench/rediscovery.py [--case NAME ...] [--limit SECONDS]
 
-Both plans are priced by one cost model (``shardc plan``), with the largest number of the products' shardings
-that the search chose, and the parts of parameters and optimizer state that each mesh axis splits. A published
-plan that needs more memory than a device has is printed with what it needs.
+Both plans are priced by one cost model, that of ``shardc plan``. Printed are also the shardings that the
+search chose for the largest products, and which part of parameters and optimizer state each axis splits. A
+known plan that needs more memory than a device has is printed with what it needs.
 """
 
 from __future__ import annotations
