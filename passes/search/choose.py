@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -14,17 +14,18 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.passes.manager.attributes import edge_attributes, i64, set_edge_attributes
 from shardc.passes.manager.program import Program
-from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
+from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES, write_kept
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.answer.explain import Explain, explained
 from shardc.passes.search.axes import SearchAxes
+from shardc.passes.search.chosen import Chosen, chosen_of
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.distances import Distances
 from shardc.passes.search.fold import More, folded
 from shardc.passes.search.graph import Graph, StepGraph
 from shardc.passes.search.layered import LayeredCuts
-from shardc.passes.search.layout import Layout, sharding_of
+from shardc.passes.search.layout import sharding_of
 from shardc.passes.search.searchers.annealing import annealing
 from shardc.passes.search.searchers.greedy import greedy
 from shardc.passes.search.searchers.layers import layers
@@ -33,7 +34,6 @@ from shardc.passes.search.searchers.searcher import Budget, Searcher
 from shardc.passes.search.solver import ask
 from shardc.passes.search.solver.overlap import solve_overlapped
 from shardc.passes.search.solver.solve import NoSolution, Solution
-from shardc.passes.search.ways import Way
 from shardc.passes.search.work import Work
 
 EXACT = "exact"
@@ -66,7 +66,7 @@ SEARCHERS: Mapping[str, _Solve] = {
 
 @dataclass(frozen=True)
 class Found:
-    """Result of a search: a way to split each call, a layout of each argument, and the certificate.
+    """Result of a search: what was chosen for calls and arguments, and the certificate.
 
     ``nodes`` is the number of choices, ``held_bytes`` the most bytes that a device holds at a point.
     ``floor_s`` is a lower bound: the time of forward and backward if each call is split in its fastest way
@@ -74,8 +74,7 @@ class Found:
     for programs with more or fewer of the equal layers.
     """
 
-    ways: list[Way]
-    arguments: list[Layout]
+    chosen: Chosen
     solution: Solution
     nodes: int
     held_bytes: float
@@ -147,22 +146,18 @@ def search(
     answer = None
     if explain:
         solution, answer = explained(step, solution, capacity, clock, explain)
-    chosen = solution.chosen
-    ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]
-    arguments = [ls[chosen[node]] for node, ls in zip(step.argument_node, step.layouts, strict=True)]
-    held = float(max(step.graph.bytes_at(chosen)))
-    layered = LayeredCuts.of(step.program, ways, arguments) if explain else None
-    return Found(ways, arguments, solution, len(step.graph.costs), held, step.floor_s, answer, layered)
+    held = float(max(step.graph.bytes_at(solution.chosen)))
+    chosen = chosen_of(step, solution.chosen)
+    layered = LayeredCuts.of(step.program, chosen) if explain else None
+    return Found(chosen, solution, len(step.graph.costs), held, step.floor_s, answer, layered)
 
 
-def write(
-    program: Program, mesh: Mesh, ways: Sequence[Way], arguments: Sequence[Layout], pipeline: str = ""
-) -> None:
+def write(program: Program, mesh: Mesh, chosen: Chosen, pipeline: str = "") -> None:
     """Write shardings to the IR: ``dist.sharding`` of arguments, and ``dist.cuts`` and similar of calls."""
     context = program.module.context
     codec = ShardingCodec(context, mesh)
     axes = SearchAxes.of(mesh, pipeline).axes
-    for node, way in zip(program.nodes, ways, strict=True):
+    for node, way, kept in zip(program.nodes, chosen.ways, chosen.kept, strict=True):
         cuts = {f: codec.axes(a) for f, a in way.cuts(axes).items()}
         node.op.attributes[CUTS] = ir.DictAttr.get(cuts, context)
         number, over = way.passing()
@@ -174,8 +169,11 @@ def write(
             for layout, value in zip(way.results, node.results, strict=True)
         ]
         node.op.attributes["dist.shardings"] = codec.array(made)
+        types = [program.types[value] for value in node.results]
+        shards = {number: sharding_of(layout, len(types[number].shape), axes) for number, layout in kept}
+        write_kept(node.op, shards, codec)
     rows = []
-    for position, layout in enumerate(arguments):
+    for position, layout in enumerate(chosen.arguments):
         row = edge_attributes(program.function, "arg_attrs", position)
         rank = len(program.types[program.arguments[position]].shape)
         row["dist.sharding"] = codec.write(sharding_of(layout, rank, axes))

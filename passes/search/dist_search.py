@@ -50,7 +50,7 @@ class DistSearch(ReadingPass):
     def apply(self, reading: Reading) -> bool:
         if self.saved is not None:
             mesh, program = reading.sharded(level=1)
-            write(program, mesh, *self.saved.read(program, mesh, self.pipeline), self.pipeline)
+            write(program, mesh, self.saved.read(program, mesh, self.pipeline), self.pipeline)
             return False
         if self.searcher not in SEARCHERS:
             expected = f"one of {', '.join(SEARCHERS)}"
@@ -62,7 +62,7 @@ class DistSearch(ReadingPass):
             found = search(graph, capacity, self.searcher, explain="runners-up", clock=clock)
         if isinstance(found, Unfit):
             raise why_none(found, self._cluster, mesh.world_size)
-        write(program, mesh, found.ways, found.arguments, self.pipeline)
+        write(program, mesh, found.chosen, self.pipeline)
         if found.answer is not None:
             found.answer.write(program.module)
             remark("Searched", found.answer.certificate())

@@ -178,13 +178,15 @@ class StepGraph:
         """Layouts of each argument's node, by argument."""
         self.floor_s = 0.0
         """Seconds of forward and backward with each call split in its fastest way."""
+        self.copies: dict[int, Made] = {}
+        """Copies of values for all their readers, by value."""
         self._made: dict[int, Made] = {}
         self._nodes: dict[Hashable, int] = {}
         self.folded = folded
-        self._readers = _readers(program)
+        self.readers = _readers(program)
         roles = (program.argument_key(position)[0] for position in range(len(program.arguments)))
         given = zip(program.arguments, roles, strict=True)
-        self._stored = followed(program, {value: True for value, role in given if role == "param"})
+        self.stored = followed(program, {value: True for value, role in given if role == "param"})
         self._add_arguments()
         self._add_calls()
         self._add_reads()
@@ -201,7 +203,7 @@ class StepGraph:
         for position, value in enumerate(self.program.arguments):
             role, _ = self.program.argument_key(position)
             layouts = self._argument_layouts(role, self.program.types[value].shape)
-            readers = [node for node, _ in self._readers[value]]
+            readers = [node for node, _ in self.readers[value]]
             read_by = tuple(sorted({self.folded.colours[node] for node in readers}))
             node = self._node(("argument", role, read_by or position), layouts)
             self.argument_node.append(node)
@@ -282,13 +284,13 @@ class StepGraph:
             self.graph.memory[made.node] = self.graph.memory[made.node] + sign * held * made.weight
 
     def _add_reads(self) -> None:
-        for value, uses in self._readers.items():
+        for value, uses in self.readers.items():
             for phase, group in self._groups(value, uses):
                 self._add_readers(value, group, 1 if phase in ("", OPTIMIZER) else self.axes.trips)
 
     def _groups(self, value: int, uses: list[Use]) -> Iterator[tuple[str, list[Use]]]:
         """Yield the uses that share copies of a value. A parameter is gathered anew in each phase."""
-        if value not in self._stored:
+        if value not in self.stored:
             yield "", uses
             return
         phases = [phase_of(self.program.nodes[node].op) for node, _ in uses]
@@ -328,7 +330,8 @@ class StepGraph:
         weight = max(self.folded.weights[node] for node, _ in uses)
         node = self._node(("copy", made.node, readers), layouts)
         copy = Made(node, tuple(layouts), min(made.weight, weight))
-        owner = None if value in self._stored else self._alive.copied(value)
+        self.copies[value] = copy
+        owner = None if value in self.stored else self._alive.copied(value)
         if owner is not None:
             whole = self._made[owner]
             self._hold(self._alive.from_first_read(owner, value, whole.layouts), whole, -1)

@@ -198,17 +198,17 @@ class Pricer:
 
     def _compiles(self, candidate: Candidate, options: Mapping[str, object], sizes: Sizes) -> Compile:
         def compiled(layers: int, cut_at: CutAt, *, is_few: bool) -> Priced:
-            pricer = self._with_batch(sizes.micro_batches // sizes.few) if is_few else self
+            pricer = self._with_few(sizes) if is_few else self
             asked = replace(candidate, micro_batches=sizes.few) if is_few else candidate
             # What is cut contains the ops of what is not.
             return pricer._price(asked, self.versions.even(layers), options, verify=is_few, cut_at=cut_at)
 
         return compiled
 
-    def _with_batch(self, times: int) -> Pricer:
-        """Return a pricer of the same step with a batch so many times smaller."""
+    def _with_few(self, sizes: Sizes) -> Pricer:
+        """Return a pricer of the same step with the few micro-batches that are compiled."""
         other = copy(self)
-        other.versions, other._graphs = self.versions.smaller(times), None
+        other.versions, other._graphs = self.versions.smaller(sizes.few, sizes.micro_batches), None
         return other
 
     def compiled(

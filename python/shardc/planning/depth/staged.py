@@ -49,9 +49,8 @@ class Sizes:
 
 
 def fewest(stages: int, micro_batches: int) -> int:
-    """Return the least divisor of ``micro_batches`` that fills a pipeline of ``stages``."""
-    found = (n for n in range(stages + BEYOND, micro_batches) if micro_batches % n == 0)
-    return next(found, micro_batches)
+    """Return the least number of ``micro_batches`` that fills a pipeline of ``stages``."""
+    return min(stages + BEYOND, micro_batches)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.chosen import Chosen
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.solver.solve import Solution
 from shardc.planning.auto.choose import search_around
@@ -53,7 +54,9 @@ class Drawn:
             return Unfit(self.bytes[choice] / capacity, floor_s, free_s=seconds)
         if seconds >= cutoff_s:
             return Unfit(0.0, floor_s, seconds, free_s=seconds)
-        return Found([], [], Solution([], seconds, seconds, "", seconds), 0, self.bytes[choice], floor_s)
+        return Found(
+            Chosen([], [], []), Solution([], seconds, seconds, "", seconds), 0, self.bytes[choice], floor_s
+        )
 
 
 @pytest.mark.parametrize("seeds", [range(n, n + 40) for n in range(0, 200, 40)], ids=str)
@@ -138,7 +141,7 @@ def test_choices_that_are_expected_to_lack_memory_are_not_among_the_first() -> N
         looked_at.append(choice)
         if choice.recompute == "none":
             return Unfit(8.0 * choice.stages / choice.micro_batches, 1.0)
-        return Found([], [], Solution([], 2.0, 2.0, ""), 0, 1.0, 1.0)
+        return Found(Chosen([], [], []), Solution([], 2.0, 2.0, ""), 0, 1.0, 1.0)
 
     several = [Choice(stages, stages, (("data", 1),), policy) for stages in STAGES for policy in RECOMPUTED]
     assert search_around(several, find).found[0].seconds == 2.0
