@@ -10,6 +10,7 @@ from math import inf
 import torch
 
 from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B, ScheduleForm
 from shardc.diagnostics.passes.search import NotSearched
 from shardc.options.field import options_of
 from shardc.options.parallelism import Parallelism
@@ -44,7 +45,8 @@ class Searches:
         cluster: Cluster whose devices are all used.
         micro_batches, recompute: Fixed values of these parts of the choice. Default: searched.
         search_seconds: Seconds after which each search ends with the best so far, as after a Ctrl-C.
-        options: Other options of ``compile_step``, with which the picked plan is priced.
+        options: Other options of ``compile_step``, with which the picked plan is priced. A ``schedule``
+            is the only one that is searched, and needs a pipeline.
 
     Raises:
         BadArgument, NotSearched.
@@ -61,8 +63,10 @@ class Searches:
     ) -> None:
         options_of(Parallelism)["search_seconds"].check(search_seconds, "compile_step")
         question, self.pricer, self.cluster = pricer.question, pricer, cluster
-        policies = policies_of(question.model, recompute)
-        self._given = list(choices(cluster, question.samples, question.layers, policies, micro_batches))
+        policies, forms = policies_of(question.model, recompute), forms_of(options.get("schedule"))
+        sizes = question.samples, question.layers
+        given = choices(cluster, *sizes, policies, micro_batches, forms)
+        self._given = [choice for choice in given if choice.stages > 1 or "schedule" not in options]
         self._price = partial(pricer.price, **options)
         sizes = question.name, question.samples, question.layers, question.tokens
         layers = tuple(repeated_layers(question.model))  # modules that may be recomputed
@@ -139,6 +143,12 @@ class Searches:
         if self._known.known(candidate, cutoff_s) is None:
             progress.step(candidate.text)
             self.pricer.graph(candidate)
+
+
+def forms_of(schedule: object) -> Sequence[ScheduleForm]:
+    """Return the schedules to search: all, or the given one; 1F1B for one that has no closed form."""
+    given = [form for form in FORMS if schedule in (None, form.name)]
+    return given or [ONE_F_ONE_B]
 
 
 def policies_of(model: torch.nn.Module, recompute: object) -> Sequence[Policy]:

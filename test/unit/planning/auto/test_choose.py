@@ -10,6 +10,7 @@ from time import perf_counter, sleep
 import numpy as np
 import pytest
 
+from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.solver.solve import Solution
@@ -21,39 +22,55 @@ STAGES, COUNTS = (1, 2, 4, 8), (1, 2, 4, 8, 16)
 
 @dataclass
 class Drawn:
-    """A model: what each choice takes and holds, at least its floor; memory makes choices dearer."""
+    """A model: what each choice takes and holds, at least its floor; memory makes choices dearer.
+
+    The work of a micro-batch, what gradients of weights take of it, and what runs once a step are drawn.
+    """
 
     seed: int
     looked_at: list[Choice] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         draw = np.random.default_rng(self.seed)
-        self.floor_s = 1.0
+        self.weights_s = draw.uniform(0.1, 0.4)
+        self.floor_s, once_s = 1.0, 0.1 * draw.random()
         self.choices = [
-            Choice(stages, count, (("data", 8 // stages),), recompute)
+            Choice(stages, count, (("data", 8 // stages),), recompute, form)
             for stages in STAGES
             for count in COUNTS
             if count >= stages
             for recompute in RECOMPUTED
+            for form in (FORMS if stages > 1 else (ONE_F_ONE_B,))
+            if form.allows(stages, count, layers=32)
         ]
-        sent = {(s, n): at for s in STAGES for n, at in zip(COUNTS, np.sort(draw.random(5)), strict=True)}
+        sent, late = (
+            {(s, n): at for s in STAGES for n, at in zip(COUNTS, np.sort(draw.random(5)), strict=True)}
+            for _ in range(2)
+        )
         self.seconds, self.bytes = {}, {}
         for choice in self.choices:
-            again = RECOMPUTED.index(choice.recompute)
-            alone = self.floor_s * (1 + 0.1 * again) + sent[choice.stages, choice.micro_batches]
+            again, key = RECOMPUTED.index(choice.recompute), (choice.stages, choice.micro_batches)
             if choice.stages == 1:  # more micro-batches never take less
-                alone = self.floor_s * (1 + 0.1 * again) + sent[1, 1] + 0.01 * choice.micro_batches
-            self.seconds[choice] = alone * choice.waiting
-            self.bytes[choice] = 10.0 / (1 + again) / choice.micro_batches + draw.random()
+                rest, weights = sent[1, 1] + 0.01 * choice.micro_batches, late[1, 1]
+            else:
+                rest, weights = sent[key], late[key]
+            rest += self.floor_s * (1 + 0.1 * again) - self.weights_s
+            weights = self.weights_s + 0.5 * weights
+            self.seconds[choice] = rest * choice.waiting + weights * choice.weights_waiting + once_s
+            held = 10.0 / (1 + again) * choice.in_flight + choice.pending / choice.micro_batches
+            self.bytes[choice] = held + draw.random()
 
     def find(self, capacity: float, choice: Choice, cutoff_s: float) -> Found | Unfit:
         self.looked_at.append(choice)
-        floor_s, seconds = self.floor_s * choice.waiting, self.seconds[choice]
+        weights_s, seconds = self.weights_s * choice.weights_waiting, self.seconds[choice]
+        floor_s = (self.floor_s - self.weights_s) * choice.waiting + weights_s
         if self.bytes[choice] > capacity:
-            return Unfit(self.bytes[choice] / capacity, floor_s, free_s=seconds)
+            least = self.bytes[choice] / capacity
+            return Unfit(least, floor_s, free_s=seconds, floor_weights_s=weights_s)
         if seconds >= cutoff_s:
-            return Unfit(0.0, floor_s, seconds, free_s=seconds)
-        return Found([], [], Solution([], seconds, seconds, "", seconds), 0, self.bytes[choice], floor_s)
+            return Unfit(0.0, floor_s, seconds, free_s=seconds, floor_weights_s=weights_s)
+        solution, held = Solution([], seconds, seconds, "", seconds), self.bytes[choice]
+        return Found([], [], solution, 0, held, floor_s, floor_weights_s=weights_s)
 
 
 @pytest.mark.parametrize("seeds", [range(n, n + 40) for n in range(0, 200, 40)], ids=str)
