@@ -37,7 +37,7 @@ class Alive:
 
     def __init__(self, program: Program, axes: SearchAxes, weights: Collection[int] = ()) -> None:
         self._program, self._axes = program, axes
-        self._owner = _owners(program)
+        self._owner = owners(program)
         self._returned = frozenset(program.returns)
         self._replaced = {old for old, _ in carried_values(program)}
         self._until: dict[int, float] = {}
@@ -146,7 +146,7 @@ def _points(phases: Sequence[str], held_bytes: np.ndarray) -> Iterator[int]:
                 yield int(part[held_bytes[part].argmax()])
 
 
-def _owners(program: Program) -> list[int]:
+def owners(program: Program) -> list[int]:
     """Return, for each value, the value whose memory it uses: itself, or the base of a view."""
     owners: list[int] = list(range(len(program.values)))
     for node in program.nodes:

@@ -1,12 +1,14 @@
-"""Closed forms of pipeline schedules whose stages all take equally long: time and memory.
+"""Closed forms of pipeline schedules whose stages all take equally long: time, messages and memory.
 
-Each is exact for what :func:`~shardc.cost.simulate.simulate` computes, except ``zb-h1``, whose step is longer
-if weight gradients take longer than a forward.
+Each is exact for what :func:`~shardc.cost.simulate.simulate` computes, with two exceptions, in which a step
+takes longer: ``zb-h1`` if weight gradients take longer than a forward, and messages that take a large part of
+a stage's time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,23 @@ class ScheduleForm:
         if not self.is_split:
             return self.slots(ranks, micro_batches)
         return micro_batches - (self.pending(ranks, micro_batches) - 1)
+
+    def sends(self, ranks: int, micro_batches: int) -> int:
+        """Return what messages add to the length of a step, in times that one message takes.
+
+        A micro-batch crosses all stages and comes back. Under 1F1B a rank also waits in its steady state, for
+        the gradient of the last activation that it sent: for each micro-batch but one in ``ranks``. Ranks
+        that compute W, or another of their stages, do not wait, except while the pipeline of ZB-H1 fills.
+        """
+        if ranks == 1:
+            return 0
+        if self.per_rank > 1:
+            return 2 * (ranks * self.per_rank - 1)
+        if self.is_split:
+            steady = min(ranks - 1, max(0, micro_batches - 1 - (micro_batches <= ranks)))
+        else:
+            steady = micro_batches - 1 - ceil((micro_batches - 1) / ranks)
+        return 2 * (ranks - 1 + steady)
 
     def in_flight(self, ranks: int, micro_batches: int) -> float:
         """Return the most micro-batches whose activations a rank holds: those of its first rank.

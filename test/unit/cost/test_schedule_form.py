@@ -1,4 +1,4 @@
-"""Closed forms of schedules equal what the simulator computes for equal stages."""
+"""Closed forms of schedules equal what the simulator computes for equal stages: time, messages and memory."""
 
 from __future__ import annotations
 
@@ -25,9 +25,14 @@ def sizes_of(form: ScheduleForm) -> list[tuple[int, int]]:
 
 
 def simulated(
-    form: ScheduleForm, ranks: int, micro_batches: int, times: tuple[float, float, float]
+    form: ScheduleForm,
+    ranks: int,
+    micro_batches: int,
+    times: tuple[float, float, float],
+    transfer_s: float = 0.0,
 ) -> tuple[Schedule, Timeline]:
-    costs = [StageCost(*(seconds / form.per_rank for seconds in times))] * (ranks * form.per_rank)
+    cost = StageCost(*(seconds / form.per_rank for seconds in times), transfer_s=transfer_s)
+    costs = [cost] * (ranks * form.per_rank)
     made = schedule(form.name, len(costs), micro_batches, ranks=ranks)
     return made, simulate(made, costs)
 
@@ -49,6 +54,19 @@ def test_a_rank_holds_as_many_micro_batches_as_simulated(form: ScheduleForm) -> 
         made, _ = simulated(form, ranks, count, TIMES[0])
         held = max(peak_activations(made, [1 / form.per_rank] * (ranks * form.per_rank)))
         assert held == pytest.approx(form.in_flight(ranks, count)), (ranks, count)
+
+
+@pytest.mark.parametrize("transfer_s", [0.01, 0.3])
+@pytest.mark.parametrize("form", ALL, ids=str)
+def test_messages_add_as_much_as_simulated(form: ScheduleForm, transfer_s: float) -> None:
+    """Short messages add exactly as much; long ones, which take more than a slot of a stage, no less."""
+    for ranks, count in sizes_of(form):
+        for times in TIMES:
+            alone, sent = (simulated(form, ranks, count, times, each)[1].step_s for each in (0.0, transfer_s))
+            foretold = transfer_s * form.sends(ranks, count)
+            assert sent - alone >= foretold - 1e-9, (ranks, count, times)
+            if transfer_s < 0.1 and times == TIMES[0]:
+                assert sent - alone == pytest.approx(foretold), (ranks, count)
 
 
 def test_weights_that_take_longer_take_no_less() -> None:

@@ -6,8 +6,9 @@ that needs the least memory, without stages last. Then it tries the neighbours o
 there is time, the others, each time the one with the lowest bound. A choice takes at least the time of its
 kernels in their fastest shardings, times the pipeline's waiting. It also takes at least as long as a choice
 with the same mesh that recomputes less and has fewer micro-batches would take in enough memory, but for the
-waiting that more micro-batches, or another schedule, save. These bounds rule out most choices without an
-inner search. For others, the inner search stops as soon as its own bound shows that they are no better.
+waiting that more micro-batches, or another schedule, save. Messages between stages come on top. These bounds
+rule out most choices without an inner search. For others, the inner search stops as soon as its own bound
+shows that they are no better.
 
 While one inner search runs, the next is prepared (:mod:`shardc.planning.auto.ahead`).
 """
@@ -15,7 +16,7 @@ While one inner search runs, the next is prepared (:mod:`shardc.planning.auto.ah
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
@@ -108,20 +109,23 @@ def search_around(
     clock: Clock | None = None,
     start: Start | None = None,
     prepare: Prepare | None = None,
+    messages: Callable[[Choice], float] | None = None,
 ) -> Around:
     """Search the choices with ``find``.
 
     ``limit_s``: seconds after which no other choice is started. ``clock``: ends the search at once; ``find``
     observes it, too. ``start``: the choice to try first. ``prepare``: does a part of ``find`` beforehand,
-    while another search runs.
+    while another search runs. ``messages``: seconds that a choice takes in addition to those of ``find``.
     """
     with collection_paused(), Ahead(find, prepare) as ahead:
-        return _Search(list(choices), ahead, limit_s, clock or Clock(), start).run()
+        added = {choice: messages(choice) if messages else 0.0 for choice in choices}
+        return _Search(added, ahead, limit_s, clock or Clock(), start).run()
 
 
 @dataclass
 class _Search:
-    choices: list[Choice]
+    choices: Mapping[Choice, float]
+    """Choices, and the seconds of their messages."""
     ahead: Ahead
     limit_s: float
     clock: Clock
@@ -159,7 +163,8 @@ class _Search:
         return Around(self.found, bound_s, *counts, why, is_stopped, self.floor or Floor())
 
     def _set_floor(self, floor: Floor) -> Floor:
-        self.floor, self.least = floor, {choice: floor.seconds(choice) for choice in self.choices}
+        self.floor = floor
+        self.least = {choice: floor.seconds(choice) + sends_s for choice, sends_s in self.choices.items()}
         return floor
 
     @property
@@ -221,12 +226,17 @@ class _Search:
     def _is_beaten(self, choice: Choice) -> bool:
         """Return True if a cheaper variant of the choice was tried and had enough memory: it is no slower.
 
-        Variants recompute less, wait less, or, without stages, have fewer micro-batches.
+        Variants recompute less, wait less, or, without stages, have fewer micro-batches. Their messages take
+        no longer.
         """
-        return any(not is_tight and _is_less(other, choice) for other, is_tight in self.tight.items())
+        return any(
+            not is_tight and self.choices[other] <= self.choices[choice] and _is_less(other, choice)
+            for other, is_tight in self.tight.items()
+        )
 
     def _look(self, choice: Choice) -> None:
-        cutoff_s = self.best_s
+        sends_s = self.choices[choice]
+        cutoff_s = self.best_s - sends_s
 
         def following() -> Choice | None:
             return None if self._is_late or self.clock.is_enough else self._next(running=choice)
@@ -235,18 +245,19 @@ class _Search:
         # The first choice recomputes nothing: it has the calls of later choices, or fewer.
         floor = self.floor or self._set_floor(Floor.of(found, choice))
         free_s = found.free_s if isinstance(found, Unfit) else found.solution.free_s
-        for other in self.choices:
-            self.least[other] = max(self.least[other], _carried(choice, free_s, other, floor))
+        for other, seconds in self.choices.items():
+            carried_s = _carried(choice, free_s, other, floor) + seconds
+            self.least[other] = max(self.least[other], carried_s)
         if isinstance(found, Unfit):
-            self.bounds[choice] = found.bound_s
+            self.bounds[choice] = found.bound_s + sends_s
             if found.bound_s == inf:
                 self.tight[choice] = True
                 self.needs[choice.recompute].append(found.least / choice.in_flight)
             return
         solution = found.solution
-        self.bounds[choice] = solution.bound_s
-        self.tight[choice] = solution.is_tight
-        self.found.append(Estimate(choice, solution.seconds, solution.bound_s, found.held_bytes))
+        seconds, bound_s = solution.seconds + sends_s, solution.bound_s + sends_s
+        self.bounds[choice], self.tight[choice] = bound_s, solution.is_tight
+        self.found.append(Estimate(choice, seconds, bound_s, found.held_bytes))
 
     def _least_s(self, choice: Choice) -> float:
         """Return a lower bound on the seconds of a choice."""
