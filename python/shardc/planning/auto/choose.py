@@ -1,9 +1,11 @@
 """Search for the cheapest choice of mesh, stages, micro-batches, schedule and recomputation, with a bound on
 all.
 
-The search tries one choice for each number of stages, and, as long as none fits, the one of the same parts
+The search tries one choice for each number of stages, the one that waits the least of those that are not
+expected to lack memory, by what others lacked. As long as none fits, it also tries the one of the same parts
 that needs the least memory, without stages last. Then it tries the neighbours of the best, and then, while
-there is time, the others, each time the one with the lowest bound. A choice takes at least the time of its
+there is time, the others, each time the one with the lowest bound. Choices that are expected to lack memory
+are last. A choice takes at least the time of its
 kernels in their fastest shardings, times the pipeline's waiting. It also takes at least as long as a choice
 with the same mesh that recomputes less and has fewer micro-batches would take in enough memory, but for the
 waiting that more micro-batches, or another schedule, save. Messages between stages come on top. These bounds
@@ -15,6 +17,7 @@ While one inner search runs, the next is prepared (:mod:`shardc.planning.auto.ah
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +32,7 @@ from shardc.planning.auto.ahead import Ahead, Find, Prepare
 from shardc.planning.auto.space import RECOMPUTED, Choice
 
 _SHORT = 0.8
-"""Part of memory beyond which a choice that recomputes nothing is not among the first that are tried."""
+"""Part of memory beyond which a choice is expected to lack memory, and is tried after all others."""
 _WEIGHTS = 1 / 3
 """Usual part of weights' gradients in the work of a micro-batch: forward, I and W take equally long."""
 LIMIT_S = 30.0
@@ -135,10 +138,17 @@ class _Search:
     """Lower bound on the seconds of each choice that was tried."""
     least: dict[Choice, float] = field(default_factory=dict)
     """Lower bound on the seconds of each choice that follows from others that were tried."""
-    tight: dict[Choice, bool] = field(default_factory=dict)
-    """True for a choice that limited memory made slower or impossible."""
-    needs: dict[Policy, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """For choices without a plan: the part of memory that the batch's activations need at least."""
+    beaten: set[Choice] = field(default_factory=set)
+    """Choices that are no faster than a cheaper variant, which was tried and had enough memory.
+
+    Variants recompute less, wait less, or, without stages, have fewer micro-batches. Their messages take no
+    longer.
+    """
+    needs: dict[tuple[Policy, bool], list[float]] = field(default_factory=lambda: defaultdict(list))
+    """For choices without a plan: the part of memory that the batch's activations need at least.
+
+    By recomputation, and whether weights' gradients are computed later.
+    """
     floor: Floor | None = None
 
     def __post_init__(self) -> None:
@@ -157,7 +167,7 @@ class _Search:
                 why = f"time limit of {self.limit_s:g} s"
                 break
         self.found.sort(key=lambda estimate: estimate.seconds)
-        least = (self._least_s(choice) for choice in self.choices if not self._is_beaten(choice))
+        least = (self._least_s(choice) for choice in self.choices if choice not in self.beaten)
         bound_s = min(min(least, default=inf), self.best_s)
         counts = len(self.bounds), len(self.choices)
         return Around(self.found, bound_s, *counts, why, is_stopped, self.floor or Floor())
@@ -181,10 +191,13 @@ class _Search:
         While one is ``running``, this is a guess: that it has a plan, which rules out those of the same parts
         that recompute more or wait longer.
         """
-        order = self._order(is_found=bool(self.found) or running is not None)
+        is_found = bool(self.found) or running is not None
+        order = self._order(is_found)
         if running is not None:
             order = (choice for choice in order if choice != running and not _is_less(running, choice))
-        return next(filter(self._is_worth, order), None)
+        worth = list(filter(self._is_worth, order))
+        likely = itertools.filterfalse(self._is_short, worth if is_found else ())
+        return next(likely, next(iter(worth), None))
 
     def _order(self, is_found: bool) -> Iterator[Choice]:
         """Yield choices in order: the start and its neighbours, one choice for each number of stages (and the
@@ -193,7 +206,7 @@ class _Search:
         if self.start is not None:
             yield self.start.choice
             yield from [choice for choice in self.choices if _is_near(choice, self.start.choice)]
-        firsts = list(_spread([min(of, key=_first) for of in _by_stages(self.choices)]))
+        firsts = list(_spread([self._first_of(choices) for choices in _by_stages(self.choices)]))
         for first in firsts:
             if is_found or not self._is_short(first):
                 yield first
@@ -206,13 +219,27 @@ class _Search:
             yield from [choice for choice in self.choices if _is_near(choice, best.choice)]
         yield from sorted(self.choices, key=lambda choice: (self._least_s(choice), _first(choice)))
 
+    def _first_of(self, choices: Iterable[Choice]) -> Choice:
+        """Return the choice of a number of stages that waits the least, if it is not expected to lack memory.
+
+        Until something fits, other choices without stages are left for later.
+        """
+
+        def key(choice: Choice) -> tuple[object, ...]:
+            is_later = self._is_short(choice) and (choice.stages > 1 or bool(self.found))
+            return is_later, *_first(choice)
+
+        return min(choices, key=key)
+
     def _is_short(self, choice: Choice) -> bool:
         """Return True if the activations of a choice are expected to need nearly all memory or more.
 
         The expectation is the need of a choice without a plan, in proportion to the micro-batches in flight.
+        A schedule that delays weights' gradients needs no less than one that does not.
         """
-        needs = (need * choice.in_flight for need in self.needs[choice.recompute])
-        return min(needs, default=0.0) > _SHORT
+        kinds = {False, choice.form.is_split}
+        needs = [min(self.needs[choice.recompute, kind], default=0.0) for kind in kinds]
+        return max(needs) * choice.in_flight > _SHORT
 
     def _least_memory(self, choice: Choice) -> Choice:
         """Return the variant of a choice that recomputes the most and holds the fewest micro-batches."""
@@ -221,18 +248,7 @@ class _Search:
 
     def _is_worth(self, choice: Choice) -> bool:
         is_new = choice not in self.bounds
-        return is_new and not self._is_beaten(choice) and self._least_s(choice) < self.best_s
-
-    def _is_beaten(self, choice: Choice) -> bool:
-        """Return True if a cheaper variant of the choice was tried and had enough memory: it is no slower.
-
-        Variants recompute less, wait less, or, without stages, have fewer micro-batches. Their messages take
-        no longer.
-        """
-        return any(
-            not is_tight and self.choices[other] <= self.choices[choice] and _is_less(other, choice)
-            for other, is_tight in self.tight.items()
-        )
+        return is_new and choice not in self.beaten and self._least_s(choice) < self.best_s
 
     def _look(self, choice: Choice) -> None:
         sends_s = self.choices[choice]
@@ -251,12 +267,14 @@ class _Search:
         if isinstance(found, Unfit):
             self.bounds[choice] = found.bound_s + sends_s
             if found.bound_s == inf:
-                self.tight[choice] = True
-                self.needs[choice.recompute].append(found.least / choice.in_flight)
+                self.needs[choice.recompute, choice.form.is_split].append(found.least / choice.in_flight)
             return
         solution = found.solution
         seconds, bound_s = solution.seconds + sends_s, solution.bound_s + sends_s
-        self.bounds[choice], self.tight[choice] = bound_s, solution.is_tight
+        self.bounds[choice] = bound_s
+        if not solution.is_tight:
+            variants = (other for other in self.choices if _is_less(choice, other))
+            self.beaten.update(other for other in variants if sends_s <= self.choices[other])
         self.found.append(Estimate(choice, seconds, bound_s, found.held_bytes))
 
     def _least_s(self, choice: Choice) -> float:
