@@ -10,6 +10,7 @@ from torch_mlir import ir
 
 from shardc.cost.links import LinkModel
 from shardc.cost.ops import DeviceRates
+from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.passes.manager.attributes import edge_attributes, i64, set_edge_attributes
@@ -34,6 +35,7 @@ from shardc.passes.search.searchers.searcher import Budget, Searcher
 from shardc.passes.search.solver import ask
 from shardc.passes.search.solver.overlap import solve_overlapped
 from shardc.passes.search.solver.solve import NoSolution, Solution
+from shardc.passes.search.weight_calls import weight_calls
 from shardc.passes.search.work import Work
 
 EXACT = "exact"
@@ -70,8 +72,9 @@ class Found:
 
     ``nodes`` is the number of choices, ``held_bytes`` the most bytes that a device holds at a point.
     ``floor_s`` is a lower bound: the time of forward and backward if each call is split in its fastest way
-    and nothing is sent. If an explanation was requested, it is ``answer``, and ``layered`` has the choices
-    for programs with more or fewer of the equal layers.
+    and nothing is sent; ``floor_weights_s`` is the part of calls that only gradients of weights need. If an
+    explanation was requested, it is ``answer``, and ``layered`` has the choices for programs with more or
+    fewer of the equal layers.
     """
 
     chosen: Chosen
@@ -81,21 +84,28 @@ class Found:
     floor_s: float = 0.0
     answer: Answer | None = None
     layered: LayeredCuts | None = None
+    floor_weights_s: float = 0.0
 
 
 def step_graph(
-    program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates, pipeline: str = "", more: More = ()
+    program: Program,
+    mesh: Mesh,
+    links: LinkModel,
+    rates: DeviceRates,
+    pipeline: str = "",
+    more: More = (),
+    form: ScheduleForm = ONE_F_ONE_B,
 ) -> StepGraph:
     """Return the graph of choices of a step on a mesh. Raises NotFolded.
 
-    ``pipeline`` is the axis of stages. ``more`` is the number of equal layers that the real model has in
-    addition to the program.
+    ``pipeline`` is the axis of stages, ``form`` their schedule. ``more`` is the number of equal layers that
+    the real model has in addition to the program.
     """
     ask.start()  # its imports run while the graph is built
-    axes = SearchAxes.of(mesh, pipeline)
+    axes, weights = SearchAxes.of(mesh, pipeline, form), weight_calls(program)
     distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s)
-    work, alive = Work(program, axes, rates), Alive(program, axes)
-    return StepGraph(program, mesh, axes, distances, work, alive, folded(program, more))
+    work, alive = Work(program, axes, rates, weights), Alive(program, axes, weights)
+    return StepGraph(program, mesh, axes, distances, work, alive, folded(program, more), weights)
 
 
 @dataclass(frozen=True)
@@ -103,9 +113,9 @@ class Unfit:
     """Result of a search that found no plan that fits, or none that is fast enough.
 
     All plans that fit take at least ``bound_s``. ``least`` is the part of the memory that any sharding needs
-    at least, more than 1 if none fits. ``floor_s`` is as in :class:`Found`. ``why`` says why the search
-    stopped before a proof; empty if there is a proof. All plans, whether they fit or not, take at least
-    ``free_s``.
+    at least, more than 1 if none fits. ``floor_s`` and ``floor_weights_s`` are as in :class:`Found`. ``why``
+    says why the search stopped before a proof; empty if there is a proof. All plans, whether they fit or not,
+    take at least ``free_s``.
     """
 
     least: float
@@ -113,6 +123,7 @@ class Unfit:
     bound_s: float = inf
     why: str = ""
     free_s: float = 0.0
+    floor_weights_s: float = 0.0
 
 
 def search(
@@ -141,7 +152,7 @@ def search(
         bound_s = max(solution.bound_s, free_s)
         is_open = isinstance(solution, NoSolution) and bound_s < cutoff_s
         why = clock.why if is_open and clock.is_over else ""
-        return Unfit(least, step.floor_s, bound_s, why, free_s)
+        return Unfit(least, step.floor_s, bound_s, why, free_s, step.floor_weights_s)
     solution = replace(solution, bound_s=max(solution.bound_s, step.floor_s), free_s=free_s)
     answer = None
     if explain:
@@ -149,7 +160,8 @@ def search(
     held = float(max(step.graph.bytes_at(solution.chosen)))
     chosen = chosen_of(step, solution.chosen)
     layered = LayeredCuts.of(step.program, chosen) if explain else None
-    return Found(chosen, solution, len(step.graph.costs), held, step.floor_s, answer, layered)
+    floors = {"floor_s": step.floor_s, "floor_weights_s": step.floor_weights_s}
+    return Found(chosen, solution, len(step.graph.costs), held, answer=answer, layered=layered, **floors)
 
 
 def write(program: Program, mesh: Mesh, chosen: Chosen, pipeline: str = "") -> None:

@@ -10,6 +10,7 @@ from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.mapping import Placement
 from shardc.cost.cluster.names import find_cluster
 from shardc.cost.links import LinkModel
+from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.cost.step.on_cluster import costs_on
 from shardc.diagnostics.base import remark
 from shardc.diagnostics.cli import BadPassOption
@@ -30,7 +31,8 @@ class DistSearch(ReadingPass):
 
     Writes layouts of arguments and ``dist.cuts`` of calls (``passes/search``). ``searcher``: ``exact``, or
     one of ``passes/search/searchers``, which give no bound. ``on``: the cluster whose devices and links are
-    priced; default: the one called ``cluster``. ``pipeline``: the axis of stages, which splits no call.
+    priced; default: the one called ``cluster``. ``pipeline``: the axis of stages, which splits no call;
+    ``form``: their schedule.
     ``more``: the number of equal layers that the real model has in addition to the program. ``seconds``: time
     limit, after which the best result so far is used. ``hears``: whether the first Ctrl-C also ends the
     search. ``saved``: result of an earlier search of this program, or of it with few of its equal layers,
@@ -42,6 +44,7 @@ class DistSearch(ReadingPass):
     searcher: str = EXACT
     on: Cluster | None = None
     pipeline: str = ""
+    form: ScheduleForm = ONE_F_ONE_B
     more: More = ()
     seconds: float = inf
     hears: bool = False
@@ -74,7 +77,7 @@ class DistSearch(ReadingPass):
         sizes = {axis.name: axis.size for axis in mesh.space}
         rates = costs_on(self._cluster, sizes, self.pipeline).rates
         links = LinkModel(Placement.of(self._cluster, sizes))
-        return step_graph(program, mesh, links, rates, self.pipeline, self.more)
+        return step_graph(program, mesh, links, rates, self.pipeline, self.more, self.form)
 
     @property
     def _cluster(self) -> Cluster:

@@ -110,9 +110,12 @@ def test_outer_axes_cut_the_batch(name: str) -> None:
     check_equal(step, compiled, TRAININGS[name], trained(name))
 
 
-def test_stages_are_cut_inside() -> None:
+@pytest.mark.parametrize(
+    "order", [{}, {"schedule": "zb-h1"}, {"schedule": "interleaved", "stages": 4}], ids=str
+)
+def test_stages_are_cut_inside(order: dict[str, object]) -> None:
     mesh = {"pipe": 2, "data": 2, "tensor": 2}
-    step = compiled(slow(), mesh=mesh, plan="pipeline*auto", micro_batches=2)
+    step = compiled(slow(), mesh=mesh, plan="pipeline*auto", micro_batches=2, **order)
     assert step.compiled.plan.pipeline == "pipe"
     assert step.compiled.work.share <= 0.26
     assert step.check().passed
