@@ -50,8 +50,13 @@ class TorchRecompute(Pass):
         for op in ops:
             if phase_of(op) in ("backward", PHASE):
                 clones.read_clones(op)
-        for op in function.regions[0].blocks[0].operations:
-            drop_attributes(op.operation, MODULE)
+        drop_modules(function)
+
+
+def drop_modules(function: ir.Operation) -> None:
+    """Remove the marks of modules, so that nothing of a step is recomputed."""
+    for op in function.regions[0].blocks[0].operations:
+        drop_attributes(op.operation, MODULE)
 
 
 def _made_inside(ops: Iterable[ir.Operation], returned: Iterable[ir.Value]) -> set[ir.Value]:

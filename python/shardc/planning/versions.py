@@ -14,7 +14,8 @@ from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.constrained import Wanted
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import Parallelism
-from shardc.passes.manager.program import copy_module
+from shardc.passes.manager.program import copy_module, find_function
+from shardc.passes.recompute.torch_recompute import drop_modules
 from shardc.passes.search.fold import STANDING, More
 from shardc.planning.depth.few import MORE
 from shardc.planning.depth.runs import runs_of
@@ -23,7 +24,7 @@ from shardc.planning.question import Question
 from shardc.runtime.report.logs import TIMING
 from shardc.step.micro_batches import cut_micro_batches
 from shardc.step.modules.constraints import layouts_of
-from shardc.step.modules.recomputed import recomputed
+from shardc.step.modules.recomputed import recomputed, repeated_layers
 
 Counts = tuple[tuple[int, ...], ...]
 _Key = tuple[Counts, tuple[str, ...], tuple[tuple[str, Wanted], ...]]
@@ -106,11 +107,13 @@ class Versions:
     def captured(self, periods: Periods, options: Parallelism) -> Capture:
         """Return the captured step with a copy of its module, which passes may change.
 
-        Raises what a capture raises.
+        One trace, with the calls of all repeated layers marked, is for all policies of recomputation. Raises
+        what a capture raises.
         """
         with shallow(self.question, self.runs, periods) as q:
-            layouts = layouts_of(q.model, options.constraints)
-            key = counts_of(periods), recomputed(q.model, options), tuple(layouts.items())
+            layouts, again = layouts_of(q.model, options.constraints), recomputed(q.model, options)
+            marked = again or tuple(repeated_layers(q.model))
+            key = counts_of(periods), marked, tuple(layouts.items())
             if key not in self._captures:
                 self._captures[key] = capture_step(
                     q.model,
@@ -119,11 +122,13 @@ class Versions:
                     loss=q.loss,
                     autocast=self._autocast,
                     context=new_context(),
-                    noted=key[1],
+                    noted=marked,
                     layouts=layouts,
                 )
-        capture = self._captures[key]
-        return replace(capture, module=copy_module(capture.module))
+        capture = replace(self._captures[key], module=copy_module(self._captures[key].module), noted=again)
+        if not again and (step := find_function(capture.module)):
+            drop_modules(step)
+        return capture
 
     def key(self, options: Parallelism) -> str:
         """Return a question's cache key: a hash of the step with few layers, and of the number of layers."""

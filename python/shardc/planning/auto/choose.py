@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
 
+from shardc.cost.schedule_form import ONE_F_ONE_B
 from shardc.dialects.collection import collection_paused
 from shardc.options.recompute import Policy
 from shardc.passes.search.choose import Found, Unfit
@@ -222,12 +223,13 @@ class _Search:
     def _first_of(self, choices: Iterable[Choice]) -> Choice:
         """Return the choice of a number of stages that waits the least, if it is not expected to lack memory.
 
-        Until something fits, other choices without stages are left for later.
+        Its schedule is 1F1B, which holds the least; others are its neighbours. Until something fits, other
+        choices without stages are left for later.
         """
 
         def key(choice: Choice) -> tuple[object, ...]:
             is_later = self._is_short(choice) and (choice.stages > 1 or bool(self.found))
-            return is_later, *_first(choice)
+            return is_later, choice.form != ONE_F_ONE_B, *_first(choice)
 
         return min(choices, key=key)
 
