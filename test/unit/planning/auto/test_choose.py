@@ -85,7 +85,7 @@ class Drawn:
         return Found(Chosen([], [], []), solution, 0, held, floor_s, floor_weights_s=weights_s)
 
 
-@pytest.mark.parametrize("seeds", [range(n, n + 40) for n in range(0, 200, 40)], ids=str)
+@pytest.mark.parametrize("seeds", [range(n, n + 20) for n in range(0, 100, 20)], ids=str)
 def test_the_best_of_all_choices_is_found(seeds: range) -> None:
     for drawn in map(Drawn, seeds):
         for capacity in (inf, 6.0, 2.0, 0.9):
