@@ -66,7 +66,7 @@ def top_p(logits: Tensor) -> Tensor:
     ordered, at = logits.sort(-1, descending=True)
     shares = torch.softmax(ordered, -1)
     drop = shares.cumsum(-1) - shares > 0.9
-    return logits.masked_fill(torch.zeros_like(drop).scatter(-1, at, drop), -math.inf)
+    return torch.softmax(logits.masked_fill(torch.zeros_like(drop).scatter(-1, at, drop), -math.inf), -1)
 
 
 def top_k(logits: Tensor) -> Tensor:
@@ -127,14 +127,9 @@ def mel_features(spectrum: Tensor, filters: Tensor) -> Tensor:
 
 
 def deltas(x: Tensor) -> Tensor:
-    wide = F.pad(x, (2, 2), mode="replicate")
-    return (
-        sum(
-            n * (wide[..., 2 + n : 2 + n + x.shape[-1]] - wide[..., 2 - n : 2 - n + x.shape[-1]])
-            for n in (1, 2)
-        )
-        / 10
-    )
+    wide, size = F.pad(x, (2, 2), mode="replicate"), x.shape[-1]
+    first, second = (wide[..., 2 + n :][..., :size] - wide[..., 2 - n :][..., :size] for n in (1, 2))
+    return (first + 2 * second) / 10
 
 
 def graph_attention(x: Tensor, score: Tensor, source: Tensor, target: Tensor) -> Tensor:
