@@ -27,6 +27,10 @@ EXPANSIONS: dict[str, Expansion] = {
     "arith.remf": remainder.fmod,
 }
 
+OF_SMALL: dict[str, Expansion] = {"math.sin": polynomials.sin_of_small, "math.cos": polynomials.cos_of_small}
+"""Replacements of :data:`EXPANSIONS` for ops with the attribute :data:`SMALL`."""
+SMALL = "kern.small"
+"""Attribute of a sine or cosine whose argument is at most ``LARGEST_QUICK_ANGLE``."""
 
 CALLED = {"math.expm1": "expm1", "math.log1p": "log1p"}
 """Functions of f64 that become calls of libm. MLIR would lower them to exp(x) - 1 and log(1 + x), which are 0
@@ -93,7 +97,7 @@ def _scalar(type_: ir.Type) -> ir.Type:
 
 
 def _expanded(scalars: Scalars, op: ir.Operation, tables: bool) -> ir.Value:
-    expansion = EXPANSIONS[op.name]
+    expansion = (OF_SMALL if SMALL in op.attributes else EXPANSIONS)[op.name]
     if tables and scalars.shape == [LANES]:
         expansion = TABLED.get(op.name, expansion)
     type_ = op.results[0].type

@@ -176,3 +176,24 @@ def test_remainder_is_exact_for_every_quotient():
         exact = torch.from_numpy(np.fmod(x.double().numpy(), y.double().numpy())).float()
     torch.testing.assert_close(got, exact, rtol=0, atol=0, equal_nan=True)
     assert torch.equal(got.signbit() | got.isnan(), exact.signbit() | exact.isnan())
+
+
+@pytest.mark.parametrize("function", ["sin", "cos"])
+def test_sine_and_cosine_where_all_arguments_are_small(function):
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(0, 0x47000001, (COUNT,), generator=generator).to(torch.int32)  # up to 2**15
+    quarters = (torch.arange(20861, dtype=torch.float64) * (torch.pi / 2)).float()
+    near = torch.cat([torch.nextafter(quarters, torch.tensor(to)) for to in (0.0, torch.inf)])
+    x = torch.cat([bits.view(torch.float32), quarters, near[near.abs() <= 2**15], torch.tensor([0.0, 2.0**15])])
+    x = torch.cat([x, -x])
+    (got,) = kernel_of(function, x.numel())(x)
+    assert ulps(got, getattr(torch, function)(x.double())).max() <= 2
+    assert torch.equal(got[x == 0].signbit(), getattr(torch, function)(x[x == 0]).signbit())
+
+
+def test_one_large_argument_does_not_change_the_others():
+    x = torch.linspace(-100, 100, 5000)
+    x[[7, 2999, 4999]] = torch.tensor([1e30, torch.inf, torch.nan])
+    (got,) = kernel_of("sin", x.numel())(x)
+    expected = torch.sin(x.double()).float()
+    torch.testing.assert_close(got, expected, rtol=3e-7, atol=0, equal_nan=True)
