@@ -32,6 +32,8 @@ MAX_AGAIN = 2
 """Largest number of times that a kernel may compute an expensive op for each element that it reads at
 computed indices (3 x 3 windows with steps of 2: 2.25 times).
 """
+GATHER_OPS, MAX_OPS = 8, 32
+"""Cost of a read at computed indices, in ops, and the least cost that counts as expensive."""
 MIN_RUN = 16
 """Shortest contiguous run of elements in a row that is not contiguous as a whole: a cache line of f32."""
 MIN_BESIDE = 64
@@ -203,15 +205,16 @@ def _check_computed_again(nodes: list[Node], makers: dict[Value, Node]) -> None:
 
 
 def _is_dear(node: Node, elements: int, makers: dict[Value, Node]) -> bool:
-    """Return whether the elements of a result come from expensive ops on as many elements."""
-    left, seen = [node], set[Value]()
+    """Return whether the elements of a result come from expensive or many ops on as many elements."""
+    left, seen, ops = [node], set[Value](), 0
     while left:
         node = left.pop()
         if node.out in seen or node.reduce or hint(node.out.type.numel) < elements:
             continue
-        if node.heavy:
-            return True
         seen.add(node.out)
+        ops += 1 + GATHER_OPS * node.reads * sum(access.gathers for access in node.accesses)
+        if node.heavy or ops >= MAX_OPS:
+            return True
         left += (makers[access.base] for access in node.accesses if access.base in makers)
     return False
 
