@@ -36,10 +36,6 @@ GATHER_OPS, MAX_OPS = 8, 32
 """Cost of a read at computed indices, in ops, and the least cost that counts as expensive."""
 MIN_RUN = 16
 """Shortest contiguous run of elements in a row that is not contiguous as a whole: a cache line of f32."""
-MIN_BESIDE = 64
-"""Least number of inner elements for which a reduction over a dim before them counts as a row (softmax over 8
-to 128 elements, ours / ATen: 0.5 with 64, 1.9 with 32).
-"""
 
 NO_COMMON_DIMS = "neither runs over all dims of the other"
 
@@ -295,7 +291,7 @@ def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain)
     """Return the set of reduced dims in ``kinds`` that is a row; empty if there is none.
 
     In every tensor that has all dims, its dims are the last ones, or contiguous in runs of :data:`MIN_RUN`
-    elements; or they precede at least :data:`MIN_BESIDE` elements, which are computed side by side.
+    elements; or they precede other dims, whose elements are computed side by side.
     """
     full = _full(nodes, space, whole)
     for fits in (_is_row, _is_before_others):
@@ -318,9 +314,8 @@ def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
     return len(run) == len(kind) or hint(prod(space.sizes[a] for a in run)) >= MIN_RUN
 
 
-def _is_before_others(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:
-    beside = itertools.takewhile(lambda a: a not in kind, reversed(atoms))
-    return hint(prod(space.sizes[a] for a in beside)) >= MIN_BESIDE
+def _is_before_others(kind: Domain, atoms: Atoms, space: Space) -> bool:
+    return bool(atoms) and atoms[-1] not in kind
 
 
 def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:
