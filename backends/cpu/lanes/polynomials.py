@@ -34,6 +34,14 @@ _EXP = [1.3814534759e-3, 8.3687454462e-3, 4.1668392718e-2, 1.6666521132e-1, 4.99
 _TANH = [-5.716541176e-3, 2.064899369e-2, -5.374260882e-2, 1.333147502e-1, -3.333328308e-1]
 """(tanh(x) - x) / x**3 in powers of x**2 for |x| up to 0.625: tanh(x) to 4.3e-9."""
 
+_SINH = [2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1]
+"""(sinh(x) - x) / x**3 in powers of x**2 for |x| up to 1 (Cephes, ``sinhf.c``)."""
+_TAN = [
+    *(9.38540185543e-3, 3.11992232697e-3, 2.44301354525e-2, 5.34112807005e-2),
+    *(1.33387994085e-1, 3.33331568548e-1),
+]
+"""(tan(x) - x) / x**3 in powers of x**2 for |x| up to pi / 4 (Cephes, ``tanf.c``)."""
+
 
 def _exp_of(s: Scalars, r: ir.Value) -> ir.Value:
     """Return exp(r) - 1."""
@@ -97,6 +105,25 @@ def tanh(s: Scalars, x: ir.Value) -> ir.Value:
     return s.select(s.compare(OGT, t, s.number(0.625)), s.arithmetic("math.copysign", far, x), near)
 
 
+def _half_exp(s: Scalars, t: ir.Value) -> ir.Value:
+    """Return exp(t) / 2 for t >= 0, which overflows later than exp(t)."""
+    n, minus_one = _exp_parts(s, s.clamp(t, 0.0, 90.0))
+    return s.scaled(s.add(minus_one, s.number(1.0)), s.make("arith.subi", n, s.bits(1)))
+
+
+def sinh(s: Scalars, x: ir.Value) -> ir.Value:
+    t, square = s.arithmetic("math.absf", x), s.mul(x, x)
+    near = s.fma(s.mul(s.polynomial(square, _SINH), square), x, x)
+    half = _half_exp(s, t)
+    far = s.arithmetic("math.copysign", s.sub(half, s.div(s.number(0.25), half)), x)
+    return s.select(s.compare(OGT, t, s.number(1.0)), far, near)
+
+
+def cosh(s: Scalars, x: ir.Value) -> ir.Value:
+    half = _half_exp(s, s.arithmetic("math.absf", x))
+    return s.add(half, s.div(s.number(0.25), half))
+
+
 def _quarters(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Split x = (n + f) pi / 2, for every f32, with an integer n and f in [-1/2, 1/2].
 
@@ -157,6 +184,22 @@ def sin(s: Scalars, x: ir.Value) -> ir.Value:
 def cos(s: Scalars, x: ir.Value) -> ir.Value:
     n, r = _quarters(s, x)
     return _sine(s, s.make("arith.addi", n, s.bits(1)), r)
+
+
+def _tangent(s: Scalars, n: ir.Value, r: ir.Value) -> ir.Value:
+    """Return tan(r + n pi / 2) for r in [-pi / 4, pi / 4]."""
+    square = s.mul(r, r)
+    near = s.fma(s.mul(s.polynomial(square, _TAN), square), r, r)
+    return s.select(s.is_set(n, 1), s.div(s.number(-1.0), near), near)
+
+
+def tan(s: Scalars, x: ir.Value) -> ir.Value:
+    return s.select(s.compare(OEQ, x, s.number(0.0)), x, _tangent(s, *_quarters(s, x)))
+
+
+def tan_of_small(s: Scalars, x: ir.Value) -> ir.Value:
+    """Return the tangent of ``|x|`` up to :data:`LARGEST_QUICK_ANGLE`."""
+    return s.select(s.compare(OEQ, x, s.number(0.0)), x, _tangent(s, *_few_quarters(s, x)))
 
 
 def rsqrt(s: Scalars, x: ir.Value) -> ir.Value:

@@ -1,4 +1,4 @@
-"""Two versions of loops with sines and cosines: one for arguments of usual size, and one for all f32.
+"""Two versions of loops with sines, cosines or tangents: for arguments of usual size, and for all f32.
 
 The exact reduction of an argument to a quarter of a turn takes most of the time of a sine, and only large
 arguments need it. A loop over the arguments alone finds the largest of a piece; the quick version follows if
@@ -12,18 +12,17 @@ from collections.abc import Iterable
 from torch_mlir import ir
 from torch_mlir.dialects import arith, scf
 
-from shardc.backends.cpu.lanes.expand import SMALL, is_expanded
+from shardc.backends.cpu.lanes.expand import OF_SMALL, SMALL, is_expanded
 from shardc.backends.cpu.lanes.polynomials import LARGEST_QUICK_ANGLE
 from shardc.backends.cpu.object_code.marks import LOOP, copied
 from shardc.dialects.inner_ops import inner_ops
 
-PERIODIC = "math.sin", "math.cos"
 PIECE = 1024
 """Steps of a loop whose arguments are checked together; twice as many are one piece."""
 
 
 def add_versions(module: ir.Module) -> None:
-    """Write the innermost loops of ``module`` that have sines or cosines of f32 in two versions."""
+    """Write the innermost loops of ``module`` that have sines, cosines or tangents of f32 in two versions."""
     with module.context, ir.Location.unknown():
         for loop in [op.opview for op in inner_ops(module.operation) if op.name == "scf.for"]:
             assert isinstance(loop, scf.ForOp)
@@ -41,7 +40,7 @@ def _angles(loop: scf.ForOp) -> dict[ir.Value, list[ir.Operation]]:
     """
     found: dict[ir.Value, list[ir.Operation]] = {}
     for op in (view.operation for view in loop.body.operations):
-        if op.name in PERIODIC and is_expanded(op):
+        if op.name in OF_SMALL and is_expanded(op):
             angle = op.operands[0]
             made = _makers(loop, angle)
             if made is not None:
@@ -57,7 +56,7 @@ def _makers(loop: scf.ForOp, value: ir.Value) -> list[ir.Operation] | None:
     for op in reversed(body):
         if wanted.isdisjoint(op.results):
             continue
-        if op.name in PERIODIC or not op.name.startswith(("arith.", "math.", "memref.load")):
+        if op.name in OF_SMALL or not op.name.startswith(("arith.", "math.", "memref.load")):
             return None
         needed.append(op)
         wanted.update(op.operands)

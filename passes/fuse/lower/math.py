@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 
 import torch
@@ -13,9 +14,19 @@ from shardc.passes.fuse.lower.table import lowers, point, pointwise, results
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
 
+
+def _narrow(b: Builder, call: OpCall, values: Sequence[Value], *, name: str) -> list[Value]:
+    """Lower a function that has arithmetic for vectors in f32 alone."""
+    if results(call)[0].dtype == torch.float64:
+        raise NotLowered("is a function that ATen computes faster in f64")
+    return [point(b, call, values, lambda s, *x: s.math(name, *x), heavy=True)]
+
+
 # These have the same names in ATen and in MLIR's math dialect.
 for _name in ("cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt", "sin", "sqrt", "tanh"):
     pointwise(_name, lambda s, x, _name=_name: s.math(_name, x), heavy=True)
+for _name in ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "log10", "sinh", "tan"):
+    lowers(f"aten.{_name}")(partial(_narrow, name=_name))
 for _name in ("ceil", "floor", "trunc"):  # integers are returned unchanged
     pointwise(_name, lambda s, x, _name=_name: s.math(_name, x) if x.dtype.is_floating_point else x)
 pointwise("round", lambda s, x: s.math("roundeven", x) if x.dtype.is_floating_point else x)
