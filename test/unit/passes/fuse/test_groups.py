@@ -258,9 +258,9 @@ def test_equal_work_on_parts_of_a_tensor_is_one_kernel(fuse: Any) -> None:
         ]
 
     def bucket(x: Tensor) -> list[Tensor]:
-        return [x[:, i : i + 4].reshape(8).tanh() * 2 for i in range(0, 64, 4)]
+        return [x[:, i : i + 4].reshape(8).tanh() * 2 for i in range(0, 128, 4)]
 
-    for f, x, count in ((pieces, torch.randn(4, 12), 6), (bucket, torch.randn(2, 64), 16)):
+    for f, x, count in ((pieces, torch.randn(4, 12), 6), (bucket, torch.randn(2, 128), 32)):
         done = fuse(f, x)
         assert len(done.kernels) == count
         names = set(re.findall(r'kern.name = "(\w+)"', str(done.module)))
