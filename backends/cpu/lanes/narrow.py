@@ -122,7 +122,10 @@ class _Narrow:
                 attributes = {"value": ir.IntegerAttr.get(self.short, found[0])}
                 self.twins[value] = ir.Operation.create(op.name, [self.short], [], attributes).result
             else:
-                self.twins[value] = copied(op, operands, [self.short]).result
+                made = copied(op, operands, [self.short])
+                if "overflowFlags" in made.attributes:  # LLVM then sees which addresses are adjacent
+                    made.attributes["overflowFlags"] = ir.Attribute.parse("#arith.overflow<nsw>")
+                self.twins[value] = made.result
 
     def _range(self, op: ir.Operation) -> Range | None:
         known = [self.ranges.get(v) for v in op.operands]
