@@ -5,7 +5,7 @@ has.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -26,6 +26,7 @@ from shardc.passes.manager.program import Program, read_program
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.manager.sum_place import sum_is
 from shardc.passes.partition.demand import RETURN, DemandAnalysis, Demands
+from shardc.passes.partition.given_cuts import KEPT, read_kept
 from shardc.passes.partition.operands import set_operand
 from shardc.passes.partition.reassociate import reassociate
 from shardc.passes.partition.share_views import share_views
@@ -41,8 +42,9 @@ class DistInsertReshards(ReadingPass):
 
     Afterwards every operand has the sharding that its user's rule needs (the contract of level 2). Reshards
     of one value to one layout are shared. Parameters that are stored in shards (ZeRO-3) are gathered again in
-    each phase, and in each iteration of a time loop; all other values are kept from forward for backward.
-    Without ``reshard_after_forward``, parameters are gathered once and kept, too.
+    each phase, and in each iteration of a time loop; so are values that a search keeps in shards
+    (``dist.kept``). All other values are kept from forward for backward. Without ``reshard_after_forward``,
+    parameters are gathered once and kept, too.
     """
 
     name: ClassVar[str] = "dist-insert-reshards"
@@ -62,17 +64,27 @@ class DistInsertReshards(ReadingPass):
             assert program is not None
             demands = DemandAnalysis(program, codec, mesh).run()
         stored = stored_parameters(program) if again else {}
-        share_views(program, demands, stored, mesh)
-        _Inserter(program, codec, mesh, demands, stored).run()
+        kept = {value: layout for node in program.nodes for value, layout in read_kept(node, codec).items()}
+        share_views(program, demands, {*stored, *kept}, mesh)
+        _Inserter(program, codec, mesh, demands, stored, kept).run()
         return True
 
 
 class _Inserter:
     def __init__(
-        self, program: Program, codec: ShardingCodec, mesh: Mesh, demands: Demands, stored: Collection[int]
+        self,
+        program: Program,
+        codec: ShardingCodec,
+        mesh: Mesh,
+        demands: Demands,
+        stored: Collection[int],
+        kept: Mapping[int, Sharding],
     ) -> None:
-        """Create the inserter; ``stored`` are the values that are gathered again in each phase."""
-        self._program, self._codec, self._demands, self._stored = program, codec, demands, stored
+        """Create the inserter. ``stored`` and ``kept`` values are gathered again in each phase; a kept one
+        from its layout there, to which it is brought first.
+        """
+        self._program, self._codec, self._demands = program, codec, demands
+        self._stored, self._kept = stored, kept
         self._loops = any(a.kind == "time" for a in mesh.axes)
         refined = [node for node in program.nodes if "dist.refine" in node.op.attributes]
         self._refined = {v for node in refined for v in node.results}
@@ -82,7 +94,7 @@ class _Inserter:
         for node in self._program.nodes:
             made = [self._demands.made[v] for v in node.results]
             node.op.attributes["dist.shardings"] = self._codec.array(made)
-            drop_attributes(node.op, "dist.priorities", "dist.refine")
+            drop_attributes(node.op, "dist.priorities", "dist.refine", KEPT)
         for value, uses in self._demands.uses.items():
             self._reshard_all(value, self._groups(value, uses))
         self._write_edges()
@@ -91,12 +103,23 @@ class _Inserter:
         """Insert a reshard for each group. A partial sum is reduced once, and sliced for uses that need a
         part.
         """
+        if value in self._kept:
+            self._reshard_kept(value, groups)
+            return
         first = self._coarsest(value, [need for need, _ in groups])
         reduced: ir.Operation | None = None
         for (need, _), uses in sorted(groups.items(), key=lambda group: group[0][0] != first):
             made = self._reshard(value, need, uses, None if need == first else reduced)
             if need == first:
                 reduced = made
+
+    def _reshard_kept(self, value: int, groups: dict[tuple[Sharding, str], list[Use]]) -> None:
+        """Bring a value to the layout in which it is kept, and insert a reshard of that for each group."""
+        kept, made = self._kept[value], self._demands.made[value]
+        first = groups.pop((kept, ""), [])
+        source = self._reshard(value, kept, first, None) if kept != made else None
+        for (need, _), uses in groups.items():
+            self._reshard(value, need, uses, source)
 
     def _coarsest(self, value: int, needs: list[Sharding]) -> Sharding | None:
         """Return the sharding to which a partial sum is reduced, of whose blocks all other needs are
@@ -111,25 +134,27 @@ class _Inserter:
     ) -> dict[tuple[Sharding, str], list[Use]]:
         """Group the uses that need another sharding than the value has by sharding and phase."""
         made = self._demands.made[value]
+        kept = self._kept.get(value, made)
+        is_again = value in self._stored or value in self._kept
         groups: dict[tuple[Sharding, str], list[Use]] = defaultdict(list)
         for node, position, need in uses:
             if need != made:
-                again = node != RETURN and value in self._stored and _grows(made, need)
+                again = node != RETURN and is_again and _grows(kept, need)
                 groups[need, phase_of(self._op(node)) if again else ""].append((node, position))
         return groups
 
     def _reshard(
         self, value: int, need: Sharding, uses: list[Use], reduced: ir.Operation | None
     ) -> ir.Operation:
-        """Insert the reshard of ``value``, or of its reduced form ``reduced``, for ``uses``."""
+        """Insert the reshard of ``value``, or of its form ``reduced``, for ``uses``."""
         program = self._program
-        grows = _grows(self._demands.made[value], need)
+        grows = _grows(self._kept.get(value, self._demands.made[value]), need)
         producer = program.producer[value]
         maker = program.nodes[producer].op if producer >= 0 else None
         reader = self._op(min((n for n, _ in uses if n != RETURN), default=RETURN))
         # A reshard that frees memory follows its producer; one that takes memory precedes its first use.
         early = None if grows else maker
-        after = reduced or early
+        after = None if grows and value in self._kept else reduced or early
         place = ir.InsertionPoint.after(after) if after else ir.InsertionPoint(reader)
         source = reduced.result if reduced else program.values[value]
         op = ir.Operation.create(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import inf
 
 import numpy as np
@@ -11,6 +11,7 @@ from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program, carried_values
 from shardc.passes.search.axes import SearchAxes
+from shardc.passes.search.fold import part_of
 from shardc.passes.search.layout import WHOLE, Layout, marks_array, parts_of
 
 _EACH = 4
@@ -29,11 +30,14 @@ class Alive:
     call that reads it or a view of it. From its first reader on it lives in the layout of its readers, if
     they share one. State lives until its replacement is computed. Other arguments always live, and sums over
     micro-batches live from the first micro-batch on, those of halves in f32.
+
+    If gradients of weights are computed later than others, there is one more point: the last stage has then
+    computed all others. It holds, for each micro-batch, what the calls ``weights`` read.
     """
 
-    def __init__(self, program: Program, axes: SearchAxes) -> None:
+    def __init__(self, program: Program, axes: SearchAxes, weights: Collection[int] = ()) -> None:
         self._program, self._axes = program, axes
-        self._owner = _owners(program)
+        self._owner = owners(program)
         self._returned = frozenset(program.returns)
         self._replaced = {old for old, _ in carried_values(program)}
         self._until: dict[int, float] = {}
@@ -41,8 +45,17 @@ class Alive:
             owner = self._owner[value]
             self._until[owner] = max(self._until.get(owner, -1), self._last(value))
         self.points = tuple(_points([phase_of(node.op) for node in program.nodes], self._single()))
+        self._phases = [part_of(node) for node in program.nodes]
+        self._update = next((at for at, phase in enumerate(self._phases) if phase == "optimizer"), inf)
+        self._is_split = axes.form.is_split and axes.trips > 1
+        self._late = self._read_late(weights)
         self._read_as = {self._first_read(value): value for value in self._until}
         """Values that several calls may read -> the values whose memory they use."""
+
+    @property
+    def moments(self) -> int:
+        """Return the number of points, with the one at which weights' gradients are left."""
+        return len(self.points) + self._is_split
 
     def bytes_of(self, value: int, layouts: tuple[Layout, ...]) -> np.ndarray | None:
         """Return [point, state]: bytes of the value at each point in each layout; None if it takes none."""
@@ -71,14 +84,31 @@ class Alive:
         return self._during(owner, layouts, min(self._program.users[value]))
 
     def _during(self, value: int, layouts: tuple[Layout, ...], begin: int) -> np.ndarray | None:
-        alive = np.array([begin <= point <= self._until[value] for point in self.points], float)
+        until = self._until[value]
+        alive = np.array([begin <= point <= until for point in self.points], float)
+        if self._is_split:
+            is_state = begin < 0 and until >= self._update
+            alive = np.append(alive, is_state or value in self._late)
         if not alive.any():
             return None
         type_ = self._program.types[value]
         is_sum = (marks_array(layouts, len(self._axes.axes))[:, self._axes.time] < WHOLE).any(axis=1)
         width = np.where(is_sum, max(type_.dtype.itemsize, SUM_BYTES), type_.dtype.itemsize)
-        local = type_.numel * width / parts_of(layouts, self._axes.sizes) * self._axes.held(layouts)
+        held = self._axes.held(layouts, self._is_kept(value))
+        local = type_.numel * width / parts_of(layouts, self._axes.sizes) * held
         return alive[:, None] * local[None, :]
+
+    def _is_kept(self, value: int) -> bool:
+        """Return whether forward computes a value that backward reads."""
+        maker, until = self._program.producer[value], self._until[value]
+        is_ended = 0 <= until < len(self._phases)
+        return maker >= 0 and is_ended and self._phases[maker] == "forward" != self._phases[int(until)]
+
+    def _read_late(self, weights: Collection[int]) -> frozenset[int]:
+        """Return what calls that compute weights' gradients read of others: the values whose memory it is."""
+        nodes, producer = self._program.nodes, self._program.producer
+        read = {self._owner[value] for number in weights for value in nodes[number].operands}
+        return frozenset(value for value in read if producer[value] >= 0 and producer[value] not in weights)
 
     def _first_read(self, value: int) -> int:
         """Return the value itself, or its view, through which all calls read it."""
@@ -116,7 +146,7 @@ def _points(phases: Sequence[str], held_bytes: np.ndarray) -> Iterator[int]:
                 yield int(part[held_bytes[part].argmax()])
 
 
-def _owners(program: Program) -> list[int]:
+def owners(program: Program) -> list[int]:
     """Return, for each value, the value whose memory it uses: itself, or the base of a view."""
     owners: list[int] = list(range(len(program.values)))
     for node in program.nodes:

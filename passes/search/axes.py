@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeVar
 
 import numpy as np
 
+from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes
 from shardc.options.presets import batch_axes
@@ -23,7 +24,8 @@ class SearchAxes:
 
     ``time`` has the numbers of the axes along which micro-batches run. ``batch`` has the numbers of the
     device axes that shard samples in forward and backward. ``stages`` is the number of pipeline stages that
-    divide the calls among them; the axis of stages shards no call.
+    divide the calls among them; the axis of stages shards no call. ``form`` is their schedule. ``is_weights``
+    is True for calls that only gradients of weights need.
 
     The axis of time follows the axes of the batch, and at least the first axis. So a device holds the samples
     of all its micro-batches if that axis shards the batch. Within a micro-batch the other axes may shard the
@@ -34,9 +36,11 @@ class SearchAxes:
     time: tuple[int, ...] = ()
     batch: tuple[int, ...] = ()
     stages: int = 1
+    form: ScheduleForm = ONE_F_ONE_B
+    is_weights: bool = False
 
     @staticmethod
-    def of(mesh: Mesh, pipeline: str = "") -> SearchAxes:
+    def of(mesh: Mesh, pipeline: str = "", form: ScheduleForm = ONE_F_ONE_B) -> SearchAxes:
         """Return the axes of a mesh. ``pipeline`` is the name of its axis of stages, if any."""
         space = tuple(mesh.whole(axis.name) for axis in mesh.space if axis.name != pipeline)
         times = tuple(mesh.whole(axis.name) for axis in mesh.axes if axis.kind == "time")
@@ -44,7 +48,13 @@ class SearchAxes:
         first = max(len(names), len(space[:1]))
         axes = (*space[:first], *times, *space[first:])
         stages = mesh.size(pipeline) if pipeline else 1
-        return SearchAxes(axes, tuple(range(first, first + len(times))), tuple(range(len(names))), stages)
+        numbers = tuple(range(first, first + len(times))), tuple(range(len(names)))
+        return SearchAxes(axes, *numbers, stages, form)
+
+    @property
+    def of_weights(self) -> SearchAxes:
+        """Return the same axes for calls that only gradients of weights need."""
+        return replace(self, is_weights=True) if self.form.is_split else self
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -81,13 +91,20 @@ class SearchAxes:
         the pipeline fills and drains. Stages are assumed to take equally long, which is a lower bound
         (GPipe, 2019).
         """
-        return (turns + self.stages - 1) / (turns * self.stages) if turns > 1 else 1 / self.stages
+        if turns == 1:
+            return 1 / self.stages
+        slots = self.form.weight_slots if self.is_weights else self.form.slots
+        return slots(self.stages, turns) / (turns * self.stages)
 
-    def held(self, layouts: tuple[Layout, ...]) -> np.ndarray:
-        """Return how many copies of its share of a value a stage holds in each of ``layouts``.
+    def held(self, layouts: tuple[Layout, ...], is_kept: bool = False) -> np.ndarray:
+        """Return how many copies of its share of a value the fullest stage holds in each of ``layouts``.
 
-        For a micro-batch's value there is one copy per micro-batch in flight, as on the first stage under
-        1F1B (Narayanan et al., 2019).
+        There is one copy of a micro-batch's value per micro-batch in flight, as on the first stage under 1F1B
+        (Narayanan et al., 2019). ``is_kept``: whether the value is kept from forward to backward; with
+        several stages on a rank there are then more.
         """
+        count = min(self.stages, self.trips)
+        if is_kept:
+            count = self.form.in_flight(self.stages, self.trips)
         is_part = (marks_array(layouts, len(self.axes))[:, self.time] >= 0).any(axis=1)
-        return np.where(is_part, min(self.stages, self.trips) / self.stages, 1 / self.stages)
+        return np.where(is_part, count / self.stages, 1 / self.stages)

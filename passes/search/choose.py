@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -10,21 +10,23 @@ from torch_mlir import ir
 
 from shardc.cost.links import LinkModel
 from shardc.cost.ops import DeviceRates
+from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.passes.manager.attributes import edge_attributes, i64, set_edge_attributes
 from shardc.passes.manager.program import Program
-from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
+from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES, write_kept
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.answer.explain import Explain, explained
 from shardc.passes.search.axes import SearchAxes
+from shardc.passes.search.chosen import Chosen, chosen_of
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.distances import Distances
 from shardc.passes.search.fold import More, folded
 from shardc.passes.search.graph import Graph, StepGraph
 from shardc.passes.search.layered import LayeredCuts
-from shardc.passes.search.layout import Layout, sharding_of
+from shardc.passes.search.layout import sharding_of
 from shardc.passes.search.searchers.annealing import annealing
 from shardc.passes.search.searchers.greedy import greedy
 from shardc.passes.search.searchers.layers import layers
@@ -33,7 +35,7 @@ from shardc.passes.search.searchers.searcher import Budget, Searcher
 from shardc.passes.search.solver import ask
 from shardc.passes.search.solver.overlap import solve_overlapped
 from shardc.passes.search.solver.solve import NoSolution, Solution
-from shardc.passes.search.ways import Way
+from shardc.passes.search.weight_calls import weight_calls
 from shardc.passes.search.work import Work
 
 EXACT = "exact"
@@ -66,37 +68,44 @@ SEARCHERS: Mapping[str, _Solve] = {
 
 @dataclass(frozen=True)
 class Found:
-    """Result of a search: a way to split each call, a layout of each argument, and the certificate.
+    """Result of a search: what was chosen for calls and arguments, and the certificate.
 
     ``nodes`` is the number of choices, ``held_bytes`` the most bytes that a device holds at a point.
     ``floor_s`` is a lower bound: the time of forward and backward if each call is split in its fastest way
-    and nothing is sent. If an explanation was requested, it is ``answer``, and ``layered`` has the choices
-    for programs with more or fewer of the equal layers.
+    and nothing is sent; ``floor_weights_s`` is the part of calls that only gradients of weights need. If an
+    explanation was requested, it is ``answer``, and ``layered`` has the choices for programs with more or
+    fewer of the equal layers.
     """
 
-    ways: list[Way]
-    arguments: list[Layout]
+    chosen: Chosen
     solution: Solution
     nodes: int
     held_bytes: float
     floor_s: float = 0.0
     answer: Answer | None = None
     layered: LayeredCuts | None = None
+    floor_weights_s: float = 0.0
 
 
 def step_graph(
-    program: Program, mesh: Mesh, links: LinkModel, rates: DeviceRates, pipeline: str = "", more: More = ()
+    program: Program,
+    mesh: Mesh,
+    links: LinkModel,
+    rates: DeviceRates,
+    pipeline: str = "",
+    more: More = (),
+    form: ScheduleForm = ONE_F_ONE_B,
 ) -> StepGraph:
     """Return the graph of choices of a step on a mesh. Raises NotFolded.
 
-    ``pipeline`` is the axis of stages. ``more`` is the number of equal layers that the real model has in
-    addition to the program.
+    ``pipeline`` is the axis of stages, ``form`` their schedule. ``more`` is the number of equal layers that
+    the real model has in addition to the program.
     """
     ask.start()  # its imports run while the graph is built
-    axes = SearchAxes.of(mesh, pipeline)
+    axes, weights = SearchAxes.of(mesh, pipeline, form), weight_calls(program)
     distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s)
-    work, alive = Work(program, axes, rates), Alive(program, axes)
-    return StepGraph(program, mesh, axes, distances, work, alive, folded(program, more))
+    work, alive = Work(program, axes, rates, weights), Alive(program, axes, weights)
+    return StepGraph(program, mesh, axes, distances, work, alive, folded(program, more), weights)
 
 
 @dataclass(frozen=True)
@@ -104,9 +113,9 @@ class Unfit:
     """Result of a search that found no plan that fits, or none that is fast enough.
 
     All plans that fit take at least ``bound_s``. ``least`` is the part of the memory that any sharding needs
-    at least, more than 1 if none fits. ``floor_s`` is as in :class:`Found`. ``why`` says why the search
-    stopped before a proof; empty if there is a proof. All plans, whether they fit or not, take at least
-    ``free_s``.
+    at least, more than 1 if none fits. ``floor_s`` and ``floor_weights_s`` are as in :class:`Found`. ``why``
+    says why the search stopped before a proof; empty if there is a proof. All plans, whether they fit or not,
+    take at least ``free_s``.
     """
 
     least: float
@@ -114,6 +123,7 @@ class Unfit:
     bound_s: float = inf
     why: str = ""
     free_s: float = 0.0
+    floor_weights_s: float = 0.0
 
 
 def search(
@@ -142,27 +152,24 @@ def search(
         bound_s = max(solution.bound_s, free_s)
         is_open = isinstance(solution, NoSolution) and bound_s < cutoff_s
         why = clock.why if is_open and clock.is_over else ""
-        return Unfit(least, step.floor_s, bound_s, why, free_s)
+        return Unfit(least, step.floor_s, bound_s, why, free_s, step.floor_weights_s)
     solution = replace(solution, bound_s=max(solution.bound_s, step.floor_s), free_s=free_s)
     answer = None
     if explain:
         solution, answer = explained(step, solution, capacity, clock, explain)
-    chosen = solution.chosen
-    ways = [ways[chosen[node]] for node, ways in zip(step.call_node, step.ways, strict=True)]
-    arguments = [ls[chosen[node]] for node, ls in zip(step.argument_node, step.layouts, strict=True)]
-    held = float(max(step.graph.bytes_at(chosen)))
-    layered = LayeredCuts.of(step.program, ways, arguments) if explain else None
-    return Found(ways, arguments, solution, len(step.graph.costs), held, step.floor_s, answer, layered)
+    held = float(max(step.graph.bytes_at(solution.chosen)))
+    chosen = chosen_of(step, solution.chosen)
+    layered = LayeredCuts.of(step.program, chosen) if explain else None
+    floors = {"floor_s": step.floor_s, "floor_weights_s": step.floor_weights_s}
+    return Found(chosen, solution, len(step.graph.costs), held, answer=answer, layered=layered, **floors)
 
 
-def write(
-    program: Program, mesh: Mesh, ways: Sequence[Way], arguments: Sequence[Layout], pipeline: str = ""
-) -> None:
+def write(program: Program, mesh: Mesh, chosen: Chosen, pipeline: str = "") -> None:
     """Write shardings to the IR: ``dist.sharding`` of arguments, and ``dist.cuts`` and similar of calls."""
     context = program.module.context
     codec = ShardingCodec(context, mesh)
     axes = SearchAxes.of(mesh, pipeline).axes
-    for node, way in zip(program.nodes, ways, strict=True):
+    for node, way, kept in zip(program.nodes, chosen.ways, chosen.kept, strict=True):
         cuts = {f: codec.axes(a) for f, a in way.cuts(axes).items()}
         node.op.attributes[CUTS] = ir.DictAttr.get(cuts, context)
         number, over = way.passing()
@@ -174,8 +181,11 @@ def write(
             for layout, value in zip(way.results, node.results, strict=True)
         ]
         node.op.attributes["dist.shardings"] = codec.array(made)
+        types = [program.types[value] for value in node.results]
+        shards = {number: sharding_of(layout, len(types[number].shape), axes) for number, layout in kept}
+        write_kept(node.op, shards, codec)
     rows = []
-    for position, layout in enumerate(arguments):
+    for position, layout in enumerate(chosen.arguments):
         row = edge_attributes(program.function, "arg_attrs", position)
         rank = len(program.types[program.arguments[position]].shape)
         row["dist.sharding"] = codec.write(sharding_of(layout, rank, axes))

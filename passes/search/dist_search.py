@@ -10,6 +10,7 @@ from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.mapping import Placement
 from shardc.cost.cluster.names import find_cluster
 from shardc.cost.links import LinkModel
+from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.cost.step.on_cluster import costs_on
 from shardc.diagnostics.base import remark
 from shardc.diagnostics.cli import BadPassOption
@@ -30,7 +31,8 @@ class DistSearch(ReadingPass):
 
     Writes layouts of arguments and ``dist.cuts`` of calls (``passes/search``). ``searcher``: ``exact``, or
     one of ``passes/search/searchers``, which give no bound. ``on``: the cluster whose devices and links are
-    priced; default: the one called ``cluster``. ``pipeline``: the axis of stages, which splits no call.
+    priced; default: the one called ``cluster``. ``pipeline``: the axis of stages, which splits no call;
+    ``form``: their schedule.
     ``more``: the number of equal layers that the real model has in addition to the program. ``seconds``: time
     limit, after which the best result so far is used. ``hears``: whether the first Ctrl-C also ends the
     search. ``saved``: result of an earlier search of this program, or of it with few of its equal layers,
@@ -42,6 +44,7 @@ class DistSearch(ReadingPass):
     searcher: str = EXACT
     on: Cluster | None = None
     pipeline: str = ""
+    form: ScheduleForm = ONE_F_ONE_B
     more: More = ()
     seconds: float = inf
     hears: bool = False
@@ -50,7 +53,7 @@ class DistSearch(ReadingPass):
     def apply(self, reading: Reading) -> bool:
         if self.saved is not None:
             mesh, program = reading.sharded(level=1)
-            write(program, mesh, *self.saved.read(program, mesh, self.pipeline), self.pipeline)
+            write(program, mesh, self.saved.read(program, mesh, self.pipeline), self.pipeline)
             return False
         if self.searcher not in SEARCHERS:
             expected = f"one of {', '.join(SEARCHERS)}"
@@ -62,7 +65,7 @@ class DistSearch(ReadingPass):
             found = search(graph, capacity, self.searcher, explain="runners-up", clock=clock)
         if isinstance(found, Unfit):
             raise why_none(found, self._cluster, mesh.world_size)
-        write(program, mesh, found.ways, found.arguments, self.pipeline)
+        write(program, mesh, found.chosen, self.pipeline)
         if found.answer is not None:
             found.answer.write(program.module)
             remark("Searched", found.answer.certificate())
@@ -74,7 +77,7 @@ class DistSearch(ReadingPass):
         sizes = {axis.name: axis.size for axis in mesh.space}
         rates = costs_on(self._cluster, sizes, self.pipeline).rates
         links = LinkModel(Placement.of(self._cluster, sizes))
-        return step_graph(program, mesh, links, rates, self.pipeline, self.more)
+        return step_graph(program, mesh, links, rates, self.pipeline, self.more, self.form)
 
     @property
     def _cluster(self) -> Cluster:

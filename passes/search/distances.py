@@ -44,6 +44,11 @@ class Distances:
         self._known: dict[tuple[str, int, float], float] = {}
         self._found: dict[object, Matrix] = {}
 
+    def of_weights(self) -> Distances:
+        """Return the seconds beside calls that only gradients of weights need."""
+        axes = self._axes.of_weights
+        return self if axes is self._axes else Distances(axes, self._links, self._stream_bytes_s)
+
     def between(
         self,
         shape: tuple[int, ...],

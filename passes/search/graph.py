@@ -25,10 +25,11 @@ from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.storage import followed
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.axes import SearchAxes
+from shardc.passes.search.change import ONCE, Change, Made, When
 from shardc.passes.search.decided import decided_choices
 from shardc.passes.search.distances import Distances, Matrix
 from shardc.passes.search.fold import Folded
-from shardc.passes.search.layout import WHOLE, Layout, layouts_of, parts, parts_of, sharding_of
+from shardc.passes.search.layout import WHOLE, Layout, layouts_of, sharding_of
 from shardc.passes.search.repeats import repeats
 from shardc.passes.search.ways import Shapes, Way, WaysOf, made_of, needed_of
 from shardc.passes.search.work import Work
@@ -115,42 +116,6 @@ def _sum(edges: Mapping[tuple[int, int], Matrix], chosen: Sequence[int]) -> floa
     return sum(float(seconds[chosen[a], chosen[b]]) for (a, b), seconds in edges.items())
 
 
-@dataclass
-class Made:
-    """Node that makes a value, the value's layout in each state, and the number of values it stands for."""
-
-    node: int
-    layouts: tuple[Layout, ...]
-    weight: float
-
-
-@dataclass(frozen=True)
-class Change:
-    """Value that one node makes and another needs, possibly in another layout."""
-
-    shape: tuple[int, ...]
-    element_bytes: int
-    made: Made
-    needed: Made
-    is_late: bool
-    gathers: int = 1
-    """Number of times that the value is gathered in a step: once, or once for each micro-batch."""
-
-    @property
-    def weight(self) -> float:
-        """Number of values that the change stands for."""
-        return min(self.made.weight, self.needed.weight)
-
-    def times(self, made: Layout, needed: Layout, sizes: Sequence[int]) -> int:
-        """Return how often a step makes the change between two layouts."""
-        return self.gathers if parts(needed, sizes) < parts(made, sizes) else 1
-
-    def all_times(self, sizes: tuple[int, ...]) -> np.ndarray:
-        """Return :meth:`times` of each layout that is made (row) and each that is needed (column)."""
-        made, needed = (parts_of(of.layouts, sizes) for of in (self.made, self.needed))
-        return np.where(needed[None, :] < made[:, None], self.gathers, 1)
-
-
 class StepGraph:
     """Graph of a step, and the meaning of its states: ways of calls, and layouts of values."""
 
@@ -163,11 +128,13 @@ class StepGraph:
         work: Work,
         alive: Alive,
         folded: Folded,
+        weights: frozenset[int],
     ) -> None:
-        self.program, self.distances, self.work, self._alive = program, distances, work, alive
+        self.program, self.work, self._alive, self._weights = program, work, alive, weights
+        self._distances = distances, distances.of_weights()
         self._mesh, self.axes, self._sizes = mesh, axes, axes.sizes
         self._decided = decided_choices(program, mesh, axes)
-        self.graph = Graph(len(alive.points))
+        self.graph = Graph(alive.moments)
         self.changes: list[Change] = []
         """All possible changes of layout."""
         self.call_node: list[int] = []
@@ -178,17 +145,27 @@ class StepGraph:
         """Layouts of each argument's node, by argument."""
         self.floor_s = 0.0
         """Seconds of forward and backward with each call split in its fastest way."""
+        self.floor_weights_s = 0.0
+        """The part of calls that only gradients of weights need."""
+        self.copies: dict[int, Made] = {}
+        """Copies of values for all their readers, by value."""
         self._made: dict[int, Made] = {}
         self._nodes: dict[Hashable, int] = {}
         self.folded = folded
-        self._readers = _readers(program)
+        self.readers = _readers(program)
         roles = (program.argument_key(position)[0] for position in range(len(program.arguments)))
         given = zip(program.arguments, roles, strict=True)
-        self._stored = followed(program, {value: True for value, role in given if role == "param"})
+        self.stored = followed(program, {value: True for value, role in given if role == "param"})
         self._add_arguments()
         self._add_calls()
         self._add_reads()
         self._add_returns()
+
+    def steps(self, change: Change, pair: tuple[Layout, Layout]) -> list[tuple[int, float]]:
+        """Return the cheapest chain of steps of a change: the axis number and the seconds of each."""
+        distances = self._distances[change.when.is_weights]
+        layouts = (*change.made.layouts, *change.needed.layouts)
+        return distances.steps(change.shape, change.element_bytes, layouts, pair)
 
     def _node(self, key: Hashable, states: Sequence[object]) -> int:
         """Return the node of ``key`` and ``states``, which is new or shared with equal layers."""
@@ -201,7 +178,7 @@ class StepGraph:
         for position, value in enumerate(self.program.arguments):
             role, _ = self.program.argument_key(position)
             layouts = self._argument_layouts(role, self.program.types[value].shape)
-            readers = [node for node, _ in self._readers[value]]
+            readers = [node for node, _ in self.readers[value]]
             read_by = tuple(sorted({self.folded.colours[node] for node in readers}))
             node = self._node(("argument", role, read_by or position), layouts)
             self.argument_node.append(node)
@@ -245,6 +222,7 @@ class StepGraph:
             seconds = self.work.seconds(number, ways) * weight
             self.graph.costs[node] += seconds
             self.floor_s += float(seconds.min()) if phase_of(call.op) != OPTIMIZER else 0.0
+            self.floor_weights_s += float(seconds.min()) if number in self._weights else 0.0
             if phase_of(call.op) == BACKWARD:
                 self.graph.cover[node] += seconds
             self.call_node.append(node)
@@ -282,13 +260,13 @@ class StepGraph:
             self.graph.memory[made.node] = self.graph.memory[made.node] + sign * held * made.weight
 
     def _add_reads(self) -> None:
-        for value, uses in self._readers.items():
+        for value, uses in self.readers.items():
             for phase, group in self._groups(value, uses):
                 self._add_readers(value, group, 1 if phase in ("", OPTIMIZER) else self.axes.trips)
 
     def _groups(self, value: int, uses: list[Use]) -> Iterator[tuple[str, list[Use]]]:
         """Yield the uses that share copies of a value. A parameter is gathered anew in each phase."""
-        if value not in self._stored:
+        if value not in self.stored:
             yield "", uses
             return
         phases = [phase_of(self.program.nodes[node].op) for node, _ in uses]
@@ -297,13 +275,15 @@ class StepGraph:
 
     def _add_readers(self, value: int, uses: list[Use], gathers: int) -> None:
         made = self._made[value]
-        is_late = self._is_gradient(value, uses)
+        readers = {node for node, _ in uses}
+        is_weights = self.program.producer[value] in self._weights or readers <= self._weights
+        when = When(self._is_gradient(value, uses), gathers, is_weights)
         if len({self.call_node[node] for node, _ in uses}) > 1 and self.program.types[value].shape:
-            made = self._copied(value, made, uses, is_late, gathers)
+            made = self._copied(value, made, uses, when)
         for node, place in uses:
             needed = needed_of(self.ways[node], place)
             reader = Made(self.call_node[node], needed, self.folded.weights[node])
-            self._reshard(value, made, reader, is_late, gathers)
+            self._reshard(value, made, reader, when)
 
     def _is_gradient(self, value: int, uses: list[Use]) -> bool:
         """Return whether backward computes a value that only the update reads."""
@@ -312,7 +292,7 @@ class StepGraph:
             return False  # gradients are summed over micro-batches before they are summed over devices
         return all(phase_of(nodes[node].op) == OPTIMIZER for node, _ in uses)
 
-    def _copied(self, value: int, made: Made, uses: list[Use], is_late: bool, gathers: int) -> Made:
+    def _copied(self, value: int, made: Made, uses: list[Use], when: When) -> Made:
         """Add a copy of the value with its own layout for all readers."""
         needed = {layout for node, place in uses for layout in needed_of(self.ways[node], place)}
         marks = {axis: tuple(sorted({layout[axis] for layout in needed})) for axis in self.axes.time}
@@ -328,22 +308,24 @@ class StepGraph:
         weight = max(self.folded.weights[node] for node, _ in uses)
         node = self._node(("copy", made.node, readers), layouts)
         copy = Made(node, tuple(layouts), min(made.weight, weight))
-        owner = None if value in self._stored else self._alive.copied(value)
+        self.copies[value] = copy
+        owner = None if value in self.stored else self._alive.copied(value)
         if owner is not None:
             whole = self._made[owner]
             self._hold(self._alive.from_first_read(owner, value, whole.layouts), whole, -1)
             self._hold(self._alive.from_first_read(owner, value, copy.layouts), copy)
-        self._reshard(value, made, copy, is_late, gathers)
+        self._reshard(value, made, copy, when)
         return copy
 
-    def _reshard(self, value: int, made: Made, needed: Made, is_late: bool = False, gathers: int = 1) -> None:
+    def _reshard(self, value: int, made: Made, needed: Made, when: When = ONCE) -> None:
         type_ = self.program.types[value]
-        change = Change(type_.shape, type_.dtype.itemsize, made, needed, is_late, gathers)
-        seconds = self.distances.between(change.shape, change.element_bytes, made.layouts, needed.layouts)
-        if gathers > 1:
+        change = Change(type_.shape, type_.dtype.itemsize, made, needed, when)
+        distances = self._distances[when.is_weights]
+        seconds = distances.between(change.shape, change.element_bytes, made.layouts, needed.layouts)
+        if when.gathers > 1:
             seconds = seconds * change.all_times(self._sizes)
         if seconds.any():
-            self.graph.add_edge(made.node, needed.node, seconds * change.weight, is_late)
+            self.graph.add_edge(made.node, needed.node, seconds * change.weight, when.is_late)
             self.changes.append(change)
 
     def _add_returns(self) -> None:

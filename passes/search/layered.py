@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
+from shardc.passes.search.chosen import Chosen, Kept
 from shardc.passes.search.fold import NotFolded, Repetition, call_key, part_of, repetitions
 from shardc.passes.search.layout import Layout
 from shardc.passes.search.saved import Row, SavedCuts
-from shardc.passes.search.ways import Way
 
 RECOMPUTE = "recompute"
 
@@ -38,32 +38,33 @@ class _Item:
 
 @dataclass(frozen=True)
 class LayeredCuts:
-    """The choice of each axis in each call, and the layout of each argument, of a program with few layers."""
+    """What a search chose for each call and each argument of a program with few layers."""
 
-    calls: tuple[tuple[_Item, Row], ...]
+    calls: tuple[tuple[_Item, Row, Kept], ...]
     arguments: tuple[tuple[_Item, Layout], ...]
 
     @staticmethod
-    def of(program: Program, ways: Sequence[Way], arguments: Sequence[Layout]) -> LayeredCuts:
-        """Return the result of a search: a way for each call and a layout for each argument."""
-        rows = [way.choices for way in ways]
+    def of(program: Program, chosen: Chosen) -> LayeredCuts:
+        """Return the result of a search."""
+        rows = [way.choices for way in chosen.ways]
         return LayeredCuts(
-            tuple(zip(map(_call, program.nodes), rows, strict=True)),
-            tuple(zip(_arguments(program), arguments, strict=True)),
+            tuple(zip(map(_call, program.nodes), rows, chosen.kept, strict=True)),
+            tuple(zip(_arguments(program), chosen.arguments, strict=True)),
         )
 
-    def read(self, program: Program, mesh: Mesh, pipeline: str) -> tuple[list[Way], list[Layout]]:
-        """Return a way for each call and a layout for each argument of a program with more or fewer layers.
+    def read(self, program: Program, mesh: Mesh, pipeline: str) -> Chosen:
+        """Return what was chosen for each call and argument of a program with more or fewer layers.
 
         The program may lack the recomputation of the one that was searched, and have another batch. Raises
         NotFolded if they differ in more than that and the number of layers, and CutsDoNotFit.
         """
         is_again = any(phase_of(node.op) == RECOMPUTE for node in program.nodes)
-        rows = [(item, row) for item, row in self.calls if is_again or not item.is_recomputed]
-        places = _places([item for item, _ in rows], list(map(_call, program.nodes)))
+        calls = [call for call in self.calls if is_again or not call[0].is_recomputed]
+        places = _places([item for item, _, _ in calls], list(map(_call, program.nodes)))
         layouts = _places([item for item, _ in self.arguments], _arguments(program))
-        found = tuple(rows[n][1] for n in places), tuple(self.arguments[n][1] for n in layouts)
-        return SavedCuts("", *found).read(program, mesh, pipeline)
+        rows, kept = (tuple(calls[n][part] for n in places) for part in (1, 2))
+        arguments = tuple(self.arguments[n][1] for n in layouts)
+        return SavedCuts("", rows, arguments, kept).read(program, mesh, pipeline)
 
 
 def _call(node: Node) -> _Item:

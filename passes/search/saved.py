@@ -11,12 +11,13 @@ from torch_mlir import ir
 
 from shardc.diagnostics.passes.search import CutsDoNotFit
 from shardc.dialects.dist.mesh import Mesh
-from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.manager.attributes import edge_attributes
 from shardc.passes.manager.program import Node, Program
-from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES
+from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES, read_kept
 from shardc.passes.plan.dist_constrain import OPERATOR
 from shardc.passes.search.axes import SearchAxes
+from shardc.passes.search.chosen import Chosen, Kept
 from shardc.passes.search.layout import WHOLE, Layout, divides
 from shardc.passes.search.ways import Choice, Shapes, Way, WaysOf
 
@@ -26,7 +27,7 @@ Row = tuple[Choice, ...]
 
 @dataclass(frozen=True)
 class SavedCuts:
-    """The choice of each axis in each call, and the layout of each argument.
+    """The choice of each axis in each call, the layout of each argument, and what calls keep in shards.
 
     ``program`` is the :func:`digest` of the step that was searched, before its plan was applied.
     """
@@ -34,6 +35,7 @@ class SavedCuts:
     program: str
     calls: tuple[Row, ...]
     arguments: tuple[Layout, ...]
+    kept: tuple[Kept, ...] = ()
 
     @property
     def json(self) -> dict[str, object]:
@@ -45,6 +47,7 @@ class SavedCuts:
             "kinds": [list(row) for row in kinds],
             "calls": [number[row] for row in self.calls],
             "arguments": [list(layout) for layout in self.arguments],
+            "kept": [[call, *pair] for call, pairs in enumerate(self.kept) for pair in pairs],
         }
 
     @staticmethod
@@ -52,10 +55,13 @@ class SavedCuts:
         """Read the data of :attr:`json`. Raises KeyError, TypeError, IndexError."""
         kinds = [tuple(row) for row in data["kinds"]]
         calls = tuple(kinds[number] for number in data["calls"])
-        return SavedCuts(str(data["program"]), calls, tuple(map(tuple, data["arguments"])))
+        kept: list[Kept] = [()] * len(calls)
+        for call, result, layout in data.get("kept", ()):
+            kept[call] = (*kept[call], (int(result), tuple(layout)))
+        return SavedCuts(str(data["program"]), calls, tuple(map(tuple, data["arguments"])), tuple(kept))
 
-    def read(self, program: Program, mesh: Mesh, pipeline: str) -> tuple[list[Way], list[Layout]]:
-        """Return a way for each call and a layout for each argument. Raises CutsDoNotFit."""
+    def read(self, program: Program, mesh: Mesh, pipeline: str) -> Chosen:
+        """Return what was chosen for each call and argument. Raises CutsDoNotFit."""
         axes = SearchAxes.of(mesh, pipeline)
         counts = len(program.nodes), len(program.arguments)
         if counts != (len(self.calls), len(self.arguments)):
@@ -63,12 +69,21 @@ class SavedCuts:
         ways_of = WaysOf(axes)
         ways = [_way(ways_of, program, *pair) for pair in zip(program.nodes, self.calls, strict=True)]
         for value, layout in zip(program.arguments, self.arguments, strict=True):
-            shape = program.types[value].shape
-            is_one = len(layout) == len(axes.axes) and all(WHOLE <= dim < len(shape) for dim in layout)
-            if not is_one or not divides(layout, shape, axes.sizes):
-                problem = f"an argument of shape {list(shape)} can't be sharded as {list(layout)}"
-                raise CutsDoNotFit(problem=problem)
-        return ways, list(self.arguments)
+            _expect(layout, program.types[value].shape, axes, "an argument")
+        kept = list(self.kept or [()] * len(ways))
+        for node, pairs in zip(program.nodes, kept, strict=True):
+            for result, layout in pairs:
+                if not 0 <= result < len(node.results):
+                    raise CutsDoNotFit(problem=f"{node.op.name} has no result {result}")
+                _expect(layout, program.types[node.results[result]].shape, axes, "a result")
+        return Chosen(ways, list(self.arguments), kept)
+
+
+def _expect(layout: Layout, shape: tuple[int, ...], axes: SearchAxes, what: str) -> None:
+    """Check that a tensor can have a layout. Raises CutsDoNotFit."""
+    is_one = len(layout) == len(axes.axes) and all(WHOLE <= dim < len(shape) for dim in layout)
+    if not is_one or not divides(layout, shape, axes.sizes):
+        raise CutsDoNotFit(problem=f"{what} of shape {list(shape)} can't be sharded as {list(layout)}")
 
 
 def digest(program: Program) -> str:
@@ -98,12 +113,20 @@ def cuts_in(program: Program, mesh: Mesh, pipeline: str, of: str) -> SavedCuts:
     codec = ShardingCodec(program.module.context, mesh)
     names = [axis.name for axis in SearchAxes.of(mesh, pipeline).axes]
     calls = tuple(_row(node.op, codec, names) for node in program.nodes)
-    layouts: list[Layout] = []
-    for position in range(len(program.arguments)):
-        dims = codec.read(edge_attributes(program.function, "arg_attrs", position)["dist.sharding"]).dims
-        place = {axis.name: number for number, dim in enumerate(dims) for axis in dim}
-        layouts.append(tuple(place.get(name, WHOLE) for name in names))
-    return SavedCuts(of, calls, tuple(layouts))
+    rows = [edge_attributes(program.function, "arg_attrs", at) for at in range(len(program.arguments))]
+    layouts = tuple(_layout(codec.read(row["dist.sharding"]), names) for row in rows)
+    kept = tuple(_kept(node, codec, names) for node in program.nodes)
+    return SavedCuts(of, calls, layouts, kept)
+
+
+def _kept(node: Node, codec: ShardingCodec, names: list[str]) -> Kept:
+    found = read_kept(node, codec)
+    return tuple((node.results.index(value), _layout(sharding, names)) for value, sharding in found.items())
+
+
+def _layout(sharding: Sharding, names: list[str]) -> Layout:
+    place = {axis.name: number for number, dim in enumerate(sharding.dims) for axis in dim}
+    return tuple(place.get(name, WHOLE) for name in names)
 
 
 def _row(op: ir.Operation, codec: ShardingCodec, names: list[str]) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
 import numpy as np
@@ -26,11 +26,14 @@ class Work:
     elements. Values within a pass are neither written nor read.
 
     A call inside the loop of micro-batches counts once per micro-batch. A stage of a pipeline runs its share
-    of the calls (:meth:`SearchAxes.busy`).
+    of the calls (:meth:`SearchAxes.busy`). ``weights``: the calls that only gradients of weights need.
     """
 
-    def __init__(self, program: Program, axes: SearchAxes, rates: DeviceRates) -> None:
+    def __init__(
+        self, program: Program, axes: SearchAxes, rates: DeviceRates, weights: Collection[int] = ()
+    ) -> None:
         self._program, self._axes, self._sizes, self._rates = program, axes, axes.sizes, rates
+        self._weights = weights
         self._is_pass = [_is_pass(node) for node in program.nodes]
         self._known: dict[object, np.ndarray] = {}
         self._passes = _passes(program)
@@ -41,9 +44,10 @@ class Work:
         if node.spec.target in VIEWS or node.op.name.startswith("dist."):
             return np.zeros(len(ways))
         moved = self._moved(number) if self._is_pass[number] else ()
-        key = id(ways), node.spec, phase_of(node.op), moved
+        axes = self._axes.of_weights if number in self._weights else self._axes
+        key = id(ways), node.spec, phase_of(node.op), moved, axes.is_weights
         if key not in self._known:
-            times = [turns * self._axes.busy(turns) for turns in map(self._turns, ways)]
+            times = [turns * axes.busy(turns) for turns in map(self._turns, ways)]
             self._known[key] = times * (
                 self._pass_s(node, moved, ways)
                 if moved

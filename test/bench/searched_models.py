@@ -25,6 +25,7 @@ from shardc.cost.cluster.names import find_cluster
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.solver import ask
 from shardc.planning.auto.choose import LIMIT_S, search_around
+from shardc.planning.auto.messages import Messages
 from shardc.planning.auto.searches import policies_of
 from shardc.planning.auto.space import Choice, choices
 from shardc.planning.pricer import Pricer
@@ -207,8 +208,9 @@ def row(name: str, subject: Subject, limit_s: float) -> tuple[str, ...]:
         pricer.graph(choice.candidate)
 
     policies = policies_of(model, None)
-    given = choices(cluster, question.samples, question.layers, policies)
-    around = search_around(given, find, limit_s, prepare=prepare)
+    given = list(choices(cluster, question.samples, question.layers, policies))
+    messages = Messages.of(pricer.graph(given[0].candidate), cluster)
+    around = search_around(given, find, limit_s, prepare=prepare, messages=messages.seconds)
     spent = f"{cpu_s() - start_s:.1f}"
     looked_at = f"{around.looked_at} of {around.choices}"
     if not around.found:

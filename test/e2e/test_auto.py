@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,11 @@ import shardc
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.passes.search import ConstraintNotSearched, CutsDoNotFit, NoPlanFound
+from shardc.passes.search import chosen
 from shardc.passes.search.dist_search import DistSearch
+from shardc.passes.search.graph import StepGraph
+from shardc.passes.search.layout import WHOLE, Layout
+from shardc.passes.search.ways import Way
 from shardc.step.compile_step import CompiledStep
 from shardc.step.levels import ANNOTATED
 
@@ -40,6 +45,27 @@ MESHES = {"4": {"data": 4}, "2x2": {"data": 2, "tensor": 2}}
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", TRAININGS)
 def test_equals_eager_training(name: str, mesh: str) -> None:
+    step = captured(name)
+    compiled = step.compile(MESHES[mesh], "auto", cluster=slow())
+    check_equal(step, compiled, TRAININGS[name], trained(name))
+
+
+@pytest.fixture
+def each_phase_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep all values that several calls read in the layout that the search chose for all of these calls."""
+
+    def keeps(step: StepGraph, value: int, layout: Layout, ways: Sequence[Way]) -> bool:
+        return value not in step.stored and all(mark >= WHOLE for mark in layout)
+
+    monkeypatch.setattr(chosen, "_is_gathered_again", keeps)
+
+
+@pytest.mark.usefixtures("each_phase_gathers")
+@pytest.mark.slow
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("name", TRAININGS)
+def test_values_that_are_kept_in_shards_equal_eager_training(name: str, mesh: str) -> None:
     step = captured(name)
     compiled = step.compile(MESHES[mesh], "auto", cluster=slow())
     check_equal(step, compiled, TRAININGS[name], trained(name))
@@ -84,9 +110,12 @@ def test_outer_axes_cut_the_batch(name: str) -> None:
     check_equal(step, compiled, TRAININGS[name], trained(name))
 
 
-def test_stages_are_cut_inside() -> None:
+@pytest.mark.parametrize(
+    "order", [{}, {"schedule": "zb-h1"}, {"schedule": "interleaved", "stages": 4}], ids=str
+)
+def test_stages_are_cut_inside(order: dict[str, object]) -> None:
     mesh = {"pipe": 2, "data": 2, "tensor": 2}
-    step = compiled(slow(), mesh=mesh, plan="pipeline*auto", micro_batches=2)
+    step = compiled(slow(), mesh=mesh, plan="pipeline*auto", micro_batches=2, **order)
     assert step.compiled.plan.pipeline == "pipe"
     assert step.compiled.work.share <= 0.26
     assert step.check().passed
@@ -144,11 +173,13 @@ def test_a_constraint_is_kept() -> None:
         compiled(slow(), constraints={"layers.1": [["tensor", "data"], None]})
 
 
+@pytest.mark.usefixtures("each_phase_gathers")
 def test_a_saved_plan_is_the_same_program_without_a_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = compiled(slow(), micro_batches=2)
     step.save_plan(tmp_path / "plan.json")
+    assert json.loads((tmp_path / "plan.json").read_text())["cuts"]["kept"]
     monkeypatch.setattr(DistSearch, "graph", lambda *_, **__: pytest.fail("searched again"))
     again = compiled(slow(), plan=str(tmp_path / "plan.json"), micro_batches=2)
     assert again.compiled.plan.entries == step.compiled.plan.entries
@@ -182,6 +213,8 @@ def test_saved_cuts_of_other_calls_are_left(
         ({"calls": []}, "they are for 0 calls, and it has"),
         ({"kinds": [["nothing", None]] * 99}, r"can't be sharded as \['nothing', None\]"),
         ({"arguments": [[7, 7]] * 99}, "they are for"),
+        ({"kept": [[0, 9, [0, 0]]]}, "has no result 9"),
+        ({"kept": [[0, 0, [7, 7]]]}, "can't be sharded as"),
     ],
 )
 def test_saved_cuts_that_cannot_be_are_named(

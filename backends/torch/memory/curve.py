@@ -77,6 +77,13 @@ class Log:
         self._lines.append(line)
         self._blocks.append(block)
 
+    def __len__(self) -> int:
+        return len(self._bytes)
+
+    def since(self, event: int) -> Iterator[tuple[int, int]]:
+        """Return the requests from one on, as in :attr:`requests`."""
+        return zip(self._blocks[event:], self._bytes[event:], strict=True)
+
     @property
     def requests(self) -> Iterator[tuple[int, int]]:
         """Requests as (block, bytes), in order."""

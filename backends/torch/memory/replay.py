@@ -45,12 +45,12 @@ class Replay:
         if known is not None:
             results = [_again(made, given) for made in known]
             return results if len(results) > 1 else results[0]
-        forms = [_form(tensor) for tensor in given]
+        forms = [form_of(tensor) for tensor in given]
         made = func(*args, **kwargs)
         if key not in self._known:
             if len(self._known) >= MOST:
                 self._known.clear()
-            unchanged = forms == [_form(tensor) for tensor in given]
+            unchanged = forms == [form_of(tensor) for tensor in given]
             self._known[key] = _recorded(made, given) if unchanged else None
         return made
 
@@ -65,7 +65,7 @@ def _key(value: Any, given: list[Tensor]) -> Hashable:
         if at is not None:
             return ("same", at)
         given.append(value)
-        return _form(value)
+        return form_of(value)
     if isinstance(value, tuple | list):
         return (type(value).__name__, *[_key(v, given) for v in value])
     return (type(value), value)
@@ -79,7 +79,8 @@ def _sharing(given: Sequence[Tensor]) -> Hashable:
     return tuple(map(addresses.index, addresses))
 
 
-def _form(tensor: Tensor) -> Form:
+def form_of(tensor: Tensor) -> Form:
+    """Return a tensor's form."""
     return tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype
 
 
@@ -97,10 +98,10 @@ def _recorded(made: object, given: Sequence[Tensor]) -> list[_Made] | None:
         view = storages.index(address) if same is None and address in storages else None
         if same is None and view is None:
             own.append(address)
-            again = _again(_Made(_form(result)), given)
+            again = _again(_Made(form_of(result)), given)
             if again.untyped_storage().nbytes() != result.untyped_storage().nbytes():
                 return None
-        found.append(_Made(_form(result), same, view))
+        found.append(_Made(form_of(result), same, view))
     return found if len(set(own)) == len(own) else None
 
 

@@ -2,3 +2,4 @@
 
 _NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "exchange", "broadcast")
 COLLECTIVES = frozenset(f"dist.{name}" for name in _NAMES)
+ALL_GATHER = "dist.all_gather"

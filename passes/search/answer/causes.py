@@ -36,10 +36,9 @@ def _changed(step: StepGraph, chosen: Sequence[int], is_late: bool) -> dict[str,
     names = [PASSES if n in step.axes.time else axis.name for n, axis in enumerate(step.axes.axes)]
     found = dict.fromkeys(names, 0.0)
     for change in step.changes:
-        if change.is_late == is_late:
+        if change.when.is_late == is_late:
             made, needed = change.made, change.needed
             pair = made.layouts[chosen[made.node]], needed.layouts[chosen[needed.node]]
-            layouts = (*made.layouts, *needed.layouts)
-            for axis, seconds in step.distances.steps(change.shape, change.element_bytes, layouts, pair):
+            for axis, seconds in step.steps(change, pair):
                 found[names[axis]] += seconds * change.weight * change.times(*pair, step.axes.sizes)
     return found

@@ -27,7 +27,8 @@ _CUTS = s.record(
         "kinds": s.items(s.items(s.nullable(s.either(s.text(), s.integer())))),
         "calls": s.items(s.integer()),
         "arguments": s.items(s.items(s.integer(-1))),
-    }
+    },
+    {"kept": s.items(s.row(s.integer(), s.integer(), s.items(s.integer(-1))))},
 )
 _CHECK = s.record(
     {
@@ -95,6 +96,8 @@ def _misfits(data: dict[str, Any]) -> Iterator[str]:
     cuts = data.get("cuts", {"kinds": [], "calls": []})
     if any(number >= len(cuts["kinds"]) for number in cuts["calls"]):
         yield "a call in cuts has an unknown kind"
+    if any(call >= len(cuts["calls"]) for call, *_ in cuts.get("kept", ())):
+        yield "cuts keeps the result of a call that is not there"
     if data.get("pipeline") and data["pipeline"] not in axes:
         yield f"pipeline is {data['pipeline']!r}, which is not an axis of mesh"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.options.presets import SEARCHED_AXES
 from shardc.options.recompute import Policy
 
@@ -21,7 +22,7 @@ class Candidate:
     """Plan to price: a mesh, a plan for it, and the number of micro-batches of a rank's batch.
 
     ``recompute``: recomputation policy; None if the plan leaves it to other options. ``room``: the part of a
-    device's memory that a search may use.
+    device's memory that a search may use. ``form``: the schedule of stages, unless other options name one.
     """
 
     mesh: Mapping[str, int]
@@ -29,14 +30,36 @@ class Candidate:
     micro_batches: int = 1
     recompute: Policy | None = None
     room: float = 1.0
+    form: ScheduleForm = ONE_F_ONE_B
+
+    @property
+    def options(self) -> dict[str, object]:
+        """Options of ``compile_step`` for the plan."""
+        found: dict[str, object] = {
+            "mesh": dict(self.mesh),
+            "plan": self.plan,
+            "micro_batches": self.micro_batches,
+        }
+        if self.recompute is not None:
+            found["recompute"] = self.recompute
+        return {**found, **self.schedule}
+
+    @property
+    def schedule(self) -> dict[str, object]:
+        """Options of ``compile_step`` for a schedule that is not the default."""
+        if self.form == ONE_F_ONE_B:
+            return {}
+        stages = {"stages": self.mesh[PIPE] * self.form.per_rank} if self.form.per_rank > 1 else {}
+        return {"schedule": self.form.name, **stages}
 
     @property
     def text(self) -> str:
         """Text such as ``zero3*tensor on data 8 x tensor 8, 4 micro-batches``."""
         axes = " x ".join(f"{name} {size}" for name, size in self.mesh.items())
         parts = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
+        order = f", {self.form}" if self.form != ONE_F_ONE_B else ""
         again = f", recompute {self.recompute}" if self.recompute not in (None, "none") else ""
-        return f"{self.plan} on {axes}{parts}{again}"
+        return f"{self.plan} on {axes}{parts}{order}{again}"
 
 
 def plans_of(mesh: Mapping[str, int], batch: int) -> Iterator[Candidate]:

@@ -54,6 +54,7 @@ class Graphs:
                     self._cluster,
                     recompute=candidate.recompute or "none",
                     more=more,
+                    form=candidate.form,
                 )
             except NotFolded as error:
                 TIMING.debug("plan: layers are not found among the calls of %s", error)

@@ -12,6 +12,7 @@ import torch
 
 from shardc.compiler.memory import step_peak
 from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.schedule_form import ONE_F_ONE_B
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.collection import collection_paused
 from shardc.options.pipeline import Pipeline
@@ -39,6 +40,7 @@ from shardc.planning.question import Question
 from shardc.planning.versions import Versions, counts_of
 from shardc.report.device_work import Work, single_work
 from shardc.step.foreign.resolve import resolve_plan
+from shardc.step.schedule.form import schedule_form
 from shardc.step.shard import (
     Compiled,
     CutAt,
@@ -49,8 +51,6 @@ from shardc.step.shard import (
 )
 from shardc.step.within_budget import Ladder, Made
 
-ONE_F_ONE_B = Pipeline().schedule
-"""Schedule of pipelines whose options are not given."""
 CHECKED = 4
 """Periods of equal layers in the program that checks the prediction from two and three of them."""
 
@@ -103,6 +103,7 @@ class Pricer:
         explain of a searched plan. Raises what a compile raises.
         """
         with collection_paused():
+            candidate = _with_form(candidate, options)
             found = self._by_search(candidate, options, whole, explain)
             priced = found or self._priced(candidate, options, whole)
         return _with_offload(priced, options)
@@ -174,7 +175,7 @@ class Pricer:
         if looked is None or sizes is None:
             return None
         self._looked.clear()
-        schedule = by_name.schedule(str(ONE_F_ONE_B), sizes.stages, sizes.micro_batches, ranks=sizes.stages)
+        schedule = by_name.schedule(sizes.form.name, sizes.stages, sizes.micro_batches, ranks=sizes.ranks)
         compiled = self._compiles(candidate, options, sizes)
         return unless_refused(lambda: replace(staged(compiled, looked, sizes, schedule), candidate=candidate))
 
@@ -189,26 +190,28 @@ class Pricer:
     def _sizes(self, candidate: Candidate, options: Mapping[str, object]) -> Sizes | None:
         """Return the sizes of a pipeline; None if each of its layers must be compiled."""
         chosen = _chosen(candidate, options)
-        stages = candidate.mesh.get(chosen.parallelism.pipeline_axis(), 1)
+        ranks = candidate.mesh.get(chosen.parallelism.pipeline_axis(), 1)
         counts = [stretch.count for run in self.versions.runs for stretch in run.stretches]
-        if chosen.pipeline is not None or len(counts) != 1 or stages == 1:
+        given, form = chosen.pipeline or Pipeline(), schedule_form(chosen.pipeline, ranks)
+        is_plain = given == Pipeline(schedule=given.schedule, stages=given.stage_count or None)
+        if form is None or not is_plain or len(counts) != 1 or ranks == 1:
             return None
         parts = candidate.micro_batches
-        return Sizes(counts[0], stages, parts, fewest(stages, parts))
+        return Sizes(counts[0], ranks, parts, fewest(ranks, parts, form), form)
 
     def _compiles(self, candidate: Candidate, options: Mapping[str, object], sizes: Sizes) -> Compile:
         def compiled(layers: int, cut_at: CutAt, *, is_few: bool) -> Priced:
-            pricer = self._with_batch(sizes.micro_batches // sizes.few) if is_few else self
+            pricer = self._with_few(sizes) if is_few else self
             asked = replace(candidate, micro_batches=sizes.few) if is_few else candidate
             # What is cut contains the ops of what is not.
             return pricer._price(asked, self.versions.even(layers), options, verify=is_few, cut_at=cut_at)
 
         return compiled
 
-    def _with_batch(self, times: int) -> Pricer:
-        """Return a pricer of the same step with a batch so many times smaller."""
+    def _with_few(self, sizes: Sizes) -> Pricer:
+        """Return a pricer of the same step with the few micro-batches that are compiled."""
         other = copy(self)
-        other.versions, other._graphs = self.versions.smaller(times), None
+        other.versions, other._graphs = self.versions.smaller(sizes.few, sizes.micro_batches), None
         return other
 
     def compiled(
@@ -309,6 +312,7 @@ class Pricer:
         chosen = _chosen(candidate, options).parallelism
         pipe, cluster = chosen.pipeline_axis(), self.cluster_of(candidate)
         is_known = chosen.recompute == "none" and options.get("constraints") is None
+        is_known &= not candidate.schedule and options.get("schedule") is None
         if not pipe or cluster is None or not is_known or chosen.shares is not None:
             return None
         with collection_paused():
@@ -376,7 +380,16 @@ class Pricer:
 def _chosen(candidate: Candidate, options: Mapping[str, object]) -> StepOptions:
     given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
     again = {"recompute": candidate.recompute} if candidate.recompute else {}
-    return StepOptions.of({**given, **options, **again})
+    return StepOptions.of({**given, **options, **again, **candidate.schedule})
+
+
+def _with_form(candidate: Candidate, options: Mapping[str, object]) -> Candidate:
+    """Return a candidate for a search with the schedule that options name."""
+    if not is_searched(candidate.plan) or options.get("schedule") is None:
+        return candidate
+    chosen = _chosen(candidate, options)
+    ranks = candidate.mesh.get(chosen.parallelism.pipeline_axis(), 1)
+    return replace(candidate, form=schedule_form(chosen.pipeline, ranks) or ONE_F_ONE_B)
 
 
 def _with_offload(priced: Priced, options: Mapping[str, object]) -> Priced:

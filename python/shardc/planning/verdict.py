@@ -192,7 +192,8 @@ def _place(price: Price) -> tuple[str, str]:
     candidate = price.priced.candidate
     mesh = " x ".join(f"{name} {size}" for name, size in candidate.mesh.items())
     parts = f", {candidate.micro_batches} micro-batches" if candidate.micro_batches > 1 else ""
-    return candidate.plan, mesh + parts
+    order = f", {candidate.form}" if candidate.schedule else ""
+    return candidate.plan, mesh + parts + order
 
 
 def _figures(price: Price) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from fractions import Fraction
 
 import torch
 
@@ -41,7 +42,7 @@ class Versions:
         self.runs = runs_of(question.model)
         self.stands = True
         self._captures: dict[_Key, Capture] = {}
-        self._smaller: dict[int, Versions] = {}
+        self._smaller: dict[Fraction, Versions] = {}
 
     @property
     def whole(self) -> list[list[int]]:
@@ -90,16 +91,17 @@ class Versions:
         TIMING.debug("plan: few layers cannot be traced: %s", next(iter(str(error).splitlines())))
         self.runs = []
 
-    def smaller(self, times: int) -> Versions:
-        """Return the versions of the same step with a batch so many times smaller."""
-        if times == 1:
+    def smaller(self, few: int, micro_batches: int) -> Versions:
+        """Return the versions of the same step with the first ``few`` of its micro-batches."""
+        if few == micro_batches:
             return self
-        if times not in self._smaller:
-            batch = cut_micro_batches(self.question.batch, times).first
-            question = replace(self.question, batch=batch, tokens=self.question.tokens // times)
-            self._smaller[times] = made = Versions(question, self._autocast)
+        part = Fraction(few, micro_batches)
+        if part not in self._smaller:
+            batch = cut_micro_batches(self.question.batch, micro_batches, few).first
+            question = replace(self.question, batch=batch, tokens=int(self.question.tokens * part))
+            self._smaller[part] = made = Versions(question, self._autocast)
             made.runs, made.stands = self.runs, self.stands
-        return self._smaller[times]
+        return self._smaller[part]
 
     def captured(self, periods: Periods, options: Parallelism) -> Capture:
         """Return the captured step with a copy of its module, which passes may change.

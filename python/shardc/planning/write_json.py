@@ -32,6 +32,7 @@ def _price(question: Question, price: Price) -> Json:
         "plan": candidate.plan,
         "mesh": dict(candidate.mesh),
         "micro_batches": candidate.micro_batches,
+        **candidate.schedule,
         "cluster": price.cluster.name,
         "fits": price.fits,
         "capacity_bytes": price.capacity_bytes,

@@ -23,8 +23,10 @@ class MicroBatches:
     whole: tuple[str, ...]
 
 
-def cut_micro_batches(batch: object, count: int) -> MicroBatches:
+def cut_micro_batches(batch: object, count: int, together: int = 1) -> MicroBatches:
     """Split the tensors of a global batch along dim 0 into ``count`` parts.
+
+    The result's ``first`` has the first ``together`` parts.
 
     Every micro-batch gets 0-d tensors whole, and also tensors with one row if others have more. Raises
     NoBatchDim if dim 0 differs among the others, UnevenMicroBatches, BatchUnsupported.
@@ -34,7 +36,7 @@ def cut_micro_batches(batch: object, count: int) -> MicroBatches:
     if rows % count:
         into = f"into {count} micro-batches"
         raise UnevenMicroBatches(what="a batch", size=rows, into=into, multiple=count, where="example_batch")
-    part = rows // count
+    part = rows // count * together
     whole = tuple(name for name, t in zip(tree.names, tensors, strict=True) if not t.dim() or len(t) != rows)
     first = [t if name in whole else t[:part] for name, t in zip(tree.names, tensors, strict=True)]
     return MicroBatches(count, unflatten_batch(tree, first), whole)

@@ -17,6 +17,7 @@ from shardc.backends.torch.emit import emit_program
 from shardc.compiler.profiling.known import predicted_time
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import is_local
+from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.base import Remarks, collect_remarks, remark
 from shardc.diagnostics.passes.pipeline import NotAPipeline
@@ -72,6 +73,7 @@ from shardc.runtime.report import progress
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 from shardc.step.micro_batches import MicroBatches
 from shardc.step.schedule.choose import with_schedule
+from shardc.step.schedule.form import schedule_form
 
 CutAt = Callable[[ir.Module], Sequence[int] | None]
 """A rank's program before it is cut into stages -> the numbers of the forward's ops before which to cut it
@@ -322,12 +324,15 @@ def _saved_cuts(plan: Plan, program: Program) -> SavedCuts | None:
 
 
 def _search(
-    search: DistSearch, saved: SavedCuts | None, cluster: Cluster | None, pipeline: str
+    search: DistSearch, saved: SavedCuts | None, cluster: Cluster | None, axis: str, form: ScheduleForm
 ) -> DistSearch:
-    """Return the pass that finds the cuts of calls, or writes saved ones. Raises SearchWithoutCluster."""
+    """Return the pass that finds the cuts of calls, or writes saved ones. Raises SearchWithoutCluster.
+
+    ``axis``: the axis of stages, if any. ``form``: their schedule.
+    """
     if saved is None and cluster is None:
         raise SearchWithoutCluster()
-    return replace(search, on=cluster, pipeline=pipeline, saved=saved or search.saved)
+    return replace(search, on=cluster, pipeline=axis, form=form, saved=saved or search.saved)
 
 
 def _change(
@@ -371,11 +376,12 @@ def capture_graph(
     recompute: Recompute = "none",
     reduce_dtype: str | None = None,
     more: More = (),
+    form: ScheduleForm = ONE_F_ONE_B,
 ) -> StepGraph:
     """Return the graph in which a search finds the fastest plan of a captured step.
 
     This changes the capture's module. ``plan``: ``auto``, or a product of it with a pipeline. ``more``: the
-    equal layers that the capture left out. Raises NotFolded.
+    equal layers that the capture left out. ``form``: the schedule of stages. Raises NotFolded.
     """
     module = capture.module
     with collect_remarks(), collection_paused():
@@ -387,7 +393,7 @@ def capture_graph(
         steps = _to_level_2(True, ROOM_FOR_ALL)
         before = steps[: next(n for n, step in enumerate(steps) if isinstance(step, DistPropagate))]
         run(module, before, verify_each=False, reading=reading)
-        return DistSearch(on=cluster, pipeline=chosen.pipeline, more=more).graph(reading)
+        return DistSearch(on=cluster, pipeline=chosen.pipeline, form=form, more=more).graph(reading)
 
 
 @progress.phase("what a budget keeps")
@@ -477,7 +483,9 @@ def compile_capture(
         if saved_cuts is not None:
             chosen = make_plan(chosen.text, program, planned, model_plan)
         if saved_cuts is not None or is_searched(plan):
-            searcher = _search(search or DistSearch(), saved_cuts, cluster, chosen.pipeline)
+            ranks = planned.size(chosen.pipeline) if chosen.pipeline else 1
+            form = schedule_form(pipeline, ranks) or ONE_F_ONE_B
+            searcher = _search(search or DistSearch(), saved_cuts, cluster, chosen.pipeline, form)
             before = digest(program)
         chosen.cuts = None
         apply_plan(program, planned, chosen)

@@ -12,6 +12,7 @@ from torch import nn
 
 from shardc.cost.allocator import SMALL_SEGMENT_BYTES
 from shardc.cost.cluster.names import find_cluster
+from shardc.cost.schedule_form import ScheduleForm, form_of
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Priced
 from shardc.planning.pricer import Pricer
@@ -100,10 +101,11 @@ def assert_same_stages(foretold: Priced, whole: Priced) -> None:
     assert one.time.causes == pytest.approx(other.time.causes, rel=1e-3, abs=1e-6)
 
 
-def test_stages_of_few_layers_and_micro_batches(tmp_path: Path) -> None:
-    config = write_config(tmp_path, num_hidden_layers=11, vocab_size=1600)
+@pytest.mark.parametrize("form", [form_of("1f1b"), form_of("zb-h1"), form_of("interleaved", 2)], ids=str)
+def test_stages_of_few_layers_and_micro_batches(form: ScheduleForm, tmp_path: Path) -> None:
+    config = write_config(tmp_path, num_hidden_layers=11 * form.per_rank, vocab_size=1600)
     pricer = Pricer(read_config(config, Sizes(16, 64), torch.bfloat16))
-    candidate = Candidate({"pipe": 2}, "pipeline", 8)
+    candidate = Candidate({"pipe": 2}, "pipeline", 8, form=form)
     assert_same_stages(pricer.price(candidate), pricer.price(candidate, whole=True))
 
 

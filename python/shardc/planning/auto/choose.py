@@ -1,33 +1,40 @@
-"""Search for the cheapest choice of mesh, stages, micro-batches and recomputation, with a bound on all.
+"""Search for the cheapest choice of mesh, stages, micro-batches, schedule and recomputation, with a bound on
+all.
 
-The search tries one choice for each number of stages, and, as long as none fits, the same with the most
-recomputation, without stages last. Then it tries the neighbours of the best, and then, while there is time,
-the others, each time the one with the lowest bound. A choice takes at least the time of its kernels in
-their fastest shardings, times the pipeline's waiting. It also takes at least as long as a choice with the
-same mesh that recomputes less and has fewer micro-batches would take in enough memory, but for the waiting
-that more micro-batches save. These bounds rule out most choices without an inner search. For others, the
-inner search stops as soon as its own bound shows that they are no better.
+The search tries one choice for each number of stages, the one that waits the least of those that are not
+expected to lack memory, by what others lacked. As long as none fits, it also tries the one of the same parts
+that needs the least memory, without stages last. Then it tries the neighbours of the best, and then, while
+there is time, the others, each time the one with the lowest bound. Choices that are expected to lack memory
+are last. A choice takes at least the time of its
+kernels in their fastest shardings, times the pipeline's waiting. It also takes at least as long as a choice
+with the same mesh that recomputes less and has fewer micro-batches would take in enough memory, but for the
+waiting that more micro-batches, or another schedule, save. Messages between stages come on top. These bounds
+rule out most choices without an inner search. For others, the inner search stops as soon as its own bound
+shows that they are no better.
 
 While one inner search runs, the next is prepared (:mod:`shardc.planning.auto.ahead`).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
 
 from shardc.dialects.collection import collection_paused
 from shardc.options.recompute import Policy
-from shardc.passes.search.choose import Unfit
+from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
 from shardc.planning.auto.ahead import Ahead, Find, Prepare
 from shardc.planning.auto.space import RECOMPUTED, Choice
 
 _SHORT = 0.8
-"""Part of memory beyond which a choice that recomputes nothing is not among the first that are tried."""
+"""Part of memory beyond which a choice is expected to lack memory, and is tried after all others."""
+_WEIGHTS = 1 / 3
+"""Usual part of weights' gradients in the work of a micro-batch: forward, I and W take equally long."""
 LIMIT_S = 30.0
 """Default of the seconds after which the search starts no other choice."""
 
@@ -43,14 +50,32 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Start:
-    """Start of a search: the best choice of an earlier search of the same step with other memory.
+class Floor:
+    """Lower bound on the seconds of kernels of forward and backward, without waiting.
 
-    ``floor_s``: lower bound, in seconds, on the kernels of forward and backward.
+    ``weights_s``: those that only gradients of weights need. ``rest_s``: all others.
     """
 
+    rest_s: float = 0.0
+    weights_s: float = 0.0
+
+    @staticmethod
+    def of(found: Found | Unfit, choice: Choice) -> Floor:
+        """Return the bound that the search of a choice implies for all."""
+        rest_s = found.floor_s - found.floor_weights_s
+        return Floor(rest_s / choice.waiting, found.floor_weights_s / choice.weights_waiting)
+
+    def seconds(self, choice: Choice) -> float:
+        """Return the lower bound on the seconds of a choice."""
+        return self.rest_s * choice.waiting + self.weights_s * choice.weights_waiting
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start of a search: the best choice of an earlier search of the same step with other memory."""
+
     choice: Choice
-    floor_s: float
+    floor: Floor
 
 
 @dataclass
@@ -58,8 +83,7 @@ class Around:
     """Result of the outer search: the estimates, the cheapest first, and a bound on all choices.
 
     ``bound_s``: lower bound on the seconds of any choice. ``looked_at``: how many of ``choices`` got an inner
-    search. ``why``: why the search stopped. ``is_stopped``: True if its clock ended it. ``floor_s``: lower
-    bound, in seconds, on the kernels of forward and backward.
+    search. ``why``: why the search stopped. ``is_stopped``: True if its clock ended it.
     """
 
     found: list[Estimate]
@@ -68,12 +92,12 @@ class Around:
     choices: int
     why: str
     is_stopped: bool = False
-    floor_s: float = 0.0
+    floor: Floor = Floor()
 
     @property
     def start(self) -> Start:
         """Start for a later search. Requires that this search found something."""
-        return Start(self.found[0].choice, self.floor_s)
+        return Start(self.found[0].choice, self.floor)
 
     @property
     def gap(self) -> float:
@@ -88,20 +112,23 @@ def search_around(
     clock: Clock | None = None,
     start: Start | None = None,
     prepare: Prepare | None = None,
+    messages: Callable[[Choice], float] | None = None,
 ) -> Around:
     """Search the choices with ``find``.
 
     ``limit_s``: seconds after which no other choice is started. ``clock``: ends the search at once; ``find``
     observes it, too. ``start``: the choice to try first. ``prepare``: does a part of ``find`` beforehand,
-    while another search runs.
+    while another search runs. ``messages``: seconds that a choice takes in addition to those of ``find``.
     """
     with collection_paused(), Ahead(find, prepare) as ahead:
-        return _Search(list(choices), ahead, limit_s, clock or Clock(), start).run()
+        added = {choice: messages(choice) if messages else 0.0 for choice in choices}
+        return _Search(added, ahead, limit_s, clock or Clock(), start).run()
 
 
 @dataclass
 class _Search:
-    choices: list[Choice]
+    choices: Mapping[Choice, float]
+    """Choices, and the seconds of their messages."""
     ahead: Ahead
     limit_s: float
     clock: Clock
@@ -109,18 +136,24 @@ class _Search:
     found: list[Estimate] = field(default_factory=list)
     bounds: dict[Choice, float] = field(default_factory=dict)
     """Lower bound on the seconds of each choice that was tried."""
-    free: dict[Choice, float] = field(default_factory=dict)
-    """Lower bound on the seconds of each choice that was tried, if it had enough memory."""
-    tight: dict[Choice, bool] = field(default_factory=dict)
-    """True for a choice that limited memory made slower or impossible."""
-    needs: dict[Policy, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """For choices without a plan: the part of memory that one micro-batch in flight needs at least."""
-    floor_s: float = 0.0
-    """Lower bound, in seconds, on the kernels of forward and backward."""
+    least: dict[Choice, float] = field(default_factory=dict)
+    """Lower bound on the seconds of each choice that follows from others that were tried."""
+    beaten: set[Choice] = field(default_factory=set)
+    """Choices that are no faster than a cheaper variant, which was tried and had enough memory.
+
+    Variants recompute less, wait less, or, without stages, have fewer micro-batches. Their messages take no
+    longer.
+    """
+    needs: dict[tuple[Policy, bool], list[float]] = field(default_factory=lambda: defaultdict(list))
+    """For choices without a plan: the part of memory that the batch's activations need at least.
+
+    By recomputation, and whether weights' gradients are computed later.
+    """
+    floor: Floor | None = None
 
     def __post_init__(self) -> None:
         if self.start is not None:
-            self.floor_s = self.start.floor_s
+            self._set_floor(self.start.floor)
 
     def run(self) -> Around:
         self.end_s, is_stopped = perf_counter() + self.limit_s, False
@@ -134,9 +167,15 @@ class _Search:
                 why = f"time limit of {self.limit_s:g} s"
                 break
         self.found.sort(key=lambda estimate: estimate.seconds)
-        least = (self._least_s(choice) for choice in self.choices if not self._is_beaten(choice))
+        least = (self._least_s(choice) for choice in self.choices if choice not in self.beaten)
         bound_s = min(min(least, default=inf), self.best_s)
-        return Around(self.found, bound_s, len(self.bounds), len(self.choices), why, is_stopped, self.floor_s)
+        counts = len(self.bounds), len(self.choices)
+        return Around(self.found, bound_s, *counts, why, is_stopped, self.floor or Floor())
+
+    def _set_floor(self, floor: Floor) -> Floor:
+        self.floor = floor
+        self.least = {choice: floor.seconds(choice) + sends_s for choice, sends_s in self.choices.items()}
+        return floor
 
     @property
     def _is_late(self) -> bool:
@@ -149,21 +188,25 @@ class _Search:
     def _next(self, running: Choice | None = None) -> Choice | None:
         """Return the choice to try next, None if none is worth it.
 
-        While one is ``running``, this is a guess: that it has a plan, which rules out more recomputation.
+        While one is ``running``, this is a guess: that it has a plan, which rules out those of the same parts
+        that recompute more or wait longer.
         """
-        order = self._order(is_found=bool(self.found) or running is not None)
+        is_found = bool(self.found) or running is not None
+        order = self._order(is_found)
         if running is not None:
-            order = (choice for choice in order if not _is_like(choice, running))
-        return next(filter(self._is_worth, order), None)
+            order = (choice for choice in order if choice != running and not _is_less(running, choice))
+        worth = list(filter(self._is_worth, order))
+        likely = itertools.filterfalse(self._is_short, worth if is_found else ())
+        return next(likely, next(iter(worth), None))
 
     def _order(self, is_found: bool) -> Iterator[Choice]:
         """Yield choices in order: the start and its neighbours, one choice for each number of stages (and the
-        one that recomputes the most, until something fits), the neighbours of the best, and all others.
+        one with the least memory, until something fits), the neighbours of the best, and all others.
         """
         if self.start is not None:
             yield self.start.choice
             yield from [choice for choice in self.choices if _is_near(choice, self.start.choice)]
-        firsts = list(_spread([min(of, key=_first) for of in _by_stages(self.choices)]))
+        firsts = list(_spread([self._first_of(choices) for choices in _by_stages(self.choices)]))
         for first in firsts:
             if is_found or not self._is_short(first):
                 yield first
@@ -176,58 +219,67 @@ class _Search:
             yield from [choice for choice in self.choices if _is_near(choice, best.choice)]
         yield from sorted(self.choices, key=lambda choice: (self._least_s(choice), _first(choice)))
 
+    def _first_of(self, choices: Iterable[Choice]) -> Choice:
+        """Return the choice of a number of stages that waits the least, if it is not expected to lack memory.
+
+        Until something fits, other choices without stages are left for later.
+        """
+
+        def key(choice: Choice) -> tuple[object, ...]:
+            is_later = self._is_short(choice) and (choice.stages > 1 or bool(self.found))
+            return is_later, *_first(choice)
+
+        return min(choices, key=key)
+
     def _is_short(self, choice: Choice) -> bool:
         """Return True if the activations of a choice are expected to need nearly all memory or more.
 
         The expectation is the need of a choice without a plan, in proportion to the micro-batches in flight.
+        A schedule that delays weights' gradients needs no less than one that does not.
         """
-        needs = (need * choice.stages / choice.micro_batches for need in self.needs[choice.recompute])
-        return min(needs, default=0.0) > _SHORT
+        kinds = {False, choice.form.is_split}
+        needs = [min(self.needs[choice.recompute, kind], default=0.0) for kind in kinds]
+        return max(needs) * choice.in_flight > _SHORT
 
     def _least_memory(self, choice: Choice) -> Choice:
-        """Return the variant of a choice that recomputes the most."""
-        return max((other for other in self.choices if _is_like(other, choice)), key=_policy)
+        """Return the variant of a choice that recomputes the most and holds the fewest micro-batches."""
+        like = [other for other in self.choices if other.parts == choice.parts]
+        return max(like, key=lambda other: (_policy(other), -other.in_flight, -other.pending))
 
     def _is_worth(self, choice: Choice) -> bool:
         is_new = choice not in self.bounds
-        return is_new and not self._is_beaten(choice) and self._least_s(choice) < self.best_s
-
-    def _is_beaten(self, choice: Choice) -> bool:
-        """Return True if a cheaper variant of the choice was tried and had enough memory: it is no slower.
-
-        Variants recompute less or, without stages, have fewer micro-batches.
-        """
-        return any(
-            not is_tight and other.stages == choice.stages and _is_less(other, choice)
-            for other, is_tight in self.tight.items()
-        )
+        return is_new and choice not in self.beaten and self._least_s(choice) < self.best_s
 
     def _look(self, choice: Choice) -> None:
-        cutoff_s = self.best_s
+        sends_s = self.choices[choice]
+        cutoff_s = self.best_s - sends_s
 
         def following() -> Choice | None:
             return None if self._is_late or self.clock.is_enough else self._next(running=choice)
 
         found = self.ahead.found(choice, cutoff_s, following)
         # The first choice recomputes nothing: it has the calls of later choices, or fewer.
-        self.floor_s = self.floor_s or found.floor_s / choice.waiting
+        floor = self.floor or self._set_floor(Floor.of(found, choice))
+        free_s = found.free_s if isinstance(found, Unfit) else found.solution.free_s
+        for other, seconds in self.choices.items():
+            carried_s = _carried(choice, free_s, other, floor) + seconds
+            self.least[other] = max(self.least[other], carried_s)
         if isinstance(found, Unfit):
-            self.bounds[choice], self.free[choice] = found.bound_s, found.free_s
+            self.bounds[choice] = found.bound_s + sends_s
             if found.bound_s == inf:
-                self.tight[choice] = True
-                self.needs[choice.recompute].append(found.least * choice.micro_batches / choice.stages)
+                self.needs[choice.recompute, choice.form.is_split].append(found.least / choice.in_flight)
             return
         solution = found.solution
-        self.bounds[choice], self.free[choice] = solution.bound_s, solution.free_s
-        self.tight[choice] = solution.is_tight
-        self.found.append(Estimate(choice, solution.seconds, solution.bound_s, found.held_bytes))
+        seconds, bound_s = solution.seconds + sends_s, solution.bound_s + sends_s
+        self.bounds[choice] = bound_s
+        if not solution.is_tight:
+            variants = (other for other in self.choices if _is_less(choice, other))
+            self.beaten.update(other for other in variants if sends_s <= self.choices[other])
+        self.found.append(Estimate(choice, seconds, bound_s, found.held_bytes))
 
     def _least_s(self, choice: Choice) -> float:
         """Return a lower bound on the seconds of a choice."""
-        if choice in self.bounds:
-            return self.bounds[choice]
-        others = (free_s * _saved(other, choice) for other, free_s in self.free.items())
-        return max(self.floor_s * choice.waiting, *others, 0.0)
+        return self.bounds.get(choice, self.least.get(choice, 0.0))
 
 
 def _policy(choice: Choice) -> int:
@@ -235,7 +287,8 @@ def _policy(choice: Choice) -> int:
 
 
 def _first(choice: Choice) -> tuple[float, int, int]:
-    return choice.waiting, choice.micro_batches, _policy(choice)
+    waiting = (1 - _WEIGHTS) * choice.waiting + _WEIGHTS * choice.weights_waiting
+    return waiting, choice.micro_batches, _policy(choice)
 
 
 def _by_stages(choices: Iterable[Choice]) -> list[list[Choice]]:
@@ -254,31 +307,31 @@ def _spread(choices: Sequence[Choice]) -> Iterator[Choice]:
         yield from _spread(choices[1:middle])
 
 
-def _is_like(choice: Choice, other: Choice) -> bool:
-    """Return True if at most recomputation differs."""
-    return replace(choice, recompute=other.recompute) == other
-
-
 def _is_near(choice: Choice, best: Choice) -> bool:
-    """Return True if just one thing differs: stages or micro-batches by a factor of 2, or recomputation."""
+    """Return True if one thing differs: stages or micro-batches by a factor of 2, recomputation, schedule."""
     ratios = (choice.stages / best.stages, choice.micro_batches / best.micro_batches)
-    is_moved = [ratio != 1 for ratio in ratios] + [_policy(choice) != _policy(best)]
+    is_moved = [ratio != 1 for ratio in ratios]
+    is_moved += [_policy(choice) != _policy(best), choice.form != best.form]
     return sum(is_moved) == 1 and all(0.5 <= ratio <= 2 for ratio in ratios)
 
 
-def _saved(other: Choice, choice: Choice) -> float:
-    """Return the part of another choice's time that a choice takes at least, if both have enough memory.
+def _carried(other: Choice, free_s: float, choice: Choice, floor: Floor) -> float:
+    """Return the least seconds of a choice if another one takes ``free_s`` in enough memory; 0 if unrelated.
 
-    More micro-batches take no less work, but wait less; 0 if the choices have nothing in common.
+    More micro-batches take no less work, nor does more recomputation. The kernels of ``floor`` wait as the
+    schedules say. Whatever else the other choice does may be what waits the least here.
     """
     is_turned = choice.micro_batches % other.micro_batches == 0 and choice.axes == other.axes
-    is_more = is_turned and _policy(other) <= _policy(choice)
-    return min(1.0, choice.waiting / other.waiting) if is_more else 0.0
+    if not is_turned or _policy(other) > _policy(choice):
+        return 0.0
+    ratio = min(1.0, choice.waiting / other.waiting, choice.weights_waiting / other.weights_waiting)
+    return floor.seconds(choice) + ratio * max(0.0, free_s - floor.seconds(other))
 
 
 def _is_less(other: Choice, choice: Choice) -> bool:
-    """Return True if ``choice`` is ``other`` with additions that only save memory."""
+    """Return True if ``choice`` is another one with changes that only save memory."""
+    if other.stages != choice.stages or _policy(other) > _policy(choice) or other == choice:
+        return False
     if other.micro_batches == choice.micro_batches:
-        return _policy(other) < _policy(choice)
-    is_turned = choice.stages == 1 and other.micro_batches < choice.micro_batches
-    return is_turned and _policy(other) <= _policy(choice)
+        return other.form.is_no_slower(choice.form, choice.stages, choice.micro_batches)
+    return choice.stages == 1 and other.micro_batches < choice.micro_batches

@@ -70,10 +70,8 @@ def _entry(left: Left) -> Json:
     candidate = answer.candidate
     return {
         **place,
-        "plan": candidate.plan,
-        "mesh": dict(candidate.mesh),
-        "micro_batches": candidate.micro_batches,
-        "recompute": candidate.recompute or "none",
+        "recompute": "none",
+        **candidate.options,
         "step_s": answer.seconds,
         "gap": answer.around.gap,
         "peak_bytes": answer.peak_bytes,

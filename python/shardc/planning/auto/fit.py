@@ -47,6 +47,7 @@ def search_to_fit(
     tries: int = TRIES,
     start: Start | None = None,
     prepare: Callable[[Candidate, float], None] | None = None,
+    messages: Callable[[Choice], float] | None = None,
 ) -> Picked:
     """Search for the cheapest plan that fits after it is compiled.
 
@@ -56,14 +57,15 @@ def search_to_fit(
     ``find``: the inner search of a candidate, with the seconds per step that a result must beat. ``within``:
     the part of a device's memory that a plan may need. ``room``: the part that the first search may use.
     ``start``: start of the first search; each later one starts from the result before. ``clock``: time limit
-    of all searches together. ``prepare``: does a part of ``find`` beforehand. Raises NoPlanFound, NoPlanYet.
+    of all searches together. ``prepare``: does a part of ``find`` beforehand. ``messages``: seconds that a
+    choice takes in addition to those of ``find``. Raises NoPlanFound, NoPlanYet.
     """
     clock = clock or Clock()
     limit_s = LIMIT_S if clock.limit_s == inf else inf
     tried = list[tuple[Around, Price]]()
     while len(tried) < tries and not (tried and clock.is_over):
         ahead = None if prepare is None else partial(_found, prepare, room)
-        around = search_around(given, partial(_found, find, room), limit_s, clock, start, ahead)
+        around = search_around(given, partial(_found, find, room), limit_s, clock, start, ahead, messages)
         if not around.found and around.is_stopped and not tried:
             raise NoPlanYet(why=around.why)
         compiled = _compiled(around, room, price)

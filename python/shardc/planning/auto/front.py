@@ -89,10 +89,8 @@ def front_json(front: Front) -> Json:
 def _point(point: Price) -> Json:
     candidate = point.priced.candidate
     return {
-        "plan": candidate.plan,
-        "mesh": dict(candidate.mesh),
-        "micro_batches": candidate.micro_batches,
-        "recompute": candidate.recompute or "none",
+        "recompute": "none",
+        **candidate.options,
         "searched_bytes": candidate.room * point.capacity_bytes,
         "needed_bytes": point.needed_bytes,
         "peak_bytes": point.priced.fullest.peak_bytes,

@@ -14,9 +14,10 @@ from typing import Any
 
 from shardc.cache import disk
 from shardc.cache.versions import code_versions
+from shardc.cost.schedule_form import ScheduleForm
 from shardc.dialects.rules.rule import added
 from shardc.environment import PLAN_CACHE
-from shardc.planning.auto.choose import Around, Estimate
+from shardc.planning.auto.choose import Around, Estimate, Floor
 from shardc.planning.auto.fit import Picked
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import Candidate
@@ -93,11 +94,13 @@ def _packed(answer: Answer) -> dict[str, object]:
 
 def _unpacked(held: Mapping[str, Any]) -> Answer:
     """Read an answer from JSON. Raises ValueError, KeyError, TypeError."""
-    candidate = Candidate(**{**held["candidate"], "mesh": dict(held["candidate"]["mesh"])})
+    given = held["candidate"]
+    candidate = Candidate(**{**given, "mesh": dict(given["mesh"]), "form": ScheduleForm(**given["form"])})
     found = [Estimate(**{**row, "choice": _choice(row["choice"])}) for row in held["around"]["found"]]
-    around = Around(**{**held["around"], "found": found})
+    around = Around(**{**held["around"], "found": found, "floor": Floor(**held["around"]["floor"])})
     return Answer(candidate, around, held["verdict"], held["seconds"], held["peak_bytes"])
 
 
 def _choice(row: Mapping[str, Any]) -> Choice:
-    return Choice(**{**row, "axes": tuple((str(name), int(size)) for name, size in row["axes"])})
+    axes = tuple((str(name), int(size)) for name, size in row["axes"])
+    return Choice(**{**row, "axes": axes, "form": ScheduleForm(**row["form"])})

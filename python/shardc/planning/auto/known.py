@@ -59,5 +59,5 @@ class Known:
             return answer
         if is_less and cutoff_s < inf and answer.solution.bound_s >= cutoff_s:
             solution = answer.solution
-            return Unfit(0.0, answer.floor_s, solution.bound_s, free_s=solution.free_s)
+            return Unfit(0.0, answer.floor_s, solution.bound_s, "", solution.free_s, answer.floor_weights_s)
         return None

@@ -18,8 +18,8 @@ def searched(around: Around) -> list[str]:
         seconds, bound = time_text(estimate.seconds), time_text(estimate.bound_s)
         rows.append((text, seconds, bound, size_text(estimate.held_bytes)))
     return [
-        f"searched: {around.looked_at} of {around.choices} choices of stages, mesh, micro-batches and "
-        f"recomputation; no plan takes less than {time_text(around.bound_s)} (gap {around.gap:.1%}); the "
+        f"searched: {around.looked_at} of {around.choices} choices of stages, schedule, mesh, micro-batches "
+        f"and recomputation; no plan takes less than {time_text(around.bound_s)} (gap {around.gap:.1%}); the "
         f"search ended: {around.why}",
         *table(rows, right=(1, 2, 3)),
     ]

@@ -34,9 +34,9 @@ class FrontPoint:
 class SearchedPlan:
     """Plan that :func:`shardc.search_plan` picked.
 
-    Pass ``options`` to ``compile_step``: ``mesh``, ``plan``, ``micro_batches``, ``recompute`` and
-    ``cluster``. Printing the plan shows the time and memory of a step, the other choices that were tried, and
-    a bound on all choices.
+    Pass ``options`` to ``compile_step``: ``mesh``, ``plan``, ``micro_batches``, ``recompute``, ``cluster``,
+    and ``schedule`` and ``stages`` of a pipeline that is not 1F1B. Printing the plan shows the time and
+    memory of a step, the other choices that were tried, and a bound on all choices.
 
     Example:
         >>> found = shardc.search_plan(model, optimizer, batch, loss=loss, cluster="h100-2")
@@ -55,7 +55,7 @@ class SearchedPlan:
 
     @property
     def candidate(self) -> Candidate:
-        """Mesh, plan, micro-batches and recomputation."""
+        """Mesh, plan, micro-batches, schedule and recomputation."""
         return self.answer.candidate
 
     @property
@@ -134,10 +134,4 @@ def search_plan(
 
 def _options(pricer: Pricer, candidate: Candidate) -> Mapping[str, object]:
     """Return the options of ``compile_step`` for a plan."""
-    return {
-        "mesh": dict(candidate.mesh),
-        "plan": candidate.plan,
-        "micro_batches": candidate.micro_batches,
-        "recompute": candidate.recompute or "none",
-        "cluster": pricer.cluster_of(candidate),
-    }
+    return {"recompute": "none", **candidate.options, "cluster": pricer.cluster_of(candidate)}

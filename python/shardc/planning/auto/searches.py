@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -10,6 +10,7 @@ from math import inf
 import torch
 
 from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B, ScheduleForm
 from shardc.diagnostics.passes.search import NotSearched
 from shardc.options.field import options_of
 from shardc.options.parallelism import Parallelism
@@ -20,7 +21,8 @@ from shardc.planning.auto.choose import Start
 from shardc.planning.auto.fit import TRIES, Picked, search_to_fit
 from shardc.planning.auto.kept import Answer, answered, asked
 from shardc.planning.auto.known import Known
-from shardc.planning.auto.space import RECOMPUTED, choices
+from shardc.planning.auto.messages import Messages
+from shardc.planning.auto.space import RECOMPUTED, Choice, choices
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Priced
 from shardc.planning.pricer import Pricer
@@ -44,7 +46,8 @@ class Searches:
         cluster: Cluster whose devices are all used.
         micro_batches, recompute: Fixed values of these parts of the choice. Default: searched.
         search_seconds: Seconds after which each search ends with the best so far, as after a Ctrl-C.
-        options: Other options of ``compile_step``, with which the picked plan is priced.
+        options: Other options of ``compile_step``, with which the picked plan is priced. A ``schedule``
+            is the only one that is searched, and needs a pipeline.
 
     Raises:
         BadArgument, NotSearched.
@@ -61,8 +64,10 @@ class Searches:
     ) -> None:
         options_of(Parallelism)["search_seconds"].check(search_seconds, "compile_step")
         question, self.pricer, self.cluster = pricer.question, pricer, cluster
-        policies = policies_of(question.model, recompute)
-        self._given = list(choices(cluster, question.samples, question.layers, policies, micro_batches))
+        policies, forms = policies_of(question.model, recompute), forms_of(options.get("schedule"))
+        sizes = question.samples, question.layers
+        given = choices(cluster, *sizes, policies, micro_batches, forms)
+        self._given = [choice for choice in given if choice.stages > 1 or "schedule" not in options]
         self._price = partial(pricer.price, **options)
         sizes = question.name, question.samples, question.layers, question.tokens
         layers = tuple(repeated_layers(question.model))  # modules that may be recomputed
@@ -72,6 +77,7 @@ class Searches:
         capacity_bytes = min(device.memory_bytes for device in devices)
         self._room = ROOM if all(device.has_caching_allocator for device in devices) else 1.0
         self._start: Start | None = None
+        self._messages: Callable[[Choice], float] | None = None
         self._known = Known(self._found, capacity_bytes, lambda: self._clock.is_over)
 
     @property
@@ -111,6 +117,7 @@ class Searches:
         """
         if self._given:
             self.pricer.look(self._given[0].candidate)
+            self._messages = self._messages or self._messages_between_stages()
         with self._clock.running():
             picked = search_to_fit(
                 self._given,
@@ -123,9 +130,16 @@ class Searches:
                 tries=tries,
                 start=self._start,
                 prepare=self._prepare,
+                messages=self._messages,
             )
         self._start = picked.around.start
         return picked
+
+    def _messages_between_stages(self) -> Callable[[Choice], float] | None:
+        """Return the seconds of a choice's messages; None if no choice has stages."""
+        if all(choice.stages == 1 for choice in self._given):
+            return None
+        return Messages.of(self.pricer.graph(self._given[0].candidate), self.cluster).seconds
 
     def _priced(self, candidate: Candidate) -> Priced:
         progress.step(f"price of {candidate.text}")
@@ -139,6 +153,12 @@ class Searches:
         if self._known.known(candidate, cutoff_s) is None:
             progress.step(candidate.text)
             self.pricer.graph(candidate)
+
+
+def forms_of(schedule: object) -> Sequence[ScheduleForm]:
+    """Return the schedules to search: all, or the given one; 1F1B for one that has no closed form."""
+    given = [form for form in FORMS if schedule in (None, form.name)]
+    return given or [ONE_F_ONE_B]
 
 
 def policies_of(model: torch.nn.Module, recompute: object) -> Sequence[Policy]:

@@ -1,4 +1,6 @@
-"""Space of the outer search: stages, meshes of the remaining devices, micro-batches and recomputation."""
+"""Space of the outer search: stages, their schedule, meshes of the remaining devices, micro-batches and
+recomputation.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B, ScheduleForm
 from shardc.options.presets import AUTO
 from shardc.options.recompute import Policy
 from shardc.planning.candidates import DATA, PIPE, Candidate, mesh_of_levels
@@ -28,6 +31,7 @@ class Choice:
     micro_batches: int
     axes: tuple[tuple[str, int], ...]
     recompute: Policy = "none"
+    form: ScheduleForm = ONE_F_ONE_B
 
     @property
     def mesh(self) -> Mapping[str, int]:
@@ -36,12 +40,32 @@ class Choice:
     @property
     def candidate(self) -> Candidate:
         plan = f"pipeline*{AUTO}" if self.stages > 1 else AUTO
-        return Candidate(self.mesh, plan, self.micro_batches, self.recompute)
+        return Candidate(self.mesh, plan, self.micro_batches, self.recompute, form=self.form)
 
     @property
     def waiting(self) -> float:
         """Time of a step relative to its work, because of the pipeline's bubble; 1 without stages."""
-        return (self.micro_batches + self.stages - 1) / self.micro_batches
+        return self.form.slots(self.stages, self.micro_batches) / self.micro_batches
+
+    @property
+    def weights_waiting(self) -> float:
+        """The same of work that only gradients of weights need; less than 1 if it fills the bubble."""
+        return self.form.weight_slots(self.stages, self.micro_batches) / self.micro_batches
+
+    @property
+    def in_flight(self) -> float:
+        """Part of the batch whose activations a rank holds at a time, at most."""
+        return self.form.in_flight(self.stages, self.micro_batches) / self.micro_batches
+
+    @property
+    def pending(self) -> int:
+        """Micro-batches of a rank whose gradients of weights are left, at most."""
+        return self.form.pending(self.stages, self.micro_batches)
+
+    @property
+    def parts(self) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+        """How the step is split: stages, micro-batches and mesh, without recomputation and schedule."""
+        return self.stages, self.micro_batches, self.axes
 
 
 def choices(
@@ -50,10 +74,12 @@ def choices(
     layers: int,
     policies: Sequence[Policy] = RECOMPUTED,
     parts: int | None = None,
+    forms: Sequence[ScheduleForm] = FORMS,
 ) -> Iterator[Choice]:
     """Yield every choice for a batch of ``samples`` and a model of ``layers``, which bounds the stages.
 
     ``policies``: recomputation policies to try. ``parts``: the number of micro-batches, if the user fixed it.
+    ``forms``: schedules to try.
     """
     levels = mesh_of_levels(cluster)
     for stages in range(1, min(layers, cluster.size) + 1):
@@ -64,7 +90,9 @@ def choices(
         for count, recompute in itertools.product(counts, policies):
             mesh = _for_batch(inside, samples // count)
             axes = {PIPE: stages, **mesh} if stages > 1 else mesh
-            yield Choice(stages, count, tuple(axes.items()), recompute)
+            for form in forms if stages > 1 else (ONE_F_ONE_B,):
+                if form.allows(stages, count, layers):
+                    yield Choice(stages, count, tuple(axes.items()), recompute, form)
 
 
 def _for_batch(levels: Mapping[str, int], samples: int) -> Mapping[str, int]:

@@ -42,7 +42,8 @@ class Bounds:
 
         ``chosen``: the plan's options of parallelism, which ``options`` are part of.
         """
-        least, is_known = self.least(chosen, options), options.get("pipeline") is None
+        least = self.least(chosen, options)
+        is_known = options.get("pipeline") is None and not candidate.schedule
         if chosen.shares is not None:
             state_bytes = least.state.on_device(candidate)
             return Bound(state_bytes, state_bytes=state_bytes)

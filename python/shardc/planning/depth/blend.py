@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import chain
 from typing import TypeVar
 
 from shardc.backends.torch.memory.curve import Height
@@ -13,18 +13,13 @@ from shardc.backends.torch.memory.kinds import COLLECTIVES, Alive
 from shardc.cost.memory import IN_FLIGHT_BYTES, PREFETCH_BYTES
 from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.passes.memory import PeakUnknown
+from shardc.planning.depth.moments import aligned, by_call, by_phase, inserted
 from shardc.planning.memory import RankMemory
 from shardc.report.device_work import DeviceWork, Work
 from shardc.report.traffic import Transfer
 
 WINDOW_BYTES = PREFETCH_BYTES + IN_FLIGHT_BYTES
 """Maximum bytes of prefetched collectives, independent of the number of layers."""
-
-
-ALIKE = 32
-"""Number of consecutive tensors, equal in size and place, by which points of two programs are matched."""
-SURE = 8
-"""Number of such tensors that are enough."""
 
 
 class NotAffine(Exception):
@@ -130,28 +125,38 @@ class Blend:
         if self.by_call:
             yield from self._heights_by_call(shallow, deeper)
             return
-        held = _by_phase(shallow.record.heights)
-        phases = [_by_phase(peak.record.heights) for peak in deeper]
-        highest = max(shallow.record.heights, key=lambda height: height.fixed_bytes + height.moving_bytes)
+        held = by_phase(shallow.record.heights)
+        phases = [by_phase(peak.record.heights) for peak in deeper]
+        highest = max(shallow.record.heights, key=_total_bytes)
         for phase, made in held.items():
-            found = [list(_aligned(made, other.get(phase, []))) for other in phases]
+            found = [list(aligned(made, other.get(phase, []))) for other in phases]
             for height, *more in zip([*made, *made], *found, strict=True):
-                others = [other for other in more if other is not None]
-                if len(others) == len(more):
-                    yield [height, *others], self._height(height, others)
-                elif height is highest:
-                    raise NotAffine(
-                        f"a deeper model does not make what this one makes at {height.place.where}"
-                    )
+                yield from self._matched(height, more, is_needed=height is highest)
 
     def _heights_by_call(self, shallow: Peak, deeper: Sequence[Peak]) -> Iterator[tuple[list[Height], int]]:
-        calls = _by_call(shallow.record.heights)
-        others = [_by_call(peak.record.heights) for peak in deeper]
+        calls = by_call(shallow.record.heights)
+        others = [by_call(peak.record.heights) for peak in deeper]
         if any(len(other) != len(calls) for other in others):
             raise NotAffine("a deeper model makes other calls")
-        for made, *longer in zip(calls, *others, strict=True):
-            for height, *more in zip(made, *(_inserted(made, other) for other in longer), strict=True):
-                yield [height, *more], self._height(height, more)
+        found = [
+            (made, *(inserted(made, other) for other in longer))
+            for made, *longer in zip(calls, *others, strict=True)
+        ]
+        highest = max(shallow.record.heights, key=_total_bytes)
+        for height, *more in chain.from_iterable(zip(*call, strict=True) for call in found):
+            yield from self._matched(height, more, is_needed=height is highest)
+
+    def _matched(
+        self, height: Height, deeper: Sequence[Height | None], *, is_needed: bool
+    ) -> Iterator[tuple[list[Height], int]]:
+        """Yield a moment with those of the deeper programs, if all have one. Raises NotAffine if it is needed
+        and one has none.
+        """
+        others = [other for other in deeper if other is not None]
+        if len(others) == len(deeper):
+            yield [height, *others], self._height(height, others)
+        elif is_needed:
+            raise NotAffine(f"a deeper model does not make what this one makes at {height.place.where}")
 
     def _height(self, shallow: Height, deeper: Sequence[Height]) -> int:
         """Return the bytes alive in the whole program. Bytes of collectives in flight are bounded."""
@@ -191,91 +196,5 @@ def _without(held: Sequence[Alive], excess: int) -> Iterator[Alive]:
         yield replace(alive, size_bytes=alive.size_bytes - less)
 
 
-def _by_phase(heights: Sequence[Height]) -> dict[tuple[str, int], list[Height]]:
-    """Return moments by phase and by call, since each micro-batch makes the same calls once more."""
-    found: dict[tuple[str, int], list[Height]] = {}
-    for height in heights:
-        found.setdefault((height.place.phase, height.call), []).append(height)
-    return found
-
-
-def _by_call(heights: Sequence[Height]) -> list[list[Height]]:
-    return [list(made) for _, made in groupby(heights, key=lambda height: height.call)]
-
-
-def _inserted(made: Sequence[Height], longer: Sequence[Height]) -> list[Height]:
-    """Return the moments of ``longer`` that are those of ``made``, around what it has more.
-
-    Equal layers leave open at which of many places that is. The one in the middle is taken, which is within
-    whole layers. Raises NotAffine.
-    """
-    keys, others = ([(height.place, height.size_bytes) for height in of] for of in (made, longer))
-    found = list[Height]()
-    at = shift = begin = 0
-    while True:
-        at += _common(keys[at:], others[at + shift :])
-        if at == len(keys) and at + shift == len(others):
-            return [*found, *longer[begin + shift :]]
-        more = _longest(keys[at:], others[at:], shift + 1)
-        if more is None:
-            where = made[min(at, len(made) - 1)].place.where
-            raise NotAffine(f"a deeper model does not make what this one makes at {where}")
-        first = at
-        while first > begin and keys[first - 1] == others[first - 1 + more]:
-            first -= 1
-        middle = (first + at) // 2
-        found += longer[begin + shift : middle + shift]
-        begin, shift = middle, more
-
-
-def _longest(keys: Sequence[object], others: Sequence[object], start: int) -> int | None:
-    """Return where in ``others``, from ``start`` on, the longest sequence begins that ``keys`` begin with."""
-    if not keys:
-        return len(others)
-    lengths = {n: _common(keys, others[n:]) for n in range(start, len(others) - len(keys) + 1)}
-    best = max(lengths, key=lambda n: (lengths[n], -n), default=None)
-    return best if best is not None and lengths[best] else None
-
-
-def _common(first: Sequence[object], second: Sequence[object]) -> int:
-    """Return how many items are equal at the start."""
-    unequal = (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
-    return next(unequal, min(len(first), len(second)))
-
-
-def _aligned(made: Sequence[Height], deeper: Sequence[Height]) -> Iterator[Height | None]:
-    """Yield the deeper program's moments that match the shallow one's: None where there is no match.
-
-    The moments are matched twice: from the start, with the additional layer behind the others, and from the
-    end, with it before them.
-    """
-    places, others = ([(height.place, height.size_bytes) for height in of] for of in (made, deeper))
-    yield from (None if at is None else deeper[at] for at in _places(places, others))
-    behind = reversed(list(_places(places[::-1], others[::-1])))
-    yield from (None if at is None else deeper[-1 - at] for at in behind)
-
-
-def _places(items: Sequence[Hashable], longer: Sequence[Hashable]) -> Iterator[int | None]:
-    """Yield the position of each item in a longer sequence, with as few others in between as possible.
-
-    Where the sequences part, the items that follow decide.
-    """
-    at = 0
-    found: int | None = 0
-    for number, item in enumerate(items):
-        is_next = found is not None and longer[at : at + 1] == [item]
-        found = at if is_next else _next(items[number : number + ALIKE], longer, at)
-        yield found
-        at = at if found is None else found + 1
-
-
-def _next(items: Sequence[Hashable], longer: Sequence[Hashable], start: int) -> int | None:
-    """Return where in ``longer``, from ``start`` on, most of ``items`` follow each other; None if too few do.
-
-    Of equal positions the first is returned, or the last if ``items`` are the last of their sequence.
-    """
-    places = range(start, len(longer))
-    lengths = {n: _common(items, longer[n : n + len(items)]) for n in places if longer[n] == items[0]}
-    is_end = len(items) < ALIKE
-    best = max(lengths, key=lambda n: (lengths[n], n if is_end else -n), default=None)
-    return best if best is not None and lengths[best] >= min(len(items), SURE) else None
+def _total_bytes(height: Height) -> int:
+    return height.fixed_bytes + height.moving_bytes

@@ -15,6 +15,7 @@ from typing import Protocol
 from torch_mlir import ir
 
 from shardc.backends.torch.memory.dry_run import Peak
+from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.cost.step.work import Deeper, StepWork
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.pipeline.stages.assign_stages import forward_of
@@ -40,18 +41,29 @@ class Compile(Protocol):
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a pipeline: equal layers of the model, stages, micro-batches, and those that are compiled."""
+    """Sizes of a pipeline: equal layers of the model, ranks, micro-batches, and those that are compiled.
+
+    ``form``: the schedule. With several stages on a rank, stage ``i`` is on rank ``i % ranks``.
+    """
 
     layers: int
-    stages: int
+    ranks: int
     micro_batches: int
     few: int
+    form: ScheduleForm = ONE_F_ONE_B
+
+    @property
+    def stages(self) -> int:
+        return self.ranks * self.form.per_rank
 
 
-def fewest(stages: int, micro_batches: int) -> int:
-    """Return the least divisor of ``micro_batches`` that fills a pipeline of ``stages``."""
-    found = (n for n in range(stages + BEYOND, micro_batches) if micro_batches % n == 0)
-    return next(found, micro_batches)
+def fewest(ranks: int, micro_batches: int, form: ScheduleForm = ONE_F_ONE_B) -> int:
+    """Return the least number of ``micro_batches`` that fills a pipeline of ``ranks``.
+
+    Stages that are interleaved take groups of ``ranks`` micro-batches, of which the second is the first that
+    begins and ends beside others.
+    """
+    return min(3 * ranks if form.per_rank > 1 else ranks + BEYOND, micro_batches)
 
 
 @dataclass(frozen=True)
@@ -87,12 +99,12 @@ def uncut(compiled: Compile, sizes: Sizes) -> Uncut:
 
 
 def staged(compiled: Compile, looked: Uncut, sizes: Sizes, schedule: Schedule) -> Priced:
-    """Return the price of a pipeline. Raises NotAffine, and what a compile raises.
+    """Return the price of a pipeline by a ``schedule`` of all micro-batches.
 
-    ``schedule``: that of all micro-batches, with a stage for each rank.
+    Raises NotAffine, and what a compile raises.
     """
     shallow, deeper, whole, cuts = looked.shallow, looked.deeper, looked.whole, looked.cuts
-    left_out = [whole.left_out(cuts, kept) for kept in (FEW, MORE)]
+    left_out = [_alike(whole.left_out(cuts, kept), sizes.ranks) for kept in (FEW, MORE)]
     if sum(map(sum, left_out)) <= sizes.layers:  # two programs have as many layers as all
         left_out = [[0] * sizes.stages]
         if sizes.few == sizes.micro_batches:
@@ -101,7 +113,7 @@ def staged(compiled: Compile, looked: Uncut, sizes: Sizes, schedule: Schedule) -
     blend = Blend((sizes.layers - FEW,))
     return replace(
         shallow,
-        memory=[_with_inputs(rank, sizes) for rank in _memory(found, left_out[0])],
+        memory=[_with_inputs(rank, sizes) for rank in _memory(found, left_out[0][: sizes.ranks])],
         work=blend.work(shallow.work, [deeper.work]),
         transfers=blend.transfers(shallow.transfers, [deeper.transfers]),
         step=_repeated(found[0].step, sizes),
@@ -122,6 +134,11 @@ def _at(whole: Repeated, cuts: Sequence[int], left_out: Sequence[int]) -> Callab
         return whole.moved(cuts, left_out)
 
     return cut_at
+
+
+def _alike(left_out: Sequence[int], ranks: int) -> list[int]:
+    """Return how many layers stages leave out if those of a rank leave out equally many."""
+    return [min(left_out[stage % ranks :: ranks]) for stage in range(len(left_out))]
 
 
 def _memory(found: Sequence[Priced], left_out: Sequence[int]) -> list[RankMemory]:

@@ -6,14 +6,18 @@ from dataclasses import dataclass, field
 from math import inf
 from threading import current_thread, main_thread
 from time import perf_counter, sleep
+from typing import Any
 
 import numpy as np
 import pytest
 
+from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B
 from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.chosen import Chosen
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.solver.solve import Solution
-from shardc.planning.auto.choose import search_around
+from shardc.planning.auto.ahead import Find
+from shardc.planning.auto.choose import Around, search_around
 from shardc.planning.auto.space import RECOMPUTED, Choice
 
 STAGES, COUNTS = (1, 2, 4, 8), (1, 2, 4, 8, 16)
@@ -21,39 +25,64 @@ STAGES, COUNTS = (1, 2, 4, 8), (1, 2, 4, 8, 16)
 
 @dataclass
 class Drawn:
-    """A model: what each choice takes and holds, at least its floor; memory makes choices dearer."""
+    """A model: what each choice takes and holds, at least its floor; memory makes choices dearer.
+
+    The work of a micro-batch, what gradients of weights take of it, what runs once a step, and messages
+    between stages are drawn.
+    """
 
     seed: int
     looked_at: list[Choice] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         draw = np.random.default_rng(self.seed)
-        self.floor_s = 1.0
+        self.weights_s = draw.uniform(0.1, 0.4)
+        self.floor_s, once_s = 1.0, 0.1 * draw.random()
         self.choices = [
-            Choice(stages, count, (("data", 8 // stages),), recompute)
+            Choice(stages, count, (("data", 8 // stages),), recompute, form)
             for stages in STAGES
             for count in COUNTS
             if count >= stages
             for recompute in RECOMPUTED
+            for form in (FORMS if stages > 1 else (ONE_F_ONE_B,))
+            if form.allows(stages, count, layers=32)
         ]
-        sent = {(s, n): at for s in STAGES for n, at in zip(COUNTS, np.sort(draw.random(5)), strict=True)}
-        self.seconds, self.bytes = {}, {}
+        sent, late = (
+            {(s, n): at for s in STAGES for n, at in zip(COUNTS, np.sort(draw.random(5)), strict=True)}
+            for _ in range(2)
+        )
+        self.inner_s, self.sends_s, self.bytes = {}, {}, {}
+        message_s = 0.02 * draw.random()
         for choice in self.choices:
-            again = RECOMPUTED.index(choice.recompute)
-            alone = self.floor_s * (1 + 0.1 * again) + sent[choice.stages, choice.micro_batches]
+            count = choice.form.sends(choice.stages, choice.micro_batches)
+            self.sends_s[choice] = message_s * count / choice.micro_batches
+            again, key = RECOMPUTED.index(choice.recompute), (choice.stages, choice.micro_batches)
             if choice.stages == 1:  # more micro-batches never take less
-                alone = self.floor_s * (1 + 0.1 * again) + sent[1, 1] + 0.01 * choice.micro_batches
-            self.seconds[choice] = alone * choice.waiting
-            self.bytes[choice] = 10.0 / (1 + again) / choice.micro_batches + draw.random()
+                rest, weights = sent[1, 1] + 0.01 * choice.micro_batches, late[1, 1]
+            else:
+                rest, weights = sent[key], late[key]
+            rest += self.floor_s * (1 + 0.1 * again) - self.weights_s
+            weights = self.weights_s + 0.5 * weights
+            self.inner_s[choice] = rest * choice.waiting + weights * choice.weights_waiting + once_s
+            held = 10.0 / (1 + again) * choice.in_flight + choice.pending / choice.micro_batches
+            self.bytes[choice] = held + draw.random()
+        self.seconds = {choice: self.inner_s[choice] + self.sends_s[choice] for choice in self.choices}
+
+    def search(self, find: Find | None = None, capacity: float = inf, **more: Any) -> Around:
+        find = find or (lambda *asked: self.find(capacity, *asked))
+        return search_around(self.choices, find, messages=self.sends_s.__getitem__, **more)
 
     def find(self, capacity: float, choice: Choice, cutoff_s: float) -> Found | Unfit:
         self.looked_at.append(choice)
-        floor_s, seconds = self.floor_s * choice.waiting, self.seconds[choice]
+        weights_s, seconds = self.weights_s * choice.weights_waiting, self.inner_s[choice]
+        floor_s = (self.floor_s - self.weights_s) * choice.waiting + weights_s
         if self.bytes[choice] > capacity:
-            return Unfit(self.bytes[choice] / capacity, floor_s, free_s=seconds)
+            least = self.bytes[choice] / capacity
+            return Unfit(least, floor_s, free_s=seconds, floor_weights_s=weights_s)
         if seconds >= cutoff_s:
-            return Unfit(0.0, floor_s, seconds, free_s=seconds)
-        return Found([], [], Solution([], seconds, seconds, "", seconds), 0, self.bytes[choice], floor_s)
+            return Unfit(0.0, floor_s, seconds, free_s=seconds, floor_weights_s=weights_s)
+        solution, held = Solution([], seconds, seconds, "", seconds), self.bytes[choice]
+        return Found(Chosen([], [], []), solution, 0, held, floor_s, floor_weights_s=weights_s)
 
 
 @pytest.mark.parametrize("seeds", [range(n, n + 40) for n in range(0, 200, 40)], ids=str)
@@ -61,7 +90,7 @@ def test_the_best_of_all_choices_is_found(seeds: range) -> None:
     for drawn in map(Drawn, seeds):
         for capacity in (inf, 6.0, 2.0, 0.9):
             fitting = [drawn.seconds[c] for c in drawn.choices if drawn.bytes[c] <= capacity]
-            around = search_around(drawn.choices, lambda *asked, d=drawn, m=capacity: d.find(m, *asked))
+            around = drawn.search(capacity=capacity)
             assert bool(around.found) == bool(fitting)
             if fitting:
                 assert around.found[0].seconds == pytest.approx(min(fitting))
@@ -72,13 +101,12 @@ def test_the_best_of_all_choices_is_found(seeds: range) -> None:
 def test_a_later_search_begins_where_an_earlier_one_ended() -> None:
     """With less memory the best is found, too, and what was best before is looked at first."""
     for drawn in map(Drawn, range(40)):
-        before = search_around(drawn.choices, lambda *asked, d=drawn: d.find(6.0, *asked))
+        before = drawn.search(capacity=6.0)
         if not before.found:
             continue
         drawn.looked_at.clear()
         fitting = [drawn.seconds[c] for c in drawn.choices if drawn.bytes[c] <= 2.0]
-        find = lambda *asked, d=drawn: d.find(2.0, *asked)  # noqa: E731
-        around = search_around(drawn.choices, find, start=before.start)
+        around = drawn.search(capacity=2.0, start=before.start)
         assert drawn.looked_at[0] == before.found[0].choice
         assert around.found[0].seconds == pytest.approx(min(fitting))
         assert around.bound_s <= min(fitting) + 1e-12
@@ -87,7 +115,7 @@ def test_a_later_search_begins_where_an_earlier_one_ended() -> None:
 def test_most_choices_are_passed_over() -> None:
     looked_at = 0
     for drawn in map(Drawn, range(20)):
-        search_around(drawn.choices, lambda *asked, d=drawn: d.find(inf, *asked))
+        drawn.search()
         assert len(set(drawn.looked_at)) == len(drawn.looked_at)
         looked_at += len(drawn.looked_at)
     assert looked_at < 0.6 * 20 * len(Drawn(0).choices)
@@ -95,7 +123,7 @@ def test_most_choices_are_passed_over() -> None:
 
 def test_a_time_limit_leaves_a_bound() -> None:
     drawn = Drawn(3)
-    around = search_around(drawn.choices, lambda *asked: drawn.find(inf, *asked), limit_s=0.0)
+    around = drawn.search(limit_s=0.0)
     assert around.looked_at == 1
     assert "time limit" in around.why
     assert drawn.floor_s <= around.bound_s <= min(drawn.seconds.values())
@@ -111,7 +139,7 @@ def test_a_clock_that_is_over_ends_the_search_with_what_was_found() -> None:
             clock.interrupt()
         return drawn.find(inf, choice, cutoff_s)
 
-    around = search_around(drawn.choices, find, clock=clock)
+    around = drawn.search(find, clock=clock)
     assert around.looked_at == 2
     assert around.is_stopped
     assert around.why == "interrupted"
@@ -122,12 +150,13 @@ def test_a_clock_that_is_over_ends_the_search_with_what_was_found() -> None:
 def test_until_something_fits_the_most_is_recomputed_next_but_without_stages_last() -> None:
     drawn = Drawn(3)
     capacity = min(drawn.bytes.values()) * 0.99
-    search_around(drawn.choices, lambda *asked: drawn.find(capacity, *asked))
+    drawn.search(capacity=capacity)
     first, *others = drawn.looked_at
     assert (first.stages, first.recompute) == (1, "none")
-    tried = [(choice.stages, choice.recompute) for choice in others[: len(STAGES)]]
-    assert {recompute for stages, recompute in tried if stages > 1} >= {"full"}
-    assert tried[-1] == (1, "full")
+    tried = [(choice.stages, choice.recompute) for choice in others]
+    before = tried[: tried.index((1, "full"))]
+    assert {stages for stages, recompute in before if recompute == "full"} == {*STAGES} - {1}
+    assert all(stages > 1 for stages, _ in before)
 
 
 def test_choices_that_are_expected_to_lack_memory_are_not_among_the_first() -> None:
@@ -138,11 +167,11 @@ def test_choices_that_are_expected_to_lack_memory_are_not_among_the_first() -> N
         looked_at.append(choice)
         if choice.recompute == "none":
             return Unfit(8.0 * choice.stages / choice.micro_batches, 1.0)
-        return Found([], [], Solution([], 2.0, 2.0, ""), 0, 1.0, 1.0)
+        return Found(Chosen([], [], []), Solution([], 2.0, 2.0, ""), 0, 1.0, 1.0)
 
     several = [Choice(stages, stages, (("data", 1),), policy) for stages in STAGES for policy in RECOMPUTED]
     assert search_around(several, find).found[0].seconds == 2.0
-    assert [choice.recompute for choice in looked_at[:2]] == ["none", "full"]
+    assert [choice.recompute for choice in looked_at[:2]] == ["none", "selective"]
     assert looked_at[1].stages > 1
 
 
@@ -150,7 +179,7 @@ def test_choices_that_are_expected_to_lack_memory_are_not_among_the_first() -> N
 def test_the_next_choice_is_prepared_while_a_search_runs(capacity: float) -> None:
     """Each choice is prepared in the main thread before its search; the result stays the same."""
     for drawn in map(Drawn, range(20)):
-        alone = search_around(drawn.choices, lambda *asked, d=drawn: d.find(capacity, *asked))
+        alone = drawn.search(capacity=capacity)
         prepared, early = list[Choice](), list[bool]()
 
         def prepare(choice: Choice, cutoff_s: float, prepared: list[Choice] = prepared) -> None:
@@ -173,7 +202,7 @@ def test_the_next_choice_is_prepared_while_a_search_runs(capacity: float) -> Non
             early.append(prepared[-1] != choice)
             return d.find(capacity, choice, cutoff_s)
 
-        around = search_around(drawn.choices, find, prepare=prepare)
+        around = drawn.search(find, prepare=prepare)
         assert around.bound_s == alone.bound_s
         assert [found.seconds for found in around.found[:1]] == [found.seconds for found in alone.found[:1]]
         assert any(early)
@@ -186,4 +215,4 @@ def test_an_error_of_a_search_ends_it() -> None:
         raise ValueError("no such choice")
 
     with pytest.raises(ValueError, match="no such choice"):
-        search_around(drawn.choices, find, prepare=lambda choice, cutoff_s: None)
+        drawn.search(find, prepare=lambda choice, cutoff_s: None)

@@ -4,37 +4,42 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers as hf
 from torch import Tensor, nn
 
 from shardc.backends.torch import emit
 from shardc.backends.torch.emit import emit_program
+from shardc.backends.torch.memory.dry_run import Peak
+from shardc.backends.torch.memory.kinds import COLLECTIVES
 from shardc.compiler.memory import step_peaks
 from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.passes.manager.attributes import phase_of
+from shardc.passes.partition import dist_insert_reshards
+from shardc.passes.search.choose import Found
 from shardc.passes.search.repeats import repeats
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
-from shardc.planning.question import Question
+from shardc.planning.question import Question, tokens_of
 
 CLUSTER = find_cluster("h100-8")
 WIDTH, LAYERS = 2048, 4
 
 
 class Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
 
 
-def pricer(rows: int) -> Pricer:
+def pricer(rows: int, width: int = WIDTH) -> Pricer:
     with torch.device("meta"):
-        model = nn.Sequential(*(Block() for _ in range(LAYERS))).to(torch.bfloat16)
-        batch = torch.empty(rows, WIDTH, dtype=torch.bfloat16)
+        model = nn.Sequential(*(Block(width) for _ in range(LAYERS))).to(torch.bfloat16)
+        batch = torch.empty(rows, width, dtype=torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters())
     question = Question(
         "blocks", model, optimizer, (batch,), lambda out, _: out.float().square().mean(), rows
@@ -49,6 +54,36 @@ def test_counted_memory_is_that_of_the_compiled_plan(rows: int, micro_batches: i
     priced = pricer(rows).price(Candidate({"nvlink": 8}, "auto", micro_batches))
     assert priced.searched is not None
     assert priced.searched.held_bytes == pytest.approx(priced.fullest.peak_bytes, rel=0.25)
+
+
+def test_shards_that_a_search_keeps_are_what_the_compiled_plan_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward gather them; else the gathered tensors would live in between."""
+    candidate = Candidate({"nvlink": 8}, "auto", 1, room=0.045)
+    made = pricer(16384, 8192)
+    found, priced = made.found(candidate), made.price(candidate)
+    assert isinstance(found, Found) and any(found.chosen.kept)
+    assert found.held_bytes == pytest.approx(priced.fullest.peak_bytes, rel=0.05)
+    monkeypatch.setattr(dist_insert_reshards, "read_kept", lambda *_: {})
+    shared = pricer(16384, 8192).price(candidate)
+    assert shared.fullest.peak_bytes > 1.05 * priced.fullest.peak_bytes
+    assert sum(shared.sent.values()) < sum(priced.sent.values())
+
+
+def test_a_selective_pipeline_gathers_again() -> None:
+    """It keeps shards of the norms' outputs for each micro-batch under way, not what is gathered of them."""
+    sizes = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 4, "vocab_size": 1024}
+    with torch.device("meta"):
+        config = hf.LlamaConfig(**sizes, num_attention_heads=8, num_key_value_heads=8)
+        model = hf.LlamaForCausalLM(config).to(torch.bfloat16)
+        ids = torch.empty(32, 1024, dtype=torch.int64)
+    batch = {"input_ids": ids, "labels": ids}
+    question = Question("llama", model, torch.optim.AdamW(model.parameters()), batch, None, tokens_of(batch))
+    candidate = Candidate({"pipe": 2, "tensor": 4}, "pipeline*sequence", 8, "selective")
+    peak = Pricer(question, cluster=CLUSTER).price(candidate).memory[0].peak
+    assert isinstance(peak, Peak)
+    kept = [a.size_bytes for a in peak.alive if a.kind == COLLECTIVES and a.place.phase == "forward"]
+    gathered = ids.numel() // 8 * 1024 * 2
+    assert 0 < sum(kept) < 2 * gathered
 
 
 def test_a_stage_frees_what_it_reads_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.chosen import Chosen
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.solver.solve import Solution
 from shardc.planning.auto import fit
@@ -57,7 +58,7 @@ def picked(
         seconds = 1.0 if candidate.recompute == "none" else 1.3
         if held > candidate.room * cluster.devices[0].memory_bytes:
             return Unfit(held, 1.0)
-        return Found([], [], Solution([], seconds, seconds, ""), 0, held, 1.0)
+        return Found(Chosen([], [], []), Solution([], seconds, seconds, ""), 0, held, 1.0)
 
     price = lambda candidate: Priced(candidate, bytes_of[candidate.recompute])  # noqa: E731
     return fit.search_to_fit(CHOICES, find, price, cluster, clock), rooms

@@ -7,6 +7,7 @@ from math import inf
 import numpy as np
 
 from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.chosen import Chosen
 from shardc.passes.search.solver.solve import Solution
 from shardc.planning.auto.known import Known
 from shardc.planning.candidates import Candidate
@@ -29,7 +30,7 @@ def searched(candidate: Candidate, cutoff_s: float) -> Found | Unfit:
     if seconds >= cutoff_s:
         return Unfit(20.0, 0.5, seconds)
     solution = Solution([], seconds, seconds, "", is_tight=len(fitting) < len(PLANS))
-    return Found([], [], solution, 0, held, 0.5)
+    return Found(Chosen([], [], []), solution, 0, held, 0.5)
 
 
 def seconds_of(answer: Found | Unfit) -> float:

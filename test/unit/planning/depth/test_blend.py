@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pytest
 import torch
 
-from shardc.backends.torch.memory.curve import Height, Place
 from shardc.backends.torch.memory.dry_run import META, Peak, dry_run
-from shardc.planning.depth.blend import Blend, NotAffine, _inserted
+from shardc.planning.depth.blend import Blend
 from shardc.planning.memory import RankMemory
 
 
@@ -48,27 +46,3 @@ def test_the_peak_may_be_elsewhere() -> None:
     assert (two.peak.where, whole.peak.where) == ("loss.py:1", "adam.py:1")
     assert (foretold.peak.where, foretold.peak_bytes) == (whole.peak.where, whole.peak_bytes)
     assert foretold.kinds == whole.kinds
-
-
-def heights(text: str) -> list[Height]:
-    """Return a moment for each letter, which says where it is; ``made`` numbers them."""
-    return [Height(Place("", letter), 0, 0, number) for number, letter in enumerate(text)]
-
-
-@pytest.mark.parametrize(
-    ("shallow", "deeper", "same"),
-    [
-        ("xabaay", "xabaabaay", [0, 1, 2, 6, 7, 8]),  # in the middle of the layers, not behind "aay"
-        ("eababXEABABY", "eabababXEABABABY", [0, 1, 2, 5, 6, 7, 8, 9, 10, 13, 14, 15]),  # in two places
-        ("abc", "abc", [0, 1, 2]),
-    ],
-)
-def test_moments_of_a_call_lie_around_the_layer_that_another_has_more(
-    shallow: str, deeper: str, same: list[int]
-) -> None:
-    assert [height.made for height in _inserted(heights(shallow), heights(deeper))] == same
-
-
-def test_a_call_that_makes_something_else_has_no_such_moments() -> None:
-    with pytest.raises(NotAffine, match="x"):
-        _inserted(heights("abx"), heights("ababy"))

@@ -1,0 +1,109 @@
+"""Closed forms of schedules equal what the simulator computes for equal stages: time, messages and memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardc.cost.memory import peak_activations
+from shardc.cost.pipeline import StageCost
+from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B, ScheduleForm, form_of
+from shardc.cost.simulate import simulate
+from shardc.cost.timeline import Timeline
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.passes.pipeline.schedules.by_name import schedule
+
+RANKS, MICRO_BATCHES = (1, 2, 3, 4, 8), (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+TIMES = ((1.0, 1.0, 1.0), (1.0, 1.0, 0.75), (1.0, 2.0, 1.0), (2.0, 2.5, 0.5))
+"""Seconds of F, I and W of a micro-batch on a rank. W takes no longer than F."""
+INTERLEAVED = (2, 3, 4)
+ALL = [form for form in FORMS if form.per_rank == 1] + [ScheduleForm("interleaved", v) for v in INTERLEAVED]
+
+
+def sizes_of(form: ScheduleForm) -> list[tuple[int, int]]:
+    pairs = [(ranks, count) for ranks in RANKS for count in MICRO_BATCHES]
+    return [pair for pair in pairs if form.allows(*pair, layers=pair[0] * form.per_rank)]
+
+
+def simulated(
+    form: ScheduleForm,
+    ranks: int,
+    micro_batches: int,
+    times: tuple[float, float, float],
+    transfer_s: float = 0.0,
+) -> tuple[Schedule, Timeline]:
+    cost = StageCost(*(seconds / form.per_rank for seconds in times), transfer_s=transfer_s)
+    costs = [cost] * (ranks * form.per_rank)
+    made = schedule(form.name, len(costs), micro_batches, ranks=ranks)
+    return made, simulate(made, costs)
+
+
+@pytest.mark.parametrize("form", ALL, ids=str)
+def test_a_step_takes_as_long_as_simulated(form: ScheduleForm) -> None:
+    for ranks, count in sizes_of(form):
+        for times in TIMES:
+            _, timeline = simulated(form, ranks, count, times)
+            first, inputs, weights = times
+            foretold = (first + inputs) * form.slots(ranks, count)
+            foretold += weights * form.weight_slots(ranks, count)
+            assert timeline.step_s == pytest.approx(foretold), (ranks, count, times)
+
+
+@pytest.mark.parametrize("form", ALL, ids=str)
+def test_a_rank_holds_as_many_micro_batches_as_simulated(form: ScheduleForm) -> None:
+    for ranks, count in sizes_of(form):
+        made, _ = simulated(form, ranks, count, TIMES[0])
+        held = max(peak_activations(made, [1 / form.per_rank] * (ranks * form.per_rank)))
+        assert held == pytest.approx(form.in_flight(ranks, count)), (ranks, count)
+
+
+@pytest.mark.parametrize("transfer_s", [0.01, 0.3])
+@pytest.mark.parametrize("form", ALL, ids=str)
+def test_messages_add_as_much_as_simulated(form: ScheduleForm, transfer_s: float) -> None:
+    """Short messages add exactly as much; long ones, which take more than a slot of a stage, no less."""
+    for ranks, count in sizes_of(form):
+        for times in TIMES:
+            alone, sent = (simulated(form, ranks, count, times, each)[1].step_s for each in (0.0, transfer_s))
+            foretold = transfer_s * form.sends(ranks, count)
+            assert sent - alone >= foretold - 1e-9, (ranks, count, times)
+            if transfer_s < 0.1 and times == TIMES[0]:
+                assert sent - alone == pytest.approx(foretold), (ranks, count)
+
+
+def test_weights_that_take_longer_take_no_less() -> None:
+    """The closed form of ZB-H1 is then a lower bound."""
+    form = form_of("zb-h1")
+    assert form is not None
+    for ranks, count in sizes_of(form):
+        _, timeline = simulated(form, ranks, count, (1.0, 1.0, 1.5))
+        foretold = 2.0 * form.slots(ranks, count) + 1.5 * form.weight_slots(ranks, count)
+        assert timeline.step_s >= foretold - 1e-9
+        assert (timeline.step_s > foretold + 1e-9) == (ranks > 1 and count > 1)
+
+
+def test_the_last_rank_holds_back_as_many_weights_as_simulated() -> None:
+    form = form_of("zb-h1")
+    assert form is not None
+    for ranks, count in sizes_of(form):
+        made, _ = simulated(form, ranks, count, TIMES[0])
+        left = most = 0
+        for action in made.orders[-1]:
+            left += {"F": 0, "I": 1, "W": -1}[action.kind]
+            most = max(most, left)
+        assert most == form.pending(ranks, count), (ranks, count)
+
+
+def test_forms_by_name() -> None:
+    assert form_of("1f1b") == ONE_F_ONE_B
+    assert form_of("interleaved") == form_of("interleaved", 2) == ScheduleForm("interleaved", 2)
+    assert form_of("interleaved", 3) == ScheduleForm("interleaved", 3)
+    assert form_of("v-half") is None
+    assert str(form_of("interleaved", 4)) == "interleaved, 4 stages a rank"
+
+
+def test_some_schedules_are_never_slower_than_others() -> None:
+    one, two, four, split = FORMS
+    for ranks, count in ((2, 4), (4, 16)):
+        assert split.is_no_slower(one, ranks, count)
+        assert four.is_no_slower(two, ranks, count) and two.is_no_slower(one, ranks, count)
+        assert not one.is_no_slower(two, ranks, count)
+        assert not four.is_no_slower(split, ranks, count) and not split.is_no_slower(four, ranks, count)
