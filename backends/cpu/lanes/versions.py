@@ -50,17 +50,27 @@ def _angles(loop: scf.ForOp) -> dict[ir.Value, list[ir.Operation]]:
 
 
 def _makers(loop: scf.ForOp, value: ir.Value) -> list[ir.Operation] | None:
-    """Return the ops of the loop that compute ``value``, in order; None if they must not run twice."""
+    """Return the ops of the loop that compute ``value``, in order; None if they must not run before it."""
     body = [view.operation for view in loop.body.operations]
     needed, wanted = list[ir.Operation](), {value}
-    for op in reversed(body):
+    for at, op in reversed(list(enumerate(body))):
         if wanted.isdisjoint(op.results):
             continue
         if op.name in OF_SMALL or not op.name.startswith(("arith.", "math.", "memref.load")):
             return None
+        if op.name == "memref.load" and _is_written(op, at, body):
+            return None
         needed.append(op)
         wanted.update(op.operands)
     return None if wanted.intersection(loop.inner_iter_args) else needed[::-1]
+
+
+def _is_written(load: ir.Operation, at: int, body: list[ir.Operation]) -> bool:
+    """Return whether the loop may write what op number ``at`` reads; it may overwrite it afterwards."""
+    buffer, *position = load.operands
+    stores = ((n, op) for n, op in enumerate(body) if op.name == "memref.store" and op.operands[1] == buffer)
+    moves = any(isinstance(p, ir.BlockArgument) or p.owner in body for p in position)
+    return any(n < at or list(op.operands)[2:] != position or not moves for n, op in stores)
 
 
 def _write(loop: scf.ForOp, angles: dict[ir.Value, list[ir.Operation]]) -> None:

@@ -13,7 +13,7 @@ from shardc.backends.cpu.lanes.versions import PIECE, add_versions
 
 def _written(code: str) -> str:
     text = f"""
-    func.func @f(%x: memref<99xf32>, %start: f32) -> f32 {{
+    func.func @f(%x: memref<99xf32>, %y: memref<99xf32>, %start: f32) -> f32 {{
       %c0 = arith.constant 0 : index
       %c1 = arith.constant 1 : index
       %end = arith.constant 99 : index
@@ -37,8 +37,9 @@ def _written(code: str) -> str:
     [
         "%r = math.sin %v : f32",
         "%s = math.sin %v : f32\n%c = math.cos %v : f32\n%r = arith.mulf %s, %c : f32",
+        "%r = math.sin %v : f32\nmemref.store %r, %x[%at] : memref<99xf32>",
     ],
-    ids=["a sine", "sine and cosine of one argument"],
+    ids=["a sine", "sine and cosine of one argument", "in place"],
 )
 def test_two_versions(code: str) -> None:
     text = _written(code)
@@ -51,9 +52,13 @@ def test_two_versions(code: str) -> None:
     [
         "%r = math.exp %v : f32",
         "%r = math.sin %sum : f32",
+        "memref.store %v, %y[%at] : memref<99xf32>\n%u = memref.load %y[%at] : memref<99xf32>\n"
+        "%r = math.sin %u : f32",
+        "%u = memref.load %y[%c0] : memref<99xf32>\n%r = math.sin %u : f32\n"
+        "memref.store %r, %y[%c0] : memref<99xf32>",
         "%w = arith.extf %v : f32 to f64\n%s = math.sin %w : f64\n%r = arith.truncf %s : f64 to f32",
     ],
-    ids=["no sine", "of what is carried", "f64"],
+    ids=["no sine", "of what is carried", "of what was written", "of what the step before wrote", "f64"],
 )
 def test_one_version(code: str) -> None:
     assert SMALL not in _written(code) and "scf.if" not in _written(code)
