@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from torch_mlir import ir
-from torch_mlir.dialects import func
+from torch_mlir.dialects import arith, func
 from torch_mlir.passmanager import PassManager
 
 from shardc.dialects.kern.generic import GENERIC, GenericLoops
@@ -94,6 +94,28 @@ def _normalise(function: ir.Operation) -> None:
     if inside and "tensor.extract" not in inner:  # otherwise it would expand only some loops of a row
         passes += ["linalg-fuse-elementwise-ops", "canonicalize", "cse"]
     PassManager.parse(f"func.func({','.join(passes)})", function.context).run(function)
+    _add_instead_of_subtracting(function)
+
+
+def _add_instead_of_subtracting(function: ir.Operation) -> None:
+    """Write ``accumulator - x`` as ``accumulator + (-x)``, a sum of terms.
+
+    Canonicalization turns a sum of negated terms into the former.
+    """
+    for op in [o.operation for o in function.regions[0].blocks[0].operations if o.operation.name == GENERIC]:
+        generic = GenericLoops(op)
+        accumulators = list(generic.block.arguments)[generic.input_count :]
+        for inner in generic.body_ops if any(generic.reduces) else ():
+            if inner.name not in ("arith.subf", "arith.subi") or inner.operands[0] not in accumulators:
+                continue
+            accumulator, term = inner.operands
+            with ir.InsertionPoint(inner), inner.location:
+                if inner.name == "arith.subf":
+                    total = arith.addf(accumulator, arith.negf(term))
+                else:
+                    total = arith.addi(accumulator, arith.subi(arith.constant(term.type, 0), term))
+            inner.results[0].replace_all_uses_with(total)
+            inner.erase()
 
 
 def _is_at_the_edge(op: ir.Operation) -> bool:

@@ -97,19 +97,25 @@ class Slice(Value):
         return tuple(Linear(constant=offset) + position * step for offset, position, step in found)
 
 
+Steps = tuple[dict[int, int], int]
+"""Index that is linear in the loops: a factor for some of them, and a constant."""
+
+
 @dataclass(eq=False)
 class Extract:
-    """``tensor.extract``, op number ``op`` of a body. ``loops``: the loop of each index; None if computed."""
+    """``tensor.extract``, op number ``op`` of a body. ``steps``: each index; None if it is not linear."""
 
     op: int
     source: Value
-    loops: list[int | None]
+    steps: list[Steps | None]
 
     def index(self, generic: Generic, dims: Index) -> Index:
         """Return the index that it reads when the loops are at ``dims``."""
         return tuple(
-            Linear.axis(Picked(generic.number, self.op, at, dims)) if loop is None else dims[loop]
-            for at, loop in enumerate(self.loops)
+            Linear.axis(Picked(generic.number, self.op, at, dims))
+            if steps is None
+            else sum((dims[loop] * factor for loop, factor in steps[0].items()), Linear(constant=steps[1]))
+            for at, steps in enumerate(self.steps)
         )
 
 

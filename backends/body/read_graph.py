@@ -14,6 +14,7 @@ from shardc.backends.body.graph import (
     Graph,
     Slice,
     Splat,
+    Steps,
     Undefined,
     Value,
     View,
@@ -91,6 +92,33 @@ class _Values(dict[ir.Value, Value]):
         type_, rest = ir.RankedTensorType(result.type), iter(sizes)
         shape = (self.sizes[next(rest)] if type_.is_dynamic_dim(d) else n for d, n in enumerate(type_.shape))
         return tuple(shape), type_.element_type
+
+
+def _steps(value: ir.Value) -> Steps | None:
+    """Return an index as a linear function of the loops, with factors that are not negative."""
+    if isinstance(value, ir.BlockArgument):
+        return None
+    if (loop := loop_of(value)) is not None:
+        return {loop: 1}, 0
+    op = value.owner.operation
+    if op.name == "arith.constant":
+        return {}, ir.IntegerAttr(op.attributes["value"]).value
+    if op.name not in ("arith.index_cast", "arith.extsi", "arith.addi", "arith.subi", "arith.muli"):
+        return None
+    found = [_steps(operand) for operand in op.operands]
+    if not all(found):
+        return None
+    (factors, constant), *others = (steps for steps in found if steps)
+    if op.name in ("arith.index_cast", "arith.extsi"):
+        return factors, constant
+    if op.name == "arith.addi":
+        ((more, other),) = others
+        return {loop: factors.get(loop, 0) + more.get(loop, 0) for loop in factors | more}, constant + other
+    if op.name == "arith.subi" and not others[0][0]:
+        return factors, constant - others[0][1]
+    if op.name == "arith.muli" and not others[0][0] and others[0][1] > 0:
+        return {loop: n * others[0][1] for loop, n in factors.items()}, constant * others[0][1]
+    return None
 
 
 def _size(op: ir.Operation, sizes: dict[ir.Value, AnySize]) -> AnySize:
@@ -176,7 +204,7 @@ def _generic(op: ir.Operation, values: _Values, number: int) -> Generic:
     for at, inner in enumerate(generic.body_ops):
         if inner.name == "tensor.extract":
             source, *positions = inner.operands
-            generic.extracts[inner.results[0]] = Extract(at, values[source], [loop_of(p) for p in positions])
+            generic.extracts[inner.results[0]] = Extract(at, values[source], [_steps(p) for p in positions])
     loops = zip(range(len(generic.sizes)), generic.sizes, generic.reduces, strict=True)
     parallel = {loop for loop, size, reduces in loops if not reduces and size != 1}
     if not all(parallel <= set(map_) for map_ in generic.maps[generic.input_count :]):

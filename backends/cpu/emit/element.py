@@ -176,8 +176,8 @@ class Elements:
     ) -> ir.Value:
         """Return the element that an extract reads at ``positions``."""
         index = extract.index(generic, dims)
-        for loop, position, value in zip(extract.loops, index, positions, strict=True):
-            if loop is None:
+        for steps, position, value in zip(extract.steps, index, positions, strict=True):
+            if steps is None:
                 ((axis, _),) = position.terms
                 place.axes[axis] = value
         return self.element(extract.source, index, place)

@@ -80,6 +80,6 @@ def share(
     low = arith.divui(arith.muli(count, thread), threads)
     high = arith.divui(arith.muli(count, arith.addi(thread, number(1))), threads)
     if multiple == 1:
-        return low, high
+        return low, arith.minui(high, total)  # which bounds positions for what reads the loop
     low, high = (arith.muli(v, number(multiple)) for v in (low, high))
     return arith.minui(low, total), arith.minui(high, total)

@@ -25,6 +25,9 @@ from shardc.backends.cpu.emit.streams import LINE_BYTES, Stream
 from shardc.backends.cpu.lanes.extremes import checked, is_extreme, step
 
 _FIRST = "where the piece begins"
+SHORTEST_SUM = 32
+"""Least number of terms that are added in several vectors; LLVM would unroll a shorter loop than 100 terms
+before it looks for vectors."""
 Targets = dict[Result, ir.Value]
 """Result -> its memory, if it is written to memory."""
 
@@ -98,8 +101,8 @@ class Row:
         with carrying_loop(self.elements, low, high, carry) as (position, made):
             position = position if first is None else arith.addi(first, position)
             scf.YieldOp(self._nested(loop, rest, place.inside({axis: position}), list(made.inner_iter_args)))
-        if carry and not rest and isinstance(high, int) and high >= self.config.piece:
-            interleave(made, self.config.sums)
+        if carry and not rest and isinstance(high, int) and high >= SHORTEST_SUM:
+            interleave(made, min(self.config.sums, 2 * high // SHORTEST_SUM))
         return list(made.results)
 
     def _fetches(self, loop: Loop) -> bool:

@@ -6,11 +6,12 @@ from itertools import product
 
 from torch_mlir import ir
 
-from shardc.backends.cpu.lanes import logarithm, polynomials, power, remainder
+from shardc.backends.cpu.lanes import inverse, logarithm, polynomials, power, remainder
 from shardc.backends.cpu.lanes.scalars import Expansion, Scalars
 from shardc.backends.cpu.lanes.tables import LANES, TABLED
 from shardc.dialects.inner_ops import inner_ops
 
+_INVERSES = ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh")
 EXPANSIONS: dict[str, Expansion] = {
     "math.exp": polynomials.exp,
     "math.exp2": polynomials.exp2,
@@ -23,10 +24,23 @@ EXPANSIONS: dict[str, Expansion] = {
     "math.rsqrt": polynomials.rsqrt,
     "math.sin": polynomials.sin,
     "math.cos": polynomials.cos,
+    "math.tan": polynomials.tan,
+    "math.sinh": polynomials.sinh,
+    "math.cosh": polynomials.cosh,
+    "math.log10": logarithm.log10,
+    **{f"math.{name}": getattr(inverse, name) for name in _INVERSES},
     "math.powf": power.power,
     "arith.remf": remainder.fmod,
 }
 
+OF_SMALL: dict[str, Expansion] = {
+    "math.sin": polynomials.sin_of_small,
+    "math.cos": polynomials.cos_of_small,
+    "math.tan": polynomials.tan_of_small,
+}
+"""Replacements of :data:`EXPANSIONS` for ops with the attribute :data:`SMALL`."""
+SMALL = "kern.small"
+"""Attribute of an op of :data:`OF_SMALL` whose argument is at most ``LARGEST_QUICK_ANGLE``."""
 
 CALLED = {"math.expm1": "expm1", "math.log1p": "log1p"}
 """Functions of f64 that become calls of libm. MLIR would lower them to exp(x) - 1 and log(1 + x), which are 0
@@ -93,7 +107,7 @@ def _scalar(type_: ir.Type) -> ir.Type:
 
 
 def _expanded(scalars: Scalars, op: ir.Operation, tables: bool) -> ir.Value:
-    expansion = EXPANSIONS[op.name]
+    expansion = (OF_SMALL if SMALL in op.attributes else EXPANSIONS)[op.name]
     if tables and scalars.shape == [LANES]:
         expansion = TABLED.get(op.name, expansion)
     type_ = op.results[0].type

@@ -15,6 +15,8 @@ _LOG = [
     *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
 ]
 """(log(1 + f) - f + f**2 / 2) / f**3."""
+_LOG10_E, _LOG10_2, _LOG10_2_REST = 0.4342944819032518, 0.301025390625, 4.605038981195214e-06
+"""log10(e), and log10(2) as a number of few bits and the rest."""
 
 
 def _log_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -58,6 +60,12 @@ def log2(s: Scalars, x: ir.Value) -> ir.Value:
     e, f = wide_log_parts(s, x)
     part = _log_of(s, s.number(0.0), f)
     return _log_edges(s, x, 0.0, s.fma(part, s.number(1.4426950408889634), e))
+
+
+def log10(s: Scalars, x: ir.Value) -> ir.Value:
+    e, f = wide_log_parts(s, x)
+    part = s.mul(_log_of(s, s.number(0.0), f), s.number(_LOG10_E))
+    return _log_edges(s, x, 0.0, s.fma(e, s.number(_LOG10_2), s.fma(e, s.number(_LOG10_2_REST), part)))
 
 
 def log1p(s: Scalars, x: ir.Value) -> ir.Value:

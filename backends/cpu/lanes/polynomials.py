@@ -24,10 +24,23 @@ _PARTS_OF_INVERSE_TURN = [
     for end in range(2 + _PART_BITS, _INVERSE_TURN_BITS + 1, _PART_BITS)
 ]
 
+LARGEST_QUICK_ANGLE = 2.0**15
+"""Largest argument whose multiple of pi / 2 three f32 of :data:`_HALF_PI` hold precisely enough."""
+_HALF_PI = [1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15]
+"""pi / 2 as a sum of f32."""
+
 _EXP = [1.3814534759e-3, 8.3687454462e-3, 4.1668392718e-2, 1.6666521132e-1, 4.9999994040e-1]
 """(exp(r) - 1 - r) / r**2 for |r| up to ln(2) / 2: exp(r) to 3.1e-9."""
 _TANH = [-5.716541176e-3, 2.064899369e-2, -5.374260882e-2, 1.333147502e-1, -3.333328308e-1]
 """(tanh(x) - x) / x**3 in powers of x**2 for |x| up to 0.625: tanh(x) to 4.3e-9."""
+
+_SINH = [2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1]
+"""(sinh(x) - x) / x**3 in powers of x**2 for |x| up to 1 (Cephes, ``sinhf.c``)."""
+_TAN = [
+    *(9.38540185543e-3, 3.11992232697e-3, 2.44301354525e-2, 5.34112807005e-2),
+    *(1.33387994085e-1, 3.33331568548e-1),
+]
+"""(tan(x) - x) / x**3 in powers of x**2 for |x| up to pi / 4 (Cephes, ``tanf.c``)."""
 
 
 def _exp_of(s: Scalars, r: ir.Value) -> ir.Value:
@@ -92,6 +105,25 @@ def tanh(s: Scalars, x: ir.Value) -> ir.Value:
     return s.select(s.compare(OGT, t, s.number(0.625)), s.arithmetic("math.copysign", far, x), near)
 
 
+def _half_exp(s: Scalars, t: ir.Value) -> ir.Value:
+    """Return exp(t) / 2 for t >= 0, which overflows later than exp(t)."""
+    n, minus_one = _exp_parts(s, s.clamp(t, 0.0, 90.0))
+    return s.scaled(s.add(minus_one, s.number(1.0)), s.make("arith.subi", n, s.bits(1)))
+
+
+def sinh(s: Scalars, x: ir.Value) -> ir.Value:
+    t, square = s.arithmetic("math.absf", x), s.mul(x, x)
+    near = s.fma(s.mul(s.polynomial(square, _SINH), square), x, x)
+    half = _half_exp(s, t)
+    far = s.arithmetic("math.copysign", s.sub(half, s.div(s.number(0.25), half)), x)
+    return s.select(s.compare(OGT, t, s.number(1.0)), far, near)
+
+
+def cosh(s: Scalars, x: ir.Value) -> ir.Value:
+    half = _half_exp(s, s.arithmetic("math.absf", x))
+    return s.add(half, s.div(s.number(0.25), half))
+
+
 def _quarters(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Split x = (n + f) pi / 2, for every f32, with an integer n and f in [-1/2, 1/2].
 
@@ -122,6 +154,29 @@ def _sine(s: Scalars, n: ir.Value, r: ir.Value) -> ir.Value:
     return s.select(s.is_set(n, 2), s.arithmetic("arith.negf", size), size)
 
 
+def _few_quarters(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Do the same for ``|x|`` up to :data:`LARGEST_QUICK_ANGLE`, in f32 (Cody and Waite, 1980).
+
+    The first difference is exact, because both terms are multiples of a bit that is at most 24 places below
+    the result.
+    """
+    n, i = s.rounded(x, 2 / pi)
+    for part in _HALF_PI:
+        x = s.fma(n, s.number(-part), x)
+    return i, x
+
+
+def sin_of_small(s: Scalars, x: ir.Value) -> ir.Value:
+    """Return the sine of ``|x|`` up to :data:`LARGEST_QUICK_ANGLE`."""
+    return s.select(s.compare(OEQ, x, s.number(0.0)), x, _sine(s, *_few_quarters(s, x)))
+
+
+def cos_of_small(s: Scalars, x: ir.Value) -> ir.Value:
+    """Return the cosine of ``|x|`` up to :data:`LARGEST_QUICK_ANGLE`."""
+    n, r = _few_quarters(s, x)
+    return _sine(s, s.make("arith.addi", n, s.bits(1)), r)
+
+
 def sin(s: Scalars, x: ir.Value) -> ir.Value:
     return s.select(s.compare(OEQ, x, s.number(0.0)), x, _sine(s, *_quarters(s, x)))  # -0 stays -0
 
@@ -129,6 +184,22 @@ def sin(s: Scalars, x: ir.Value) -> ir.Value:
 def cos(s: Scalars, x: ir.Value) -> ir.Value:
     n, r = _quarters(s, x)
     return _sine(s, s.make("arith.addi", n, s.bits(1)), r)
+
+
+def _tangent(s: Scalars, n: ir.Value, r: ir.Value) -> ir.Value:
+    """Return tan(r + n pi / 2) for r in [-pi / 4, pi / 4]."""
+    square = s.mul(r, r)
+    near = s.fma(s.mul(s.polynomial(square, _TAN), square), r, r)
+    return s.select(s.is_set(n, 1), s.div(s.number(-1.0), near), near)
+
+
+def tan(s: Scalars, x: ir.Value) -> ir.Value:
+    return s.select(s.compare(OEQ, x, s.number(0.0)), x, _tangent(s, *_quarters(s, x)))
+
+
+def tan_of_small(s: Scalars, x: ir.Value) -> ir.Value:
+    """Return the tangent of ``|x|`` up to :data:`LARGEST_QUICK_ANGLE`."""
+    return s.select(s.compare(OEQ, x, s.number(0.0)), x, _tangent(s, *_few_quarters(s, x)))
 
 
 def rsqrt(s: Scalars, x: ir.Value) -> ir.Value:

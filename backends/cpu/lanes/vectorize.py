@@ -194,6 +194,7 @@ class _Lanes:
                 n = totals[op.results[0]]
                 (term,) = (v for v in op.operands if v != accumulators[n])
                 term = self._vector(term, values)
+                term = arith.negf(term) if op.name == "arith.subf" else term
                 if mask is not None:
                     term = arith.select(mask, term, _splat(_lanes(accumulators[n].type), _NOTHING))
                 sums[n] = arith.addf(sums[n], term)
@@ -232,13 +233,17 @@ class _Lanes:
 
 
 def _adds(total: ir.Value, accumulator: ir.Value) -> bool:
-    """Return True if ``total`` is a reassociable sum of the accumulator and a term, with no other readers."""
+    """Return True if ``total`` is a reassociable sum of the accumulator and a term, with no other readers.
+
+    It may also be the accumulator less a term.
+    """
     if isinstance(total, ir.BlockArgument) or not isinstance(total.type, ir.F32Type):
         return False
     op = total.owner.operation
     flags = str(op.attributes["fastmath"]) if "fastmath" in op.attributes else ""
     read = [use.owner.operation for use in accumulator.uses]
-    return op.name == "arith.addf" and "reassoc" in flags and read == [op] and len(list(total.uses)) == 1
+    adds = op.name == "arith.addf" or (op.name == "arith.subf" and op.operands[0] == accumulator)
+    return adds and "reassoc" in flags and read == [op] and len(list(total.uses)) == 1
 
 
 def _length(low: ir.Value, high: ir.Value) -> int | None:

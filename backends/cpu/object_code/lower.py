@@ -6,8 +6,10 @@ from torch_mlir import ir
 from torch_mlir.passmanager import PassManager
 
 from shardc.backends.cpu.lanes.expand import expand_math
+from shardc.backends.cpu.lanes.narrow import narrow_integers
 from shardc.backends.cpu.lanes.rounding import expand_rounding
 from shardc.backends.cpu.lanes.vectorize import vectorize
+from shardc.backends.cpu.lanes.versions import add_versions
 from shardc.backends.cpu.object_code.marks import LOOP, copied
 from shardc.dialects.inner_ops import inner_ops
 
@@ -61,6 +63,9 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
     """
     with module.context, ir.Location.unknown():
         _run("canonicalize,cse", module)
+        narrow_integers(module)
+        _run("canonicalize,cse", module)
+        add_versions(module)
         tables = TABLES in module.operation.attributes
         if tables:
             vectorize(module)

@@ -118,7 +118,9 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "math.roundeven": torch.round,
 }
 _POWERS = ["exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt", "sqrt"]
-_SAME_NAME = [*_POWERS, "ceil", "copysign", "cos", "erf", "floor", "sin", "tan", "tanh", "trunc"]
+_INVERSES = ["acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh"]
+_OTHERS = ["ceil", "copysign", "cos", "cosh", "erf", "floor", "log10", "sin", "sinh", "tan", "tanh", "trunc"]
+_SAME_NAME = [*_POWERS, *_INVERSES, *_OTHERS]
 """Ops of ``math`` with the same name in torch."""
 
 

@@ -219,8 +219,8 @@ class _Body:
         """Return the element that an extract reads at ``positions``."""
         index = extract.index(self.generic, self.dims)
         code, space = self.elements.code, self.elements.space
-        for loop, position, value in zip(extract.loops, index, positions, strict=True):
-            if loop is None:
+        for steps, position, value in zip(extract.steps, index, positions, strict=True):
+            if steps is None:
                 ((axis, _),) = position.terms
                 value = code.name("picked", value)
                 code.remember(("axis", axis, space if space in value.vary else None), value)

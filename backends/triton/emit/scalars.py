@@ -34,8 +34,9 @@ _CALLS = {
     "arith.remf": "libdevice.fmod",
 }
 _POWERS = ("exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt")
-_OTHERS = ("copysign", "cos", "erf", "round", "sin", "tan", "tanh", "trunc")
-_CALLS |= {f"math.{name}": f"libdevice.{name}" for name in (*_POWERS, *_OTHERS)}
+_OTHERS = ("copysign", "cos", "cosh", "erf", "log10", "round", "sin", "sinh", "tan", "tanh", "trunc")
+_INVERSES = ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh")
+_CALLS |= {f"math.{name}": f"libdevice.{name}" for name in (*_POWERS, *_OTHERS, *_INVERSES)}
 _CONVERSIONS = ("arith.extf", "arith.truncf", "arith.sitofp", "arith.index_cast")
 _LARGEST = {"arith.maximumf": "maximum", "arith.minimumf": "minimum"}
 

@@ -24,8 +24,10 @@ from triton.runtime import interpreter
 from shardc.runtime.kernels.triton_kernels import Modules
 
 _POWERS = (np.exp, np.exp2, np.expm1, np.log, np.log1p, np.log2)
-_OTHERS = (np.copysign, np.cos, np.sin, np.tan, np.tanh, np.trunc, np.fmod)
+_OTHERS = (np.copysign, np.cos, np.cosh, np.log10, np.sin, np.sinh, np.tan, np.tanh, np.trunc, np.fmod)
+_INVERSES = (np.arccos, np.arccosh, np.arcsin, np.arcsinh, np.arctan, np.arctan2, np.arctanh)
 FUNCTIONS = {function.__name__: function for function in (*_POWERS, *_OTHERS)} | {
+    **{function.__name__.replace("arc", "a"): function for function in _INVERSES},
     "pow": np.power,
     "nearbyint": np.rint,
     "rsqrt": lambda x: 1 / np.sqrt(x),

@@ -32,12 +32,10 @@ MAX_AGAIN = 2
 """Largest number of times that a kernel may compute an expensive op for each element that it reads at
 computed indices (3 x 3 windows with steps of 2: 2.25 times).
 """
+GATHER_OPS, MAX_OPS = 8, 32
+"""Cost of a read at computed indices, in ops, and the least cost that counts as expensive."""
 MIN_RUN = 16
 """Shortest contiguous run of elements in a row that is not contiguous as a whole: a cache line of f32."""
-MIN_BESIDE = 64
-"""Least number of inner elements for which a reduction over a dim before them counts as a row (softmax over 8
-to 128 elements, ours / ATen: 0.5 with 64, 1.9 with 32).
-"""
 
 NO_COMMON_DIMS = "neither runs over all dims of the other"
 
@@ -203,15 +201,16 @@ def _check_computed_again(nodes: list[Node], makers: dict[Value, Node]) -> None:
 
 
 def _is_dear(node: Node, elements: int, makers: dict[Value, Node]) -> bool:
-    """Return whether the elements of a result come from expensive ops on as many elements."""
-    left, seen = [node], set[Value]()
+    """Return whether the elements of a result come from expensive or many ops on as many elements."""
+    left, seen, ops = [node], set[Value](), 0
     while left:
         node = left.pop()
         if node.out in seen or node.reduce or hint(node.out.type.numel) < elements:
             continue
-        if node.heavy:
-            return True
         seen.add(node.out)
+        ops += 1 + GATHER_OPS * node.reads * sum(access.gathers for access in node.accesses)
+        if node.heavy or ops >= MAX_OPS:
+            return True
         left += (makers[access.base] for access in node.accesses if access.base in makers)
     return False
 
@@ -292,7 +291,7 @@ def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain)
     """Return the set of reduced dims in ``kinds`` that is a row; empty if there is none.
 
     In every tensor that has all dims, its dims are the last ones, or contiguous in runs of :data:`MIN_RUN`
-    elements; or they precede at least :data:`MIN_BESIDE` elements, which are computed side by side.
+    elements; or they precede other dims, whose elements are computed side by side.
     """
     full = _full(nodes, space, whole)
     for fits in (_is_row, _is_before_others):
@@ -315,9 +314,8 @@ def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
     return len(run) == len(kind) or hint(prod(space.sizes[a] for a in run)) >= MIN_RUN
 
 
-def _is_before_others(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:
-    beside = itertools.takewhile(lambda a: a not in kind, reversed(atoms))
-    return hint(prod(space.sizes[a] for a in beside)) >= MIN_BESIDE
+def _is_before_others(kind: Domain, atoms: Atoms, space: Space) -> bool:
+    return bool(atoms) and atoms[-1] not in kind
 
 
 def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:

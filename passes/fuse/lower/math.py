@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 
 import torch
@@ -13,9 +14,19 @@ from shardc.passes.fuse.lower.table import lowers, point, pointwise, results
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
 
+
+def _narrow(b: Builder, call: OpCall, values: Sequence[Value], *, name: str) -> list[Value]:
+    """Lower a function that has arithmetic for vectors in f32 alone."""
+    if results(call)[0].dtype == torch.float64:
+        raise NotLowered("is a function that ATen computes faster in f64")
+    return [point(b, call, values, lambda s, *x: s.math(name, *x), heavy=True)]
+
+
 # These have the same names in ATen and in MLIR's math dialect.
 for _name in ("cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt", "sin", "sqrt", "tanh"):
     pointwise(_name, lambda s, x, _name=_name: s.math(_name, x), heavy=True)
+for _name in ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "log10", "sinh", "tan"):
+    lowers(f"aten.{_name}")(partial(_narrow, name=_name))
 for _name in ("ceil", "floor", "trunc"):  # integers are returned unchanged
     pointwise(_name, lambda s, x, _name=_name: s.math(_name, x) if x.dtype.is_floating_point else x)
 pointwise("round", lambda s, x: s.math("roundeven", x) if x.dtype.is_floating_point else x)
@@ -75,29 +86,38 @@ def nan_to_num(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]
     return [point(b, call, values, _numbers)]
 
 
-def _power(s: Scalars, x: Scalar, exponent: float) -> Scalar:
-    """Return ``x ** exponent``, by products and roots for the exponents for which ATen does the same.
+CHEAP_POWERS = frozenset([*range(9), 0.5, 1.5, 2.5, -0.5, -1.5, -1, -2])
+"""Exponents whose powers are products, quotients and roots, within 4 units in the last place."""
 
-    Source: aten/src/ATen/native/cpu/PowKernel.cpp.
-    """
+
+def _power(s: Scalars, x: Scalar, exponent: float) -> Scalar:
+    """Return ``x ** exponent``. ATen has products for exponents up to 3 (``PowKernel.cpp``), too."""
+    if exponent not in CHEAP_POWERS:
+        return s.math("powf", x, s.constant(exponent, x.dtype))
     match exponent:
-        case 0:
-            return s.constant(1, x.dtype)
-        case 1:
-            return x
-        case 2:
-            return s.mul(x, x)
-        case 3:
-            return s.mul(s.mul(x, x), x)
-        case 0.5:
-            return s.math("sqrt", x)
         case -0.5:
             return s.math("rsqrt", x)
-        case -1:
-            return s.div(1.0, x)
-        case -2:
-            return s.div(1.0, s.mul(x, x))
-    return s.math("powf", x, s.constant(exponent, x.dtype))
+        case -1.5:  # x * sqrt(x) would overflow first
+            return _even_at_infinity(s, x, s.div(s.math("rsqrt", x), x), 0.0)
+        case -1 | -2:
+            return s.div(1.0, _power(s, x, -exponent))
+        case 0:
+            return s.constant(1, x.dtype)
+        case 0.5:
+            return s.math("sqrt", x)
+        case 1.5 | 2.5:
+            product = s.mul(_power(s, x, int(exponent)), s.math("sqrt", x))
+            return _even_at_infinity(s, x, product, inf)
+        case 1:
+            return x
+    half = _power(s, x, exponent // 2)
+    square = s.mul(half, half)
+    return s.mul(square, x) if exponent % 2 else square
+
+
+def _even_at_infinity(s: Scalars, x: Scalar, power: Scalar, end: float) -> Scalar:
+    """Return ``power``, and ``end`` where ``x`` is minus infinity, of which a root is NaN."""
+    return s.select(s.compare("eq", x, -inf), end, power)
 
 
 @lowers("aten.pow.Tensor_Scalar")
@@ -105,7 +125,7 @@ def pow_scalar(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]
     exponent = call["exponent"]
     if not results(call)[0].dtype.is_floating_point and exponent not in (0, 1, 2, 3):
         raise NotLowered("is a power of integers")
-    return [point(b, call, values, _power, heavy=exponent not in (0, 1, 2, 3))]
+    return [point(b, call, values, _power, heavy=exponent not in CHEAP_POWERS)]
 
 
 @lowers("aten.pow.Scalar", "aten.pow.Tensor_Tensor")

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
+
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import AnySize, Size
-from shardc.passes.fuse.lower.gather import Read
+from shardc.passes.fuse.lower.gather import Read, outside
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars
 from shardc.passes.fuse.lower.table import lowers, results
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value, View
 
+MAX_WINDOWS = 16
+"""Limit of windows that an element is in, since their gradients are added one by one."""
 At = Callable[[Scalars, Scalar, int], Scalar]
 """Function (scalars, index along a dim of the result, size of the source's dim) -> index in the source."""
 
@@ -110,6 +114,32 @@ def unfold(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
         return s.cast(read(s.add(s.mul(window, step), place)), s.compute)
 
     return [b.point(compute, [], type_, indices=[[dim], [rank]], tables=[(x, kept)])]
+
+
+@lowers("aten.unfold_backward")
+def unfold_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """Lower the gradient of windows: each element adds up the windows that contain it."""
+    (grad,), (type_,) = values, results(call)
+    static(grad.type, type_)
+    rank, size, step = len(type_.shape), call["size"], call["step"]
+    dim = call["dim"] % rank
+    windows, most = grad.type.shape[dim], -(-size // step)
+    if most > MAX_WINDOWS:
+        raise NotLowered(f"adds up more than {MAX_WINDOWS} windows for an element")
+    kept = [None if d in (dim, rank) else d for d in range(rank + 1)]
+
+    def compute(s: Scalars, read: Read, at: Scalar) -> Scalar:
+        total = s.constant(0, s.compute)
+        last = s.op("arith.divsi", s.pair(at, step), torch.int64)
+        for before in range(most):
+            window = s.sub(last, before)
+            place = s.sub(at, s.mul(window, step))
+            beyond = s.bit("or", outside(s, window, 0, windows), s.compare("ge", place, size))
+            found = read(s.select(beyond, 0, window), s.select(beyond, 0, place))
+            total = s.add(total, s.select(beyond, 0, s.cast(found, s.compute)))
+        return total
+
+    return [b.point(compute, [], type_, indices=[[dim]], tables=[(grad, kept)], reads=most)]
 
 
 def _as_view(

@@ -1,4 +1,4 @@
-"""Lowerings of concatenations, constant padding, and the gradients of slices and selections.
+"""Lowerings of concatenations, stacks, constant padding, and the gradients of slices and selections.
 
 Equal parts form a dim ``parts x size``, in which each element selects its part by the first index. Parts of
 different sizes are read at computed indices, all parts for each element. That pays if at least
@@ -55,13 +55,24 @@ def cat(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     dim = call["dim"] % rank
     if len(values) == 1:
         return [b.point(lambda s, x: s.cast(x, s.compute), values, type_)]
-    if len(values) > MAX_PARTS:
-        raise NotLowered(f"concatenates more than {MAX_PARTS} parts")
     if any(v.type.shape != shape for v in values):
         starts = list(accumulate((v.type.shape[dim] for v in values), initial=0))
         return [_placed(b, values, starts, type_, dim)]
-    split = (*shape[:dim], len(values), *shape[dim:])
-    parts = [b.seen(v, (*shape[:dim], 1, *shape[dim:])) for v in values]
+    split = type_.with_shape((*shape[:dim], len(values), *shape[dim:]))
+    return [b.reshape(_side_by_side(b, values, split, dim), type_.shape)]
+
+
+@lowers("aten.stack")
+def stack(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    (type_,) = results(call)
+    return [_side_by_side(b, values, type_, call["dim"] % len(type_.shape))]
+
+
+def _side_by_side(b: Builder, parts: Sequence[Value], type_: TensorType, dim: int) -> Value:
+    """Return ``parts`` of one shape along a new dim."""
+    if len(parts) > MAX_PARTS:
+        raise NotLowered(f"concatenates more than {MAX_PARTS} parts")
+    one = (*type_.shape[:dim], 1, *type_.shape[dim + 1 :])
 
     def choose(s: Scalars, index: Scalar, *given: Scalar) -> Scalar:
         chosen = given[-1]
@@ -69,7 +80,7 @@ def cat(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
             chosen = s.select(s.compare("eq", index, number), given[number], chosen)
         return chosen
 
-    return [b.reshape(_chosen(b, parts, type_.with_shape(split), dim, choose), type_.shape)]
+    return _chosen(b, [b.seen(part, one) for part in parts], type_, dim, choose)
 
 
 def _placed(

@@ -110,6 +110,17 @@ def extremum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     return [finished(b, b.reduce(kind, x, _reduced_dims(call)), results(call)[0])]
 
 
+@lowers("aten.aminmax")
+def both_extrema(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """Lower the minimum and the maximum of elements; NaN if any element is NaN."""
+    if values[0].type.dtype == torch.bool:
+        raise NotLowered("is an extremum of booleans")
+    x, dims = _wide_integers(b, values[0]), _reduced_dims(call)
+    return [
+        finished(b, b.reduce(kind, x, dims), t) for kind, t in zip(("min", "max"), results(call), strict=True)
+    ]
+
+
 def _wide_integers(b: Builder, x: Value) -> Value:
     """Return ``x`` as int32 if it has integers of fewer bits."""
     narrow = not x.type.dtype.is_floating_point and x.type.dtype.itemsize < 4

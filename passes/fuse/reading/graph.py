@@ -21,7 +21,7 @@ from shardc.passes.fuse.lower.scalars import Scalar
 from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.reading.symbols import Symbols
 
-SMALL_PART = 8
+SMALL_PART = 32
 """Least number of small parts, which are as cheap to copy as a call, in a tensor that counts as a bucket."""
 
 Shape = tuple[AnySize, ...]

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import first
+import fourth
+import fourth_fields
 import second
 import third
 import third_products
@@ -33,6 +35,7 @@ LISTS = {
     "first": first.FUNCTIONS,
     "second": second.FUNCTIONS,
     "third": {**third.FUNCTIONS, **third_products.FUNCTIONS},
+    "fourth": {**fourth.FUNCTIONS, **fourth_fields.FUNCTIONS},
 }
 FUNCTIONS = {name: function for one in LISTS.values() for name, function in one.items()}
 TOLERANCE = {torch.bfloat16: 2e-2}

@@ -20,6 +20,16 @@ FUNCTIONS = {
     "erf": (2.0, (-5.0, 5.0), torch.erf),
     "tanh": (2.0, (-10.0, 10.0), torch.tanh),
     "rsqrt": (1.5, (0.0, 1e30), torch.rsqrt),
+    "log10": (3.0, (0.0, 1e30), torch.log10),
+    "sinh": (3.0, (-88.7, 88.7), torch.sinh),
+    "cosh": (3.0, (-88.7, 88.7), torch.cosh),
+    "asin": (3.0, (-1.0, 1.0), torch.asin),
+    "acos": (3.0, (-1.0, 1.0), torch.acos),
+    "atan": (3.0, (-3.5e38, 3.5e38), torch.atan),
+    "asinh": (4.0, (-3.5e38, 3.5e38), torch.asinh),
+    "acosh": (4.0, (1.0, 3.5e38), torch.acosh),
+    "atanh": (4.0, (-1.0, 1.0), torch.atanh),
+    "tan": (4.0, (-3.5e38, 3.5e38), torch.tan),
     "sin": (2.0, (-3.5e38, 3.5e38), torch.sin),
     "cos": (2.0, (-3.5e38, 3.5e38), torch.cos),
 }
@@ -85,6 +95,21 @@ def test_error_in_ulps_over_the_whole_range(function):
     errors = ulps(got[~odd], exact[~odd])
     worst = errors.argmax()
     assert errors[worst] <= bound, f"{errors[worst]:.2f} ulp at {x[~odd][worst].item():.9g}"
+
+
+def test_angles_of_points_over_the_whole_range():
+    x, y = arguments(-3.5e38, 3.5e38), arguments(-3.5e38, 3.5e38).flip(0)
+    edges = torch.tensor([0.0, 1.0, 1e-45, 3e38, torch.inf, torch.nan])
+    edges = torch.cat([edges, -edges])
+    x, y = torch.cat([x, edges.repeat(len(edges))]), torch.cat([y, edges.repeat_interleave(len(edges))])
+    body = Body("angles")
+    operands = [body.argument((x.numel(),), "f32") for _ in range(2)]
+    body.results = [body.map(operands, "%r = math.atan2 %0, %1 : f32")]
+    (got,), exact = compiled(body)(y, x), torch.atan2(y.double(), x.double())
+    known = ~exact.isnan()
+    assert torch.equal(got.isnan(), ~known)
+    assert torch.equal(got[known].signbit(), exact[known].signbit())
+    assert ulps(got[known], exact[known]).max() <= 3
 
 
 @pytest.mark.parametrize("function", ["exp", "exp2", "expm1"])
@@ -176,3 +201,26 @@ def test_remainder_is_exact_for_every_quotient():
         exact = torch.from_numpy(np.fmod(x.double().numpy(), y.double().numpy())).float()
     torch.testing.assert_close(got, exact, rtol=0, atol=0, equal_nan=True)
     assert torch.equal(got.signbit() | got.isnan(), exact.signbit() | exact.isnan())
+
+
+@pytest.mark.parametrize("function", ["sin", "cos"])
+def test_sine_and_cosine_where_all_arguments_are_small(function):
+    generator = torch.Generator().manual_seed(0)
+    bits = torch.randint(0, 0x47000001, (COUNT,), generator=generator).to(torch.int32)  # up to 2**15
+    quarters = (torch.arange(20861, dtype=torch.float64) * (torch.pi / 2)).float()
+    near = torch.cat([torch.nextafter(quarters, torch.tensor(to)) for to in (0.0, torch.inf)])
+    x = torch.cat(
+        [bits.view(torch.float32), quarters, near[near.abs() <= 2**15], torch.tensor([0.0, 2.0**15])]
+    )
+    x = torch.cat([x, -x])
+    (got,) = kernel_of(function, x.numel())(x)
+    assert ulps(got, getattr(torch, function)(x.double())).max() <= 2
+    assert torch.equal(got[x == 0].signbit(), getattr(torch, function)(x[x == 0]).signbit())
+
+
+def test_one_large_argument_does_not_change_the_others():
+    x = torch.linspace(-100, 100, 5000)
+    x[[7, 2999, 4999]] = torch.tensor([1e30, torch.inf, torch.nan])
+    (got,) = kernel_of("sin", x.numel())(x)
+    expected = torch.sin(x.double()).float()
+    torch.testing.assert_close(got, expected, rtol=3e-7, atol=0, equal_nan=True)

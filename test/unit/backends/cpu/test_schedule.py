@@ -208,3 +208,11 @@ def test_a_sum_over_the_middle_fetches_nothing_for_the_loop_over_its_result():
     (_,), (stages,) = schedule(body)
     assert len(stages.stages) == 2 and not any(loop.ahead for loop in stages.loops)
     assert "memref.prefetch" not in loops_of(body)
+
+
+def test_a_sum_of_negated_terms_may_be_added_in_any_order():
+    body = Body("negated")
+    code = "%n = arith.negf %0 : f32\n%r = arith.addf %n, %acc : f32"
+    body.results = [body.reduce([body.argument((40, 50))], code, [1], "0.0")]
+    text = loops_of(body)
+    assert "fastmath<reassoc>" in text and "arith.subf" not in text

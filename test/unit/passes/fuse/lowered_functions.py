@@ -27,6 +27,7 @@ UNARY = {
     "sin": aten.sin,
     "square": aten.square,
     "tanh": aten.tanh,
+    **{name: getattr(aten, name) for name in ("asinh", "atan", "cosh", "sinh", "tan")},
     "trunc": aten.trunc,
     "isnan": aten.isnan,
     "logical_not": aten.logical_not,
@@ -56,6 +57,8 @@ UNARY = {
 }
 POSITIVE = {
     "log": aten.log,
+    "log10": aten.log10,
+    "acosh": lambda x: aten.acosh(x + 1),
     "log1p": aten.log1p,
     "log2": aten.log2,
     "rsqrt": aten.rsqrt,
@@ -71,6 +74,10 @@ BINARY = {
     "div": torch.div,
     "maximum": torch.maximum,
     "minimum": torch.minimum,
+    "atan2": torch.atan2,
+    **{n: lambda x, y, n=n: getattr(aten, n)(x * y / 8) for n in ("acos", "asin", "atanh")},
+    "stack": lambda x, y: torch.stack([x, y * 2], 1),
+    "aminmax": lambda x, y: torch.aminmax(x * y, dim=1, keepdim=True),
     "gelu_backward": aten.gelu_backward,
     "gelu_backward tanh": lambda x, y: aten.gelu_backward(x, y, approximate="tanh"),
     "silu_backward": aten.silu_backward,

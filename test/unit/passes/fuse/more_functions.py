@@ -106,6 +106,10 @@ MOVES: Functions = {
     "replication": lambda x: F.pad(x, (2, 1, -1, 3), mode="replicate"),
     "unfold": lambda x: x.unfold(2, 3, 2) * 2,
     "unfold what is made": lambda x: (x + 1).unfold(3, 4, 1) * 2,
+    "gradient of windows": lambda x: aten.unfold_backward(x.unfold(2, 3, 2) * 2, list(x.shape), 2, 3, 2),
+    "gradient of windows with gaps": lambda x: aten.unfold_backward(
+        x.unfold(3, 2, 3) * 2, list(x.shape), 3, 2, 3
+    ),
     "pixel shuffle": lambda x: F.pixel_shuffle(x, 2),
     "pixel unshuffle": lambda x: F.pixel_unshuffle(x[:, :, :4], 2),
     "repeat": lambda x: x.repeat(3, 1, 2, 1, 2),
