@@ -5,12 +5,13 @@ The search tries one choice for each number of stages, the one that waits the le
 expected to lack memory, by what others lacked. As long as none fits, it also tries the one of the same parts
 that needs the least memory, without stages last. Then it tries the neighbours of the best, and then, while
 there is time, the others, each time the one with the lowest bound. Choices that are expected to lack memory
-are last. A choice takes at least the time of its
-kernels in their fastest shardings, times the pipeline's waiting. It also takes at least as long as a choice
-with the same mesh that recomputes less and has fewer micro-batches would take in enough memory, but for the
-waiting that more micro-batches, or another schedule, save. Messages between stages come on top. These bounds
-rule out most choices without an inner search. For others, the inner search stops as soon as its own bound
-shows that they are no better.
+are last. If one does, so do all schedules of the same step that hold more.
+
+A choice takes at least the time of its kernels in their fastest shardings, times the pipeline's waiting. It
+also takes at least as long as a choice with the same mesh that recomputes less and has fewer micro-batches
+would take in enough memory, but for the waiting that more micro-batches, or another schedule, save. Messages
+between stages come on top. These bounds rule out most choices without an inner search. For others, the inner
+search stops as soon as its own bound shows that they are no better.
 
 While one inner search runs, the next is prepared (:mod:`shardc.planning.auto.ahead`).
 """
@@ -198,7 +199,11 @@ class _Search:
             order = (choice for choice in order if choice != running and not _is_less(running, choice))
         worth = list(filter(self._is_worth, order))
         likely = itertools.filterfalse(self._is_short, worth if is_found else ())
-        return next(likely, next(iter(worth), None))
+        chosen = next(likely, next(iter(worth), None))
+        if chosen is None or not self._is_short(chosen):
+            return chosen
+        # If this one lacks memory, so do all schedules that hold more.
+        return min(filter(chosen.is_like, worth), key=_held)
 
     def _order(self, is_found: bool) -> Iterator[Choice]:
         """Yield choices in order: the start and its neighbours, one choice for each number of stages (and the
@@ -246,7 +251,7 @@ class _Search:
     def _least_memory(self, choice: Choice) -> Choice:
         """Return the variant of a choice that recomputes the most and holds the fewest micro-batches."""
         like = [other for other in self.choices if other.parts == choice.parts]
-        return max(like, key=lambda other: (_policy(other), -other.in_flight, -other.pending))
+        return min(like, key=lambda other: (-_policy(other), _held(other)))
 
     def _is_worth(self, choice: Choice) -> bool:
         is_new = choice not in self.bounds
@@ -269,6 +274,8 @@ class _Search:
         if isinstance(found, Unfit):
             self.bounds[choice] = found.bound_s + sends_s
             if found.bound_s == inf:
+                like = filter(choice.is_like, self.choices)
+                self.least.update((other, inf) for other in like if _holds_no_less(other, choice))
                 self.needs[choice.recompute, choice.form.is_split].append(found.least / choice.in_flight)
             return
         solution = found.solution
@@ -291,6 +298,15 @@ def _policy(choice: Choice) -> int:
 def _first(choice: Choice) -> tuple[float, int, int]:
     waiting = (1 - _WEIGHTS) * choice.waiting + _WEIGHTS * choice.weights_waiting
     return waiting, choice.micro_batches, _policy(choice)
+
+
+def _held(choice: Choice) -> tuple[float, int]:
+    return choice.in_flight, choice.pending
+
+
+def _holds_no_less(other: Choice, choice: Choice) -> bool:
+    """Return True if another schedule of the same step holds no fewer micro-batches at any point."""
+    return other.in_flight >= choice.in_flight and other.pending >= choice.pending
 
 
 def _by_stages(choices: Iterable[Choice]) -> list[list[Choice]]:

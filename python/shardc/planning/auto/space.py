@@ -62,6 +62,10 @@ class Choice:
         """Micro-batches of a rank whose gradients of weights are left, at most."""
         return self.form.pending(self.stages, self.micro_batches)
 
+    def is_like(self, other: Choice) -> bool:
+        """Return True if at most the schedule differs."""
+        return self.parts == other.parts and self.recompute == other.recompute
+
     @property
     def parts(self) -> tuple[int, int, tuple[tuple[str, int], ...]]:
         """How the step is split: stages, micro-batches and mesh, without recomputation and schedule."""

@@ -34,7 +34,8 @@
   const countText = (n) => Math.round(n).toLocaleString("en-US");
   const changeText = (now, then) => `${now >= then ? "+" : "−"}${Math.abs(100 * (now / then - 1)).toFixed(1)}%`;
   const meshText = (mesh) => Object.entries(mesh).map(([name, size]) => `${name} ${size}`).join(" × ");
-  const planText = (plan) => `${plan.plan} on ${meshText(plan.mesh)}${plan.micro_batches > 1 ? `, ${plan.micro_batches} micro-batches` : ""}`;
+  const orderText = (plan) => (plan.schedule ? `, ${plan.schedule}${plan.stages ? ` with ${plan.stages} stages` : ""}` : "");
+  const planText = (plan) => `${plan.plan} on ${meshText(plan.mesh)}${plan.micro_batches > 1 ? `, ${plan.micro_batches} micro-batches` : ""}${orderText(plan)}`;
   const slackOf = (plan) => Math.max(0, plan.needed_bytes - peakOf(plan));
   const peakOf = (plan) => Math.max(...plan.memory.map((rank) => rank.peak_bytes));
   const sentOf = (plan) => plan.sent.reduce((sum, one) => sum + one.bytes, 0);
@@ -451,7 +452,7 @@
   function others() {
     if (plans.length < 2) return;
     const diff = h("div", { id: "diff", "aria-live": "polite" }), severalClusters = new Set(plans.map((plan) => plan.cluster)).size > 1;
-    const rows = plans.map((plan, n) => h("tr", { class: "choice", onclick: () => choose(n) }, h("td", {}, h("button", { class: "row" }, plan.plan)), h("td", {}, `${meshText(plan.mesh)}${plan.micro_batches > 1 ? `, ${plan.micro_batches} parts` : ""}`), severalClusters ? h("td", {}, plan.cluster) : "",
+    const rows = plans.map((plan, n) => h("tr", { class: "choice", onclick: () => choose(n) }, h("td", {}, h("button", { class: "row" }, plan.plan)), h("td", {}, `${meshText(plan.mesh)}${plan.micro_batches > 1 ? `, ${plan.micro_batches} parts` : ""}${orderText(plan)}`), severalClusters ? h("td", {}, plan.cluster) : "",
       h("td", { class: "number" }, timeText(plan.step_s)), h("td", { class: "number" }, n ? changeText(plan.step_s, best.step_s) : ""), h("td", { class: "number" }, partText(plan.flop_utilization)), h("td", { class: "number" }, sizeText(peakOf(plan))),
       h("td", { class: plan.fits ? "good" : "bad" }, plan.fits ? "✓ fits" : "✗ too much"), h("td", { class: "number" }, sizeText(sentOf(plan)))));
     function choose(n) {

@@ -52,7 +52,7 @@ class Drawn:
             for _ in range(2)
         )
         self.inner_s, self.sends_s, self.bytes = {}, {}, {}
-        message_s = 0.02 * draw.random()
+        message_s, more = 0.02 * draw.random(), dict[object, float]()
         for choice in self.choices:
             count = choice.form.sends(choice.stages, choice.micro_batches)
             self.sends_s[choice] = message_s * count / choice.micro_batches
@@ -65,7 +65,8 @@ class Drawn:
             weights = self.weights_s + 0.5 * weights
             self.inner_s[choice] = rest * choice.waiting + weights * choice.weights_waiting + once_s
             held = 10.0 / (1 + again) * choice.in_flight + choice.pending / choice.micro_batches
-            self.bytes[choice] = held + draw.random()
+            step = choice.parts, choice.recompute
+            self.bytes[choice] = held + more.setdefault(step, draw.random())
         self.seconds = {choice: self.inner_s[choice] + self.sends_s[choice] for choice in self.choices}
 
     def search(self, find: Find | None = None, capacity: float = inf, **more: Any) -> Around:
