@@ -2,10 +2,10 @@
 all.
 
 The search tries one choice for each number of stages: under 1F1B, which holds the least, the one that waits
-the least of those that are not expected to lack memory, by what others lacked. As long as none fits, it also tries the one of the same parts
-that needs the least memory, without stages last. Then it tries the neighbours of the best, and then, while
-there is time, the others, each time the one with the lowest bound. Choices that are expected to lack memory
-are last. If one does, so do all schedules of the same step that hold more.
+the least of those that are not expected to lack memory, by what others lacked. As long as none fits, it also
+tries the one of the same parts that needs the least memory, without stages last. Then it tries the neighbours
+of the best, and then, while there is time, the others, each time the one with the lowest bound. Choices that
+are expected to lack memory are last. If one does, so do all schedules of the same step that hold more.
 
 A choice takes at least the time of its kernels in their fastest shardings, times the pipeline's waiting. It
 also takes at least as long as a choice with the same mesh that recomputes less and has fewer micro-batches
