@@ -62,7 +62,7 @@ class LayeredCuts:
         calls = [call for call in self.calls if is_again or not call[0].is_recomputed]
         places = _places([item for item, _, _ in calls], list(map(_call, program.nodes)))
         layouts = _places([item for item, _ in self.arguments], _arguments(program))
-        rows, kept = (tuple(calls[n][part] for n in places) for part in (1, 2))
+        rows, kept = tuple(calls[n][1] for n in places), tuple(calls[n][2] for n in places)
         arguments = tuple(self.arguments[n][1] for n in layouts)
         return SavedCuts("", rows, arguments, kept).read(program, mesh, pipeline)
 

@@ -31,10 +31,10 @@ _NUMBER = "micro"
 
 @dataclass(frozen=True)
 class _Event:
-    """Allocation or free: of the block ``made``, or of the memory ``given``, both by number."""
+    """Allocation or free of a block that a call makes, or free of a memory that it is given, by number."""
 
-    made: int | None
-    given: int | None
+    number: int
+    is_given: bool
     is_free: bool
 
 
@@ -96,14 +96,14 @@ class Repeated:
         made = ledger.blocks[first:]
         numbers = {id(block): number for number, block in enumerate(made)}
         places = {id(block): number for number, block in enumerate(blocks) if block is not None}
-        events = [
-            _Event(numbers.get(block), places.get(block), size_bytes < 0)
-            for block, size_bytes in ledger.log.since(begin)
-        ]
+        changes = [(block, size_bytes < 0) for block, size_bytes in ledger.log.since(begin)]
         found = _results(results, tensors, ledger, numbers)
-        is_told = all(event.made is not None or event.given is not None for event in events)
-        if found is None or not is_told:
+        if found is None or any(block not in numbers and block not in places for block, _ in changes):
             return results, None
+        events = [
+            _Event(places.get(block, numbers.get(block, 0)), block in places, is_free)
+            for block, is_free in changes
+        ]
         kept = {result.made for result in found}
         if any(block.outlived == inf and number not in kept for number, block in enumerate(made)):
             return results, None  # something else keeps what it made
@@ -126,12 +126,12 @@ class Repeated:
                 values.clear()
         made = dict[int, Block]()
         for event in known.events:
-            if event.given is not None:
-                held.pop(event.given)  # frees the memory, unless others hold it
+            if event.is_given:
+                held.pop(event.number)  # frees the memory, unless others hold it
             elif event.is_free:
-                ledger.free(made[event.made])
+                ledger.free(made[event.number])
             else:
-                made[event.made] = ledger.make_like(known.made[event.made])
+                made[event.number] = ledger.make_like(known.made[event.number])
         for block, read in zip(blocks, known.reads, strict=True):
             if block is not None and read is not None:
                 block.read = read

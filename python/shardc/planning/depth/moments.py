@@ -37,20 +37,19 @@ def inserted(made: Sequence[Height], longer: Sequence[Height]) -> list[Height | 
     keys, others = ([(height.place, height.size_bytes) for height in of] for of in (made, longer))
     places = _around(keys, others)
     if places is None:
-        places = [None] * len(keys)
-        for first, second, size in SequenceMatcher(None, keys, others, autojunk=False).get_matching_blocks():
-            places[first : first + size] = range(second, second + size)
-    return [None if at is None else longer[at] for at in places]
+        equal = SequenceMatcher(None, keys, others, autojunk=False).get_matching_blocks()
+        places = {first + n: second + n for first, second, size in equal for n in range(size)}
+    return [longer[places[number]] if number in places else None for number in range(len(made))]
 
 
-def _around(keys: Sequence[Hashable], others: Sequence[Hashable]) -> list[int | None] | None:
-    """Return the position of each of ``keys`` in ``others``; None if those do more than insert items."""
-    found = list[int | None]()
+def _around(keys: Sequence[Hashable], others: Sequence[Hashable]) -> dict[int, int] | None:
+    """Return number -> position of each of ``keys`` in ``others``; None if those do more than insert items."""
+    found = list[int]()
     at = shift = begin = 0
     while True:
         at += _common(keys[at:], others[at + shift :])
         if at == len(keys) and at + shift == len(others):
-            return [*found, *range(begin + shift, len(others))]
+            return dict(enumerate((*found, *range(begin + shift, len(others)))))
         more = _longest(keys[at:], others[at:], shift + 1)
         if more is None:
             return None
