@@ -43,7 +43,7 @@ def inserted(made: Sequence[Height], longer: Sequence[Height]) -> list[Height | 
 
 
 def _around(keys: Sequence[Hashable], others: Sequence[Hashable]) -> dict[int, int] | None:
-    """Return number -> position of each of ``keys`` in ``others``; None if those do more than insert items."""
+    """Return the positions in ``others`` by number of key; None if those do more than insert items."""
     found = list[int]()
     at = shift = begin = 0
     while True:
