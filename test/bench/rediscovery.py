@@ -145,7 +145,7 @@ def _chosen(pricer: Pricer, candidate: Candidate) -> list[str]:
     lines = [f"{row.calls} x {row.module}: {row.now}" for row in found.answer.runners_up]
     for role in ("param", "opt_state"):
         split, total = Counter[str](), 0
-        for position, layout in enumerate(found.arguments):
+        for position, layout in enumerate(found.chosen.arguments):
             if step.program.argument_key(position)[0] != role:
                 continue
             size_bytes = step.program.types[step.program.arguments[position]].size_bytes

@@ -9,9 +9,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import pytest
+import torch
+import transformers as hf
 from pipelines import PIPELINED, captured, check_pipeline, cut_step
 from torch_mlir import ir
 
+import shardc
 from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.oracle import Deadlock
@@ -91,6 +94,26 @@ def test_a_tied_weight_is_summed_once_and_not_sent_for_each_micro_batch() -> Non
         if (found := read_type(type_)) is not None and found.shape == tuple(shape)
     ]
     assert len(tags) == 2 and all(tag.startswith("sum") for tag in tags)
+
+
+def test_a_tied_weight_of_halves_is_sent_once_too() -> None:
+    """Its gradients of micro-batches are cast to f32 for their sum, each part of them alone."""
+    torch.manual_seed(0)
+    sizes = {"n_layer": 2, "n_embd": 32, "n_head": 2, "n_positions": 16, "vocab_size": 96}
+    model = hf.GPT2LMHeadModel(hf.GPT2Config(**sizes, attn_pdrop=0, embd_pdrop=0, resid_pdrop=0))
+    ids = torch.randint(0, 96, (8, 16))
+    step = shardc.compile_step(
+        model.to(torch.bfloat16),
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        {"input_ids": ids, "labels": ids},
+        mesh={"pipe": 2},
+        plan="pipeline",
+        micro_batches=4,
+    )
+    assert step.check().passed
+    lines = step.compiled.program_text.splitlines()
+    tied = [line for line in lines if "rank.receive(" in line and "((96, 32)" in line]
+    assert len(tied) == 2 and all("# sum" in line and "torch.float32" in line for line in tied)
 
 
 @pytest.mark.parametrize(

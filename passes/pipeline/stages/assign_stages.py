@@ -51,7 +51,7 @@ def assign_stages(
     for number, value in enumerate(program.values.following):
         op = _owner(value)
         (term,) = [v for v in reads(op) if v != program.carried[number]]
-        found.folds += [Fold(number, op, part, (0, "F")) for part in _parts(term, op, found)]
+        found.folds += [Fold(number, op, part, (0, "F")) for part in _terms(term, op, found)]
     stacked = zip(program.values.rows, program.values.stacked, program.stack_dims, strict=False)
     found.rows = [Row(value, result, dim, (0, "F")) for value, result, dim in stacked]
     _drop_unread(found)
@@ -136,11 +136,21 @@ def _parameters(op: ir.Operation) -> list[str]:
     return [name.removeprefix("grad:") for name in names if name.startswith("grad:")]
 
 
-def _parts(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.Value]:
-    """Split a term that is a sum of several stages' values, with no other reader, into these values.
+def _terms(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.Value]:
+    """Split the term that ``reader`` adds to a sum over micro-batches into several stages' values.
 
-    So a tied weight's gradients are summed once, after all micro-batches, and not sent for each.
+    So a tied weight's gradients are summed once, after all micro-batches, and not sent for each. If the term
+    is the cast of a sum, each part is cast.
     """
+    if not (is_cast(term) and _is_sum(reader) and _is_alone(term, reader)):
+        return _parts(term, reader, found)
+    cast = _owner(term)
+    parts = _parts(cast.operands[0], cast, found)
+    return parts if len(parts) > 1 else [term]
+
+
+def _parts(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.Value]:
+    """Split a term that is a sum of several stages' values, with no other reader, into these values."""
     summands = _summands(term, reader)
     parts = [part for value in summands for part in _parts(value, term.owner.operation, found)]
     stages = {place[0] for part in parts if (place := found.place_of(part)) is not None}
@@ -148,12 +158,21 @@ def _parts(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.V
 
 
 def _summands(term: ir.Value, reader: ir.Operation) -> list[ir.Value]:
-    """Return the operands of a plain sum whose only reader is the plain sum ``reader``; else nothing."""
-    if not isinstance(term, ir.OpResult) or not (_is_sum(reader) and _is_sum(term.owner.operation)):
+    """Return the operands of a plain sum whose only reader is ``reader``, a sum or a cast; else nothing."""
+    is_linear = _is_sum(reader) or any(map(is_cast, reader.results))
+    if not isinstance(term, ir.OpResult) or not (is_linear and _is_sum(term.owner.operation)):
         return []
     values = list(term.owner.operands)[:2]
-    alone = all(use.owner.operation == reader for use in term.uses)
-    return values if alone and all(v.type == term.type for v in values) else []
+    return values if _is_alone(term, reader) and all(v.type == term.type for v in values) else []
+
+
+def is_cast(value: ir.Value) -> bool:
+    """Return whether a value is another one in another type of numbers."""
+    return isinstance(value, ir.OpResult) and value.owner.name == "torch.aten._to_copy"
+
+
+def _is_alone(term: ir.Value, reader: ir.Operation) -> bool:
+    return all(use.owner.operation == reader for use in term.uses)
 
 
 def _is_sum(op: ir.Operation) -> bool:

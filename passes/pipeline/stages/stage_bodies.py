@@ -11,6 +11,7 @@ from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.manager.copy_ops import Copier, reads
 from shardc.passes.partition.form_loops import is_received
+from shardc.passes.pipeline.stages.assign_stages import is_cast
 from shardc.passes.pipeline.stages.places import Assignment, Fold, Place
 from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, tensor
 from shardc.passes.pipeline.stages.token_slices import TokenSlices
@@ -247,5 +248,9 @@ def _write_body(program: StepProgram, body: StageBody, ip: ir.InsertionPoint) ->
 def write_fold(program: StepProgram, fold: Fold, so_far: ir.Value, copier: Copier) -> ir.Value:
     """Copy the op that adds a term to the running sum ``so_far``, and return the new sum."""
     (whole,) = [v for v in reads(fold.op) if v != program.carried[fold.number]]
-    values = {**copier.values, program.carried[fold.number]: so_far, whole: copier.values[fold.term]}
+    term = copier.values[fold.term]
+    if fold.term != whole and is_cast(whole):  # the term is a part of what is cast
+        cast = whole.owner.operation
+        term = Copier(copier.ip, {**copier.values, cast.operands[0]: term}).copy(cast).results[0]
+    values = {**copier.values, program.carried[fold.number]: so_far, whole: term}
     return Copier(copier.ip, values).copy(fold.op).results[0]
