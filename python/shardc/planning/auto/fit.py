@@ -21,6 +21,8 @@ from shardc.planning.price import Price, Priced
 _T = TypeVar("_T")
 TRIES = 3
 """Maximum number of searches, each with less memory."""
+FURTHER = 2
+"""Maximum number of results that are priced after one that fits."""
 _SPARE = 0.98
 """Margin: the next search gets this part of the memory that would have fitted exactly."""
 _LEAST = 0.1
@@ -52,7 +54,8 @@ def search_to_fit(
     """Search for the cheapest plan that fits after it is compiled.
 
     A search does not count temporaries and gathered copies. If the compiled plan does not fit, the search is
-    repeated with that much less memory, up to ``tries`` times. If none fits, the closest one is picked.
+    repeated with that much less memory, up to ``tries`` times. If none fits, the closest one is picked. If it
+    takes longer than the search's next result is estimated to take, that one is compiled, too.
 
     ``find``: the inner search of a candidate, with the seconds per step that a result must beat. ``within``:
     the part of a device's memory that a plan may need. ``room``: the part that the first search may use.
@@ -72,9 +75,10 @@ def search_to_fit(
         if compiled is None:
             break
         around, best = compiled[0], compiled[1].on(cluster)
-        tried.append((around, best))
         if _fits(best, within):
+            tried.append(_fastest(around, best, partial(_priced_on, price, room, cluster), clock, within))
             break
+        tried.append((around, best))
         room, start = _room(within, around.found[0].held_bytes, best), around.start
     if not tried:
         smallest = min(device.memory_bytes for device in cluster.used(cluster.size))
@@ -98,6 +102,33 @@ def _compiled(
         except NoPlanFound:
             continue
     return None
+
+
+def _fastest(
+    around: Around, best: Price, price: Callable[[Choice], Price | None], clock: Clock, within: float
+) -> tuple[Around, Price]:
+    """Price further results while their estimates are below the fastest price, and return the fastest one.
+
+    The search's estimate leaves out how evenly stages are cut.
+    """
+    found = around.found
+    for place, estimate in enumerate(around.found[1 : 1 + FURTHER], 1):
+        if clock.is_over or estimate.seconds >= best.time.seconds:
+            break
+        other = price(estimate.choice)
+        if other is not None and _fits(other, within) and other.time.seconds < best.time.seconds:
+            best, found = other, [estimate, *around.found[:place], *around.found[place + 1 :]]
+    return replace(around, found=found), best
+
+
+def _priced_on(
+    price: Callable[[Candidate], Priced], room: float, cluster: Cluster, choice: Choice
+) -> Price | None:
+    """Return the price of a choice; None if its compile finds no plan."""
+    try:
+        return price(_of(choice, room)).on(cluster)
+    except NoPlanFound:
+        return None
 
 
 def room_for(within: float, picked: Picked, compiled: Price) -> float:

@@ -14,6 +14,7 @@ from shardc.passes.search.chosen import Chosen
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.solver.solve import Solution
 from shardc.planning.auto import fit
+from shardc.planning.auto.choose import Around, Estimate
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import Candidate
 
@@ -23,13 +24,19 @@ NOT_COUNTED = 20e9
 
 @dataclass(frozen=True)
 class Priced:
-    """A price of which a search did not count some bytes."""
+    """A price of which a search did not count some bytes, and perhaps some seconds."""
 
     candidate: Candidate
     counted: float
+    seconds: float
 
     def on(self, cluster: Cluster) -> Price:
         return Price(self, self.counted + NOT_COUNTED, cluster.devices[0].memory_bytes)
+
+
+@dataclass(frozen=True)
+class Time:
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -43,24 +50,35 @@ class Price:
         return self.needed_bytes <= self.capacity_bytes
 
     @property
+    def time(self) -> Time:
+        return Time(self.priced.seconds)
+
+    @property
     def order(self) -> tuple[bool, float]:
         return not self.fits, self.needed_bytes
 
 
+ESTIMATED_S = {"none": 1.0, "full": 1.3}
+
+
 def picked(
-    bytes_of: dict[str, float], cluster: Cluster, clock: Clock | None = None
+    bytes_of: dict[str, float],
+    cluster: Cluster,
+    clock: Clock | None = None,
 ) -> tuple[fit.Picked, list[float]]:
     rooms = []
 
     def find(candidate: Candidate, cutoff_s: float) -> Found | Unfit:
         rooms.append(candidate.room)
         held = bytes_of[candidate.recompute]
-        seconds = 1.0 if candidate.recompute == "none" else 1.3
+        seconds = ESTIMATED_S[candidate.recompute]
         if held > candidate.room * cluster.devices[0].memory_bytes:
             return Unfit(held, 1.0)
         return Found(Chosen([], [], []), Solution([], seconds, seconds, ""), 0, held, 1.0)
 
-    price = lambda candidate: Priced(candidate, bytes_of[candidate.recompute])  # noqa: E731
+    def price(candidate: Candidate) -> Priced:
+        return Priced(candidate, bytes_of[candidate.recompute], ESTIMATED_S[candidate.recompute])
+
     return fit.search_to_fit(CHOICES, find, price, cluster, clock), rooms
 
 
@@ -76,6 +94,28 @@ def test_what_fits_is_picked_at_once() -> None:
     found, rooms = picked({"none": 40e9, "full": 30e9}, find_cluster("h100"))
     assert found.priced.candidate.recompute == "none"
     assert set(rooms) == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("compiled_s", "expected"),
+    [
+        ({"none": 1.5, "full": 1.4}, "full"),  # faster than the first one, when both are compiled
+        ({"none": 1.5, "full": 1.6}, "none"),
+        ({"none": 1.2, "full": 1.1}, "none"),  # its estimate is above the first one's price
+    ],
+)
+def test_a_result_that_may_be_faster_than_the_first_is_compiled(
+    compiled_s: dict[str, float], expected: str
+) -> None:
+    cluster = find_cluster("h100")
+    around = Around([Estimate(c, ESTIMATED_S[c.recompute], 1.0, 1e9) for c in CHOICES], 1.0, 2, 2, "")
+
+    def price(choice: Choice) -> Price:
+        return Priced(choice.candidate, 1e9, compiled_s[choice.recompute]).on(cluster)
+
+    found, best = fit._fastest(around, price(CHOICES[0]), price, Clock(), 1.0)
+    assert found.found[0].choice.recompute == expected
+    assert best.priced.candidate.recompute == expected
 
 
 def test_when_the_clock_is_over_what_was_found_is_picked_or_its_lack_is_named() -> None:
