@@ -20,6 +20,7 @@ from shardc.passes.search.alive import Alive
 from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.answer.explain import Explain, explained
 from shardc.passes.search.axes import SearchAxes
+from shardc.passes.search.calls.weight_calls import weight_calls
 from shardc.passes.search.chosen import Chosen, chosen_of
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.distances import Distances
@@ -35,7 +36,6 @@ from shardc.passes.search.searchers.searcher import Budget, Searcher
 from shardc.passes.search.solver import ask
 from shardc.passes.search.solver.overlap import solve_overlapped
 from shardc.passes.search.solver.solve import NoSolution, Solution
-from shardc.passes.search.weight_calls import weight_calls
 from shardc.passes.search.work import Work
 
 EXACT = "exact"

@@ -25,12 +25,12 @@ from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.storage import followed
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.axes import SearchAxes
+from shardc.passes.search.calls.repeats import repeats
 from shardc.passes.search.change import ONCE, Change, Made, When
 from shardc.passes.search.decided import decided_choices
 from shardc.passes.search.distances import Distances, Matrix
 from shardc.passes.search.fold import Folded
 from shardc.passes.search.layout import WHOLE, Layout, layouts_of, sharding_of
-from shardc.passes.search.repeats import repeats
 from shardc.passes.search.ways import Shapes, Way, WaysOf, made_of, needed_of
 from shardc.passes.search.work import Work
 

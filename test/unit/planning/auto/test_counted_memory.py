@@ -16,8 +16,8 @@ from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.partition import dist_insert_reshards
+from shardc.passes.search.calls.repeats import repeats
 from shardc.passes.search.choose import Found
-from shardc.passes.search.repeats import repeats
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, tokens_of

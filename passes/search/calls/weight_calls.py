@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program
-from shardc.passes.search.repeats import repeats
+from shardc.passes.search.calls.repeats import repeats
 
 
 def weight_calls(program: Program) -> frozenset[int]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from shardc.cost.cluster.names import find_cluster
-from shardc.passes.search.crossing import crossing
+from shardc.passes.search.calls.crossing import crossing
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question
