@@ -205,7 +205,10 @@ def beside(op: ir.Operation) -> Iterator[ir.Operation]:
 
 
 def write_mesh(module: ir.Module, mesh: Mesh) -> None:
-    """Insert ``mesh`` at the head of a module that has no mesh."""
+    """Insert ``mesh`` at the head of a module, in place of the one that it has."""
+    old = find_mesh(module.operation)
+    if old is not None:
+        old.erase()
     with module.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(module.body):
         context = module.context
         axes = [a.row for a in mesh.axes]

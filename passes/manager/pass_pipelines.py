@@ -93,10 +93,11 @@ def run(
     after_pass: Callable[[str, ir.Module], None] | None = None,
     source: Source = UNKNOWN_SOURCE,
     reading: Reading | None = None,
-) -> None:
-    """Run the passes in order and call ``after_pass(title, module)`` after each.
+) -> Reading:
+    """Run the passes in order and call ``after_pass(title, module)`` after each. Return the step afterwards.
 
-    ``reading`` is an earlier reading of ``module``, if only attributes changed since. ``source`` is the text
+    ``reading`` is an earlier reading of ``module``, if only attributes changed since. It is returned if the
+    passes, too, changed attributes alone. ``source`` is the text
     that the module was parsed from, for error messages. Raises the errors of passes, PassFailed if an MLIR
     pass fails, and PassBrokeModule if a pass leaves IR that does not verify.
     """
@@ -118,6 +119,7 @@ def run(
             _verify(module, step, source)
         if after_pass:
             after_pass(title(step), module)
+    return reading or Reading(module)
 
 
 def _verify(module: ir.Module, step: Pass, source: Source) -> None:

@@ -22,49 +22,36 @@ _SMALL_BYTES = 1 << 12
 """Smaller values are ignored."""
 
 
-class Alive:
-    """Liveness of values at points of the step, at which the search bounds memory.
+class Lives:
+    """When values live, and the points of a step at which the search bounds memory.
 
     A point is a call. Each phase has several parts with as many calls, and each part the point at which a
     single device would hold the most. A value lives from the call that computes it to the end of the last
-    call that reads it or a view of it. From its first reader on it lives in the layout of its readers, if
-    they share one. State lives until its replacement is computed. Other arguments always live, and sums over
-    micro-batches live from the first micro-batch on, those of halves in f32.
-
-    If gradients of weights are computed later than others, there is one more point: the last stage has then
-    computed all others. It holds, for each micro-batch, what the calls ``weights`` read.
+    call that reads it or a view of it. State lives until its replacement is computed. Other arguments always
+    live. ``weights``: the calls that only gradients of weights need.
     """
 
-    def __init__(self, program: Program, axes: SearchAxes, weights: Collection[int] = ()) -> None:
-        self._program, self._axes = program, axes
+    def __init__(self, program: Program, weights: Collection[int] = ()) -> None:
+        self.program = program
         self._owner = owners(program)
         self._returned = frozenset(program.returns)
         self._replaced = {old for old, _ in carried_values(program)}
-        self._until: dict[int, float] = {}
+        self.until: dict[int, float] = {}
+        """The last call that reads a value or its views, by the value whose memory they are."""
         for value in range(len(program.values)):
             owner = self._owner[value]
-            self._until[owner] = max(self._until.get(owner, -1), self._last(value))
-        self.points = tuple(_points([phase_of(node.op) for node in program.nodes], self._single()))
+            self.until[owner] = max(self.until.get(owner, -1), self._last(value))
+        self.points = np.array(list(_points([phase_of(node.op) for node in program.nodes], self._single())))
         self._phases = [part_of(node) for node in program.nodes]
-        self._update = next((at for at, phase in enumerate(self._phases) if phase == "optimizer"), inf)
-        self._is_split = axes.form.is_split and axes.trips > 1
-        self._late = self._read_late(weights)
-        self._read_as = {self._first_read(value): value for value in self._until}
+        self.update = next((at for at, phase in enumerate(self._phases) if phase == "optimizer"), inf)
+        self.late = self._read_late(weights)
+        """What calls that compute weights' gradients read of others."""
+        self._read_as = {self._first_read(value): value for value in self.until}
         """Values that several calls may read -> the values whose memory they use."""
 
-    @property
-    def moments(self) -> int:
-        """Return the number of points, with the one at which weights' gradients are left."""
-        return len(self.points) + self._is_split
-
-    def bytes_of(self, value: int, layouts: tuple[Layout, ...]) -> np.ndarray | None:
-        """Return [point, state]: bytes of the value at each point in each layout; None if it takes none."""
-        type_ = self._program.types[value]
-        if self._owner[value] != value or type_.size_bytes < _SMALL_BYTES:
-            return None
-        is_summed = any(layouts[0][axis] < WHOLE for axis in self._axes.time)
-        begin = -1 if is_summed else self._program.producer[value]
-        return self._during(value, layouts, begin)
+    def is_large(self, value: int) -> bool:
+        """Return whether a value has memory of its own that counts."""
+        return self._owner[value] == value and self.program.types[value].size_bytes >= _SMALL_BYTES
 
     def copied(self, value: int) -> int | None:
         """Return the value whose memory is no longer used once a copy of ``value`` in another layout exists.
@@ -72,47 +59,25 @@ class Alive:
         None if it stays in use, as state and results of the step do.
         """
         owner = self._read_as.get(value)
-        if owner is None or self._program.producer[owner] < 0 or self._until[owner] == inf:
+        if owner is None or self.program.producer[owner] < 0 or self.until[owner] == inf:
             return None
-        return owner if self._program.types[owner].size_bytes >= _SMALL_BYTES else None
+        return owner if self.program.types[owner].size_bytes >= _SMALL_BYTES else None
 
-    def from_first_read(self, owner: int, value: int, layouts: tuple[Layout, ...]) -> np.ndarray | None:
-        """Return [point, state]: bytes of :meth:`copied`'s ``owner`` from the first reader of ``value`` on.
-
-        None if it takes none.
-        """
-        return self._during(owner, layouts, min(self._program.users[value]))
-
-    def _during(self, value: int, layouts: tuple[Layout, ...], begin: int) -> np.ndarray | None:
-        until = self._until[value]
-        alive = np.array([begin <= point <= until for point in self.points], float)
-        if self._is_split:
-            is_state = begin < 0 and until >= self._update
-            alive = np.append(alive, is_state or value in self._late)
-        if not alive.any():
-            return None
-        type_ = self._program.types[value]
-        is_sum = (marks_array(layouts, len(self._axes.axes))[:, self._axes.time] < WHOLE).any(axis=1)
-        width = np.where(is_sum, max(type_.dtype.itemsize, SUM_BYTES), type_.dtype.itemsize)
-        held = self._axes.held(layouts, self._is_kept(value))
-        local = type_.numel * width / parts_of(layouts, self._axes.sizes) * held
-        return alive[:, None] * local[None, :]
-
-    def _is_kept(self, value: int) -> bool:
+    def is_kept(self, value: int) -> bool:
         """Return whether forward computes a value that backward reads."""
-        maker, until = self._program.producer[value], self._until[value]
+        maker, until = self.program.producer[value], self.until[value]
         is_ended = 0 <= until < len(self._phases)
         return maker >= 0 and is_ended and self._phases[maker] == "forward" != self._phases[int(until)]
 
     def _read_late(self, weights: Collection[int]) -> frozenset[int]:
-        """Return what calls that compute weights' gradients read of others: the values whose memory it is."""
-        nodes, producer = self._program.nodes, self._program.producer
+        """Return the values whose memory calls that compute weights' gradients read of others."""
+        nodes, producer = self.program.nodes, self.program.producer
         read = {self._owner[value] for number in weights for value in nodes[number].operands}
         return frozenset(value for value in read if producer[value] >= 0 and producer[value] not in weights)
 
     def _first_read(self, value: int) -> int:
         """Return the value itself, or its view, through which all calls read it."""
-        program = self._program
+        program = self.program
         while len(program.users[value]) == 1:
             node = program.nodes[next(iter(program.users[value]))]
             is_view = node.spec.target in VIEWS and len(node.results) == 1 and node.operands[0] == value
@@ -123,19 +88,69 @@ class Alive:
 
     def _single(self) -> np.ndarray:
         """Return the bytes that a single device would hold during each call."""
-        program, count = self._program, len(self._program.nodes)
+        program, count = self.program, len(self.program.nodes)
         change = np.zeros(count + 1)
-        for value, until in self._until.items():
+        for value, until in self.until.items():
             size_bytes = program.types[value].size_bytes
             change[max(program.producer[value], 0)] += size_bytes
             change[int(min(until + 1, count))] -= size_bytes
         return change.cumsum()
 
     def _last(self, value: int) -> float:
-        is_given = self._program.producer[value] < 0 and value not in self._replaced
+        is_given = self.program.producer[value] < 0 and value not in self._replaced
         if is_given or value in self._returned:
             return inf
-        return max(self._program.users[value], default=-1)
+        return max(self.program.users[value], default=-1)
+
+
+class Alive:
+    """Memory of a device at points of the step, by the layouts of values.
+
+    From its first reader on a value lives in the layout of its readers, if they share one. Sums over
+    micro-batches live from the first micro-batch on, those of halves in f32.
+
+    If gradients of weights are computed later than others, there is one more point: the last stage has then
+    computed all others. It holds, for each micro-batch, what the calls of weights read.
+    """
+
+    def __init__(self, lives: Lives, axes: SearchAxes) -> None:
+        self._lives, self._axes = lives, axes
+        self._is_split = axes.form.is_split and axes.trips > 1
+
+    @property
+    def moments(self) -> int:
+        """Return the number of points, with the one at which weights' gradients are left."""
+        return len(self._lives.points) + self._is_split
+
+    def bytes_of(self, value: int, layouts: tuple[Layout, ...]) -> np.ndarray | None:
+        """Return [point, state]: bytes of the value at each point in each layout; None if it takes none."""
+        if not self._lives.is_large(value):
+            return None
+        is_summed = any(layouts[0][axis] < WHOLE for axis in self._axes.time)
+        begin = -1 if is_summed else self._lives.program.producer[value]
+        return self._during(value, layouts, begin)
+
+    def from_first_read(self, owner: int, value: int, layouts: tuple[Layout, ...]) -> np.ndarray | None:
+        """Return [point, state]: bytes of an ``owner`` of memory from the first reader of ``value`` on.
+
+        None if it takes none.
+        """
+        return self._during(owner, layouts, min(self._lives.program.users[value]))
+
+    def _during(self, value: int, layouts: tuple[Layout, ...], begin: int) -> np.ndarray | None:
+        lives, until = self._lives, self._lives.until[value]
+        alive = ((begin <= lives.points) & (lives.points <= until)).astype(float)
+        if self._is_split:
+            is_state = begin < 0 and until >= lives.update
+            alive = np.append(alive, is_state or value in lives.late)
+        if not alive.any():
+            return None
+        type_ = lives.program.types[value]
+        is_sum = (marks_array(layouts, len(self._axes.axes))[:, self._axes.time] < WHOLE).any(axis=1)
+        width = np.where(is_sum, max(type_.dtype.itemsize, SUM_BYTES), type_.dtype.itemsize)
+        held = self._axes.held(layouts, lives.is_kept(value))
+        local = type_.numel * width / parts_of(layouts, self._axes.sizes) * held
+        return alive[:, None] * local[None, :]
 
 
 def _points(phases: Sequence[str], held_bytes: np.ndarray) -> Iterator[int]:

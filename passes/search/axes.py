@@ -40,7 +40,7 @@ class SearchAxes:
     is_weights: bool = False
 
     @staticmethod
-    def of(mesh: Mesh, pipeline: str = "", form: ScheduleForm = ONE_F_ONE_B) -> SearchAxes:
+    def of(mesh: Mesh, pipeline: str = "") -> SearchAxes:
         """Return the axes of a mesh. ``pipeline`` is the name of its axis of stages, if any."""
         space = tuple(mesh.whole(axis.name) for axis in mesh.space if axis.name != pipeline)
         times = tuple(mesh.whole(axis.name) for axis in mesh.axes if axis.kind == "time")
@@ -49,7 +49,11 @@ class SearchAxes:
         axes = (*space[:first], *times, *space[first:])
         stages = mesh.size(pipeline) if pipeline else 1
         numbers = tuple(range(first, first + len(times))), tuple(range(len(names)))
-        return SearchAxes(axes, *numbers, stages, form)
+        return SearchAxes(axes, *numbers, stages)
+
+    def under(self, form: ScheduleForm) -> SearchAxes:
+        """Return the same axes with another schedule of stages."""
+        return replace(self, form=form)
 
     @property
     def of_weights(self) -> SearchAxes:

@@ -8,24 +8,17 @@ from math import inf
 
 from torch_mlir import ir
 
-from shardc.cost.links import LinkModel
-from shardc.cost.ops import DeviceRates
-from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.passes.manager.attributes import edge_attributes, i64, set_edge_attributes
 from shardc.passes.manager.program import Program
 from shardc.passes.partition.given_cuts import CUTS, OVER, PASSES, write_kept
-from shardc.passes.search.alive import Alive
 from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.answer.explain import Explain, explained
 from shardc.passes.search.axes import SearchAxes
-from shardc.passes.search.calls.weight_calls import weight_calls
 from shardc.passes.search.chosen import Chosen, chosen_of
 from shardc.passes.search.clock import Clock
-from shardc.passes.search.distances import Distances
-from shardc.passes.search.fold import More, folded
-from shardc.passes.search.graph import Graph, StepGraph
+from shardc.passes.search.graph import Graph
 from shardc.passes.search.layered import LayeredCuts
 from shardc.passes.search.layout import sharding_of
 from shardc.passes.search.searchers.annealing import annealing
@@ -33,10 +26,9 @@ from shardc.passes.search.searchers.greedy import greedy
 from shardc.passes.search.searchers.layers import layers
 from shardc.passes.search.searchers.randomly import random_restarts
 from shardc.passes.search.searchers.searcher import Budget, Searcher
-from shardc.passes.search.solver import ask
 from shardc.passes.search.solver.overlap import solve_overlapped
 from shardc.passes.search.solver.solve import NoSolution, Solution
-from shardc.passes.search.work import Work
+from shardc.passes.search.step.step_graph import StepGraph
 
 EXACT = "exact"
 
@@ -85,27 +77,6 @@ class Found:
     answer: Answer | None = None
     layered: LayeredCuts | None = None
     floor_weights_s: float = 0.0
-
-
-def step_graph(
-    program: Program,
-    mesh: Mesh,
-    links: LinkModel,
-    rates: DeviceRates,
-    pipeline: str = "",
-    more: More = (),
-    form: ScheduleForm = ONE_F_ONE_B,
-) -> StepGraph:
-    """Return the graph of choices of a step on a mesh. Raises NotFolded.
-
-    ``pipeline`` is the axis of stages, ``form`` their schedule. ``more`` is the number of equal layers that
-    the real model has in addition to the program.
-    """
-    ask.start()  # its imports run while the graph is built
-    axes, weights = SearchAxes.of(mesh, pipeline, form), weight_calls(program)
-    distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s)
-    work, alive = Work(program, axes, rates, weights), Alive(program, axes, weights)
-    return StepGraph(program, mesh, axes, distances, work, alive, folded(program, more), weights)
 
 
 @dataclass(frozen=True)

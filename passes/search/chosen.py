@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardc.passes.manager.attributes import phase_of
-from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.layout import WHOLE, Layout, parts
+from shardc.passes.search.step.step_graph import StepGraph
 from shardc.passes.search.ways import Way
 
 Kept = tuple[tuple[int, Layout], ...]

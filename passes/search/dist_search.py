@@ -7,22 +7,20 @@ from math import inf
 from typing import ClassVar
 
 from shardc.cost.cluster.cluster import Cluster
-from shardc.cost.cluster.mapping import Placement
 from shardc.cost.cluster.names import find_cluster
-from shardc.cost.links import LinkModel
 from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
-from shardc.cost.step.on_cluster import costs_on
 from shardc.diagnostics.base import remark
 from shardc.diagnostics.cli import BadPassOption
 from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.diagnostics.text import size_text
 from shardc.passes.manager.reading import Reading, ReadingPass
-from shardc.passes.search.choose import EXACT, SEARCHERS, Unfit, search, step_graph, write
+from shardc.passes.search.choose import EXACT, SEARCHERS, Unfit, search, write
 from shardc.passes.search.clock import Clock
-from shardc.passes.search.fold import More
-from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.layered import LayeredCuts
 from shardc.passes.search.saved import SavedCuts
+from shardc.passes.search.step.facts import StepFacts
+from shardc.passes.search.step.on_mesh import StepOnMesh
+from shardc.passes.search.step.step_graph import graph_on
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,9 @@ class DistSearch(ReadingPass):
     Writes layouts of arguments and ``dist.cuts`` of calls (``passes/search``). ``searcher``: ``exact``, or
     one of ``passes/search/searchers``, which give no bound. ``on``: the cluster whose devices and links are
     priced; default: the one called ``cluster``. ``pipeline``: the axis of stages, which splits no call;
-    ``form``: their schedule.
-    ``more``: the number of equal layers that the real model has in addition to the program. ``seconds``: time
-    limit, after which the best result so far is used. ``hears``: whether the first Ctrl-C also ends the
-    search. ``saved``: result of an earlier search of this program, or of it with few of its equal layers,
-    which is written without a search.
+    ``form``: their schedule. ``seconds``: time limit, after which the best result so far is used. ``hears``:
+    whether the first Ctrl-C also ends the search. ``saved``: result of an earlier search of this program, or
+    of it with few of its equal layers, which is written without a search.
     """
 
     name: ClassVar[str] = "dist-search"
@@ -45,7 +41,6 @@ class DistSearch(ReadingPass):
     on: Cluster | None = None
     pipeline: str = ""
     form: ScheduleForm = ONE_F_ONE_B
-    more: More = ()
     seconds: float = inf
     hears: bool = False
     saved: SavedCuts | LayeredCuts | None = None
@@ -61,7 +56,8 @@ class DistSearch(ReadingPass):
         mesh, program = reading.sharded(level=1)
         clock, capacity = Clock(self.seconds, hears=self.hears), capacity_of(self._cluster, mesh.world_size)
         with clock.running():
-            graph = self.graph(reading)
+            step = StepOnMesh(StepFacts.of(program), mesh, self.pipeline)
+            graph = graph_on(step, self._cluster, self.form)
             found = search(graph, capacity, self.searcher, explain="runners-up", clock=clock)
         if isinstance(found, Unfit):
             raise why_none(found, self._cluster, mesh.world_size)
@@ -70,14 +66,6 @@ class DistSearch(ReadingPass):
             found.answer.write(program.module)
             remark("Searched", found.answer.certificate())
         return False
-
-    def graph(self, reading: Reading) -> StepGraph:
-        """Return the graph of choices of the step. Raises NotFolded for layers that stand for more."""
-        mesh, program = reading.sharded(level=1)
-        sizes = {axis.name: axis.size for axis in mesh.space}
-        rates = costs_on(self._cluster, sizes, self.pipeline).rates
-        links = LinkModel(Placement.of(self._cluster, sizes))
-        return step_graph(program, mesh, links, rates, self.pipeline, self.more, self.form)
 
     @property
     def _cluster(self) -> Cluster:

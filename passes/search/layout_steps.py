@@ -59,7 +59,7 @@ class LayoutSteps:
         mark, later = marks[:, axis], marks[:, axis + 1 :]
         times = [time for time in self._axes.time if time > axis]
         changed = [(later == mark[:, None]) & (later >= 0), (later == new) & (later >= 0)]
-        inner = sum(part.any(axis=1).astype(int) for part in changed)
+        inner = sum((part.any(axis=1).astype(int) for part in changed), np.zeros(len(marks), int))
         if axis in self._axes.time:
             can = (inner == 0) & ((new == WHOLE) | (mark == WHOLE))
             kinds = np.where(mark == WHOLE, _SLICE, _TIME)
@@ -73,7 +73,7 @@ class LayoutSteps:
                 _ALL_GATHER if new == WHOLE else _ALL_TO_ALL,
             )
         rows = np.flatnonzero(can & (mark != new))
-        to = [(*self.layouts[row][:axis], new, *self.layouts[row][axis + 1 :]) for row in rows]
+        to = [(*self.layouts[row][:axis], new, *self.layouts[row][axis + 1 :]) for row in rows.tolist()]
         columns = np.array([self.number.get(layout, -1) for layout in to], int)
         rows, columns = rows[columns >= 0], columns[columns >= 0]
         if len(rows):

@@ -67,19 +67,21 @@ class WaysOf:
     """Ways to shard calls on a mesh, cached for calls with the same rule."""
 
     def __init__(self, axes: SearchAxes) -> None:
-        self._searched, self._axes, self._sizes = axes, axes.axes, axes.sizes
+        self._axes, self._sizes = axes.axes, axes.sizes
         self._known: dict[tuple[int, Shapes, Decided], tuple[Way, ...]] = {}
+        self._same: dict[tuple[Way, ...], tuple[Way, ...]] = {}
         self._rules: list[Rule] = []
 
     def of(self, rule: Rule, shapes: Shapes, decided: Decided = ()) -> tuple[Way, ...]:
         """Return the ways, the unsharded one first. Of ways with equal layouts, only the cheapest remains.
 
-        ``decided`` fixes the choices of some axes.
+        ``decided`` fixes the choices of some axes. Equal ways are one object.
         """
         key = id(rule), shapes, decided
         if key not in self._known:
             self._rules.append(rule)  # keeps its id
-            self._known[key] = tuple(self._found(rule, shapes, decided))
+            found = tuple(self._found(rule, shapes, decided))
+            self._known[key] = self._same.setdefault(found, found)
         return self._known[key]
 
     def way(self, rule: Rule, shapes: Shapes, choices: tuple[Choice, ...]) -> Way | None:

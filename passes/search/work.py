@@ -19,6 +19,32 @@ from shardc.passes.search.layout import Layout, local_shape, parts, parts_of
 from shardc.passes.search.ways import Way, made_of, needed_of
 
 
+class Passes:
+    """How a program's calls share passes over memory.
+
+    ``is_free``: whether a call takes no time. ``moved``: for each operand and result of a call that is a pass
+    over memory, whether it goes through memory; empty for other calls. ``phases``: of each call.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.phases = [phase_of(node.op) for node in program.nodes]
+        is_dist = [node.op.name.startswith("dist.") for node in program.nodes]
+        is_pass = [_is_pass(node, dist) for node, dist in zip(program.nodes, is_dist, strict=True)]
+        pairs = zip(program.nodes, is_dist, strict=True)
+        self.is_free = [dist or node.spec.target in VIEWS for node, dist in pairs]
+        self._own = _passes(program, is_pass)
+        self.moved = [self._moved(number) if of else () for number, of in enumerate(is_pass)]
+
+    def _moved(self, number: int) -> tuple[bool, ...]:
+        program, own = self.program, self._own
+        node, mine = program.nodes[number], own[number]
+        read = [program.producer[v] < 0 or own[program.producer[v]] != mine for v in node.operands]
+        users = [program.users[v] for v in node.results]
+        written = [not of or any(own[user] != mine for user in of) for of in users]
+        return (*read, *written)
+
+
 class Work:
     """Seconds of calls, by their local shapes.
 
@@ -30,24 +56,21 @@ class Work:
     """
 
     def __init__(
-        self, program: Program, axes: SearchAxes, rates: DeviceRates, weights: Collection[int] = ()
+        self, passes: Passes, axes: SearchAxes, rates: DeviceRates, weights: Collection[int] = ()
     ) -> None:
-        self._program, self._axes, self._sizes, self._rates = program, axes, axes.sizes, rates
-        self._weights = weights
-        self._is_pass = [_is_pass(node) for node in program.nodes]
+        self._passes, self._axes, self._sizes, self._rates = passes, axes, axes.sizes, rates
+        self._of_weights, self._weights = axes.of_weights, weights
         self._known: dict[object, np.ndarray] = {}
-        self._passes = _passes(program)
 
     def seconds(self, number: int, ways: Sequence[Way]) -> np.ndarray:
         """Return the seconds of node ``number`` in each of ``ways``."""
-        node = self._program.nodes[number]
-        if node.spec.target in VIEWS or node.op.name.startswith("dist."):
+        if self._passes.is_free[number]:
             return np.zeros(len(ways))
-        moved = self._moved(number) if self._is_pass[number] else ()
-        axes = self._axes.of_weights if number in self._weights else self._axes
-        key = id(ways), node.spec, phase_of(node.op), moved, axes.is_weights
+        node, moved = self._passes.program.nodes[number], self._passes.moved[number]
+        axes = self._of_weights if number in self._weights else self._axes
+        key = id(ways), node.spec, self._passes.phases[number], moved, axes.is_weights
         if key not in self._known:
-            times = [turns * axes.busy(turns) for turns in map(self._turns, ways)]
+            times = np.array([turns * axes.busy(turns) for turns in map(self._turns, ways)])
             self._known[key] = times * (
                 self._pass_s(node, moved, ways)
                 if moved
@@ -58,17 +81,9 @@ class Work:
     def _turns(self, way: Way) -> int:
         return prod(self._sizes[number] for number in self._axes.time if way.choices[number] is not None)
 
-    def _moved(self, number: int) -> tuple[bool, ...]:
-        """Return, for each operand and result of a call, whether it goes through memory."""
-        node, program, own = self._program.nodes[number], self._program, self._passes[number]
-        read = [program.producer[v] < 0 or self._passes[program.producer[v]] != own for v in node.operands]
-        users = [program.users[v] for v in node.results]
-        written = [not of or any(self._passes[user] != own for user in of) for of in users]
-        return (*read, *written)
-
     def _products_s(self, node: Node, way: Way) -> float:
         spec, last = node.spec, node.spec.tensors[-1]
-        sizes = (self._program.types[value].size_bytes for value in node.values)
+        sizes = (self._passes.program.types[value].size_bytes for value in node.values)
         layouts = (*way.operands, *way.results)
         moved = sum(size / parts(layout, self._sizes) for size, layout in zip(sizes, layouts, strict=True))
         if spec.target in MATMULS:
@@ -96,15 +111,14 @@ class Work:
 
     def _bytes(self, value: int, layouts: tuple[Layout, ...]) -> np.ndarray:
         """Return the bytes of a device's block of a value in each of ``layouts``."""
-        return self._program.types[value].size_bytes / parts_of(layouts, self._sizes)
+        return self._passes.program.types[value].size_bytes / parts_of(layouts, self._sizes)
 
 
-def _is_pass(node: Node) -> bool:
-    is_call = not node.op.name.startswith("dist.") and node.spec.target not in VIEWS
-    return is_call and not flops(node.spec)
+def _is_pass(node: Node, is_dist: bool) -> bool:
+    return not is_dist and node.spec.target not in VIEWS and not flops(node.spec)
 
 
-def _passes(program: Program) -> list[int]:
+def _passes(program: Program, is_pass: Sequence[bool]) -> list[int]:
     """Return, for each call, the first call of its pass over memory, as the cost of a step counts passes.
 
     A call joins the pass that produces its latest operand, if that pass has equally many elements and only
@@ -118,10 +132,10 @@ def _passes(program: Program) -> list[int]:
             found.append(latest)
             maker |= dict.fromkeys(node.results, latest)
             continue
-        joins = _is_pass(node) and latest >= 0 and latest not in ends
+        joins = is_pass[number] and latest >= 0 and latest not in ends
         joins = joins and elements(program.nodes[latest].spec) == elements(node.spec)
         own = latest if joins else number
-        if not (_is_pass(node) and is_pointwise(node.spec)):
+        if not (is_pass[number] and is_pointwise(node.spec)):
             ends.add(own)
         found.append(own)
         maker |= dict.fromkeys(node.results, own)

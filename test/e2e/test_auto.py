@@ -19,10 +19,9 @@ import shardc
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.passes.search import ConstraintNotSearched, CutsDoNotFit, NoPlanFound
-from shardc.passes.search import chosen
-from shardc.passes.search.dist_search import DistSearch
-from shardc.passes.search.graph import StepGraph
+from shardc.passes.search import chosen, dist_search
 from shardc.passes.search.layout import WHOLE, Layout
+from shardc.passes.search.step.step_graph import StepGraph
 from shardc.passes.search.ways import Way
 from shardc.step.compile_step import CompiledStep
 from shardc.step.levels import ANNOTATED
@@ -180,7 +179,7 @@ def test_a_saved_plan_is_the_same_program_without_a_search(
     step = compiled(slow(), micro_batches=2)
     step.save_plan(tmp_path / "plan.json")
     assert json.loads((tmp_path / "plan.json").read_text())["cuts"]["kept"]
-    monkeypatch.setattr(DistSearch, "graph", lambda *_, **__: pytest.fail("searched again"))
+    monkeypatch.setattr(dist_search, "graph_on", lambda *_, **__: pytest.fail("searched again"))
     again = compiled(slow(), plan=str(tmp_path / "plan.json"), micro_batches=2)
     assert again.compiled.plan.entries == step.compiled.plan.entries
     assert again.compiled.program_text == step.compiled.program_text

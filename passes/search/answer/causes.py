@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shardc.cost.work import flops
 from shardc.passes.search.answer.answer import PASSES, PRODUCTS
-from shardc.passes.search.graph import StepGraph
+from shardc.passes.search.step.step_graph import StepGraph
 
 
 def causes_of(step: StepGraph, chosen: Sequence[int]) -> dict[str, float]:

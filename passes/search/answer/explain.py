@@ -8,8 +8,8 @@ from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.answer.causes import causes_of
 from shardc.passes.search.answer.runner_up import improved, largest, products_of, runners_up
 from shardc.passes.search.clock import Clock
-from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.solver.solve import Solution
+from shardc.passes.search.step.step_graph import StepGraph
 
 Explain = Literal["", "plan", "runners-up"]
 """What to explain: nothing, the plan's certificate and bottleneck, or other shardings of products as well."""

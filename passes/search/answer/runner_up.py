@@ -15,10 +15,11 @@ from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.search.answer.answer import CLEAR, RunnerUp
 from shardc.passes.search.clock import Clock
-from shardc.passes.search.graph import BACKWARD, OPTIMIZER, Graph, StepGraph
+from shardc.passes.search.graph import Graph
 from shardc.passes.search.searchers.walk import Walk, settle
 from shardc.passes.search.solver.ask import cheapest
 from shardc.passes.search.solver.solve import Solution
+from shardc.passes.search.step.step_graph import BACKWARD, OPTIMIZER, StepGraph
 from shardc.passes.search.ways import Choice, Way
 
 MOST = 9

@@ -7,14 +7,16 @@ from dataclasses import replace
 from shardc.cost.cluster.cluster import Cluster
 from shardc.options.parallelism import Parallelism
 from shardc.options.presets import AUTO
+from shardc.options.recompute import Policy
 from shardc.options.step import StepOptions
 from shardc.passes.search.fold import NotFolded
-from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.solver.solve import Solution
+from shardc.passes.search.step.step_graph import StepGraph
 from shardc.planning.candidates import DATA, PIPE, Candidate
+from shardc.planning.searched_step import SearchedStep
 from shardc.planning.versions import Versions
 from shardc.runtime.report.logs import TIMING
-from shardc.step.shard import capture_graph, make_mesh
+from shardc.step.shard import make_mesh
 
 KEPT = 6
 """Number of graphs that are kept, for searches with other memory."""
@@ -29,6 +31,7 @@ class Graphs:
     def __init__(self, versions: Versions, cluster: Cluster) -> None:
         self._versions, self._cluster = versions, cluster
         self._kept: dict[str, StepGraph] = {}
+        self._steps: dict[Policy, SearchedStep] = {}
         self.solved: dict[tuple[str, float], Solution] = {}
 
     def of(self, candidate: Candidate) -> StepGraph:
@@ -44,21 +47,22 @@ class Graphs:
         return found
 
     def _graph(self, candidate: Candidate) -> StepGraph:
+        mesh = make_mesh(candidate.mesh, candidate.micro_batches)
         while True:
-            capture, more = self._versions.few(searched_options(candidate))
             try:
-                return capture_graph(
-                    capture,
-                    make_mesh(candidate.mesh, candidate.micro_batches),
-                    candidate.plan,
-                    self._cluster,
-                    recompute=candidate.recompute or "none",
-                    more=more,
-                    form=candidate.form,
-                )
+                return self._step(candidate).graph(mesh, candidate.plan, self._cluster, candidate.form)
             except NotFolded as error:
                 TIMING.debug("plan: layers are not found among the calls of %s", error)
                 self._versions.stands = False
+                self._steps.clear()
+
+    def _step(self, candidate: Candidate) -> SearchedStep:
+        """Return the captured step with what a candidate recomputes."""
+        policy = candidate.recompute or "none"
+        if policy not in self._steps:
+            capture, more = self._versions.few(searched_options(candidate))
+            self._steps[policy] = SearchedStep(capture, policy, more)
+        return self._steps[policy]
 
 
 def searched_options(candidate: Candidate) -> Parallelism:

@@ -23,8 +23,8 @@ from shardc.passes.search.answer.explain import Explain
 from shardc.passes.search.choose import Found, Unfit, search
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.dist_search import DistSearch, capacity_of, why_none
-from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.layered import LayeredCuts
+from shardc.passes.search.step.step_graph import StepGraph
 from shardc.planning.bounds.bound import Bound
 from shardc.planning.bounds.bounds import Bounds
 from shardc.planning.candidates import DATA, Candidate

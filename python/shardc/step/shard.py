@@ -42,7 +42,7 @@ from shardc.passes.interleave.on_rank import without_rows
 from shardc.passes.manager.attributes import edge_key
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
-from shardc.passes.manager.program import Program, copy_module, find_function, read_program
+from shardc.passes.manager.program import Program, copy_module, find_function
 from shardc.passes.manager.reading import Reading
 from shardc.passes.manager.verify_level import VerifyLevel
 from shardc.passes.partition.dist_insert_reshards import DistInsertReshards
@@ -63,8 +63,6 @@ from shardc.passes.recompute.torch_recompute import TorchRecompute
 from shardc.passes.reduce.torch_reduce_dtype import TorchReduceDtype
 from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.dist_search import DistSearch
-from shardc.passes.search.fold import More
-from shardc.passes.search.graph import StepGraph
 from shardc.passes.search.saved import SavedCuts, cuts_in, digest
 from shardc.report.device_work import DeviceWork, device_work
 from shardc.report.step.step_time import step_time
@@ -287,16 +285,12 @@ def make_plan(
 
 
 def _lay_out(
-    module: ir.Module,
-    mesh: Mesh,
-    plan: PlanLike | StylePlan | Plan,
-    model_plan: Mapping[str, str] | None,
-) -> tuple[Plan, Reading]:
-    """Write the mesh into ``module``. Return the plan of its step, and the parsed step."""
-    write_mesh(module, mesh)
-    reading = Reading(module)
+    reading: Reading, mesh: Mesh, plan: PlanLike | StylePlan | Plan, model_plan: Mapping[str, str] | None
+) -> Plan:
+    """Write the mesh into a step's module. Return the plan of the step."""
+    write_mesh(reading.module, mesh)
     assert reading.program is not None
-    return make_plan(plan, reading.program, mesh, model_plan), reading
+    return make_plan(plan, reading.program, mesh, model_plan)
 
 
 def _as_found(module: ir.Module, mesh: Mesh, asked: Plan) -> Plan:
@@ -356,44 +350,26 @@ def _change(
 
 def ingest_capture(
     capture: Capture, *, recompute: Recompute = "none", reduce_dtype: str | None = None
-) -> Program:
+) -> Reading:
     """Return a captured step at level 1, with what is recomputed. This changes the capture's module."""
     with collect_remarks(), collection_paused():
         run(capture.module, _ingest(ROOM_FOR_ALL))
         _change(capture, recompute, reduce_dtype)
-        program = read_program(capture.module)
-    assert program is not None
-    return program
+    return Reading(capture.module)
 
 
-@progress.phase("search")
-def capture_graph(
-    capture: Capture,
-    mesh: Mesh,
-    plan: str,
-    cluster: Cluster,
-    *,
-    recompute: Recompute = "none",
-    reduce_dtype: str | None = None,
-    more: More = (),
-    form: ScheduleForm = ONE_F_ONE_B,
-) -> StepGraph:
-    """Return the graph in which a search finds the fastest plan of a captured step.
+def lay_out(reading: Reading, mesh: Mesh, plan: str) -> tuple[Plan, Reading]:
+    """Give a step at level 1 a mesh and a plan, up to the choice of each call's sharding.
 
-    This changes the capture's module. ``plan``: ``auto``, or a product of it with a pipeline. ``more``: the
-    equal layers that the capture left out. ``form``: the schedule of stages. Raises NotFolded.
+    Return the plan, and the step as it is then. It is the same reading if only attributes changed.
     """
-    module = capture.module
     with collect_remarks(), collection_paused():
-        run(module, _ingest(ROOM_FOR_ALL))
-        _change(capture, recompute, reduce_dtype)
-        chosen, reading = _lay_out(module, mesh, plan, None)
+        chosen = _lay_out(reading, mesh, plan, None)
         assert reading.program is not None
         apply_plan(reading.program, mesh, chosen)
         steps = _to_level_2(True, ROOM_FOR_ALL)
         before = steps[: next(n for n, step in enumerate(steps) if isinstance(step, DistPropagate))]
-        run(module, before, verify_each=False, reading=reading)
-        return DistSearch(on=cluster, pipeline=chosen.pipeline, form=form, more=more).graph(reading)
+        return chosen, run(reading.module, before, verify_each=False, reading=reading)
 
 
 @progress.phase("what a budget keeps")
@@ -419,7 +395,8 @@ def capture_choices(
         if reduce_dtype is not None:
             run(module, [TorchReduceDtype()])
         planned = mesh if micro_batches is None else Mesh(mesh.space)
-        chosen, reading = _lay_out(module, planned, plan, model_plan)
+        reading = Reading(module)
+        chosen = _lay_out(reading, planned, plan, model_plan)
         assert reading.program is not None
         apply_plan(reading.program, planned, chosen)
         passes = _to_level_2(reshard_after_forward, experts)
@@ -475,8 +452,8 @@ def compile_capture(
         levels.keep(GLOBAL, _global(module, micro_batches))
         _change(capture, recompute, reduce_dtype, passed)
         planned = mesh if micro_batches is None else Mesh(mesh.space)
-        chosen, reading = _lay_out(module, planned, plan, model_plan)
-        program = reading.program
+        reading = Reading(module)
+        chosen, program = _lay_out(reading, planned, plan, model_plan), reading.program
         assert program is not None
         arguments = arguments_of(program)
         saved_cuts, searcher, before = _saved_cuts(chosen, program), None, ""

@@ -9,7 +9,7 @@ from math import prod
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.step.on_cluster import costs_on
 from shardc.passes.search.calls.crossing import crossing
-from shardc.passes.search.graph import StepGraph
+from shardc.passes.search.step.step_graph import StepGraph
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import PIPE
 

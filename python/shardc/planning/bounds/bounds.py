@@ -83,7 +83,9 @@ class Bounds:
             is_known = options.recompute == "none" or bool(capture.noted)
             is_known &= options.memory_budget is None
             recompute = options.recompute if is_known else "none"
-            found = SingleStep.of(ingest_capture(capture, recompute=recompute))
+            program = ingest_capture(capture, recompute=recompute).program
+            assert program is not None
+            found = SingleStep.of(program)
             return found if is_known else replace(found, kept=Kept())
 
         try:

@@ -13,7 +13,7 @@ from shardc.cost.schedule_form import form_of
 from shardc.cost.work import flops
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.search.calls.weight_calls import weight_calls
-from shardc.passes.search.graph import StepGraph
+from shardc.passes.search.step.step_graph import StepGraph
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question

@@ -36,20 +36,19 @@ ONCE = When()
 """When state and results of a step change."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Change:
-    """Value that one node makes and another needs, possibly in another layout."""
+    """Value that one node makes and another needs, possibly in another layout.
+
+    ``weight``: number of values that it stands for.
+    """
 
     shape: tuple[int, ...]
     element_bytes: int
     made: Made
     needed: Made
     when: When
-
-    @property
-    def weight(self) -> float:
-        """Number of values that the change stands for."""
-        return min(self.made.weight, self.needed.weight)
+    weight: float = 0.0
 
     def times(self, made: Layout, needed: Layout, sizes: Sequence[int]) -> int:
         """Return how often a step makes the change between two layouts."""

@@ -1,0 +1,225 @@
+"""A step as a graph of choices.
+
+A node is a call, with the ways to split it; an argument, with its layouts; or a copy of a value that several
+calls read, so that they share its reshard. An edge has the seconds of the collectives between the layout that
+one node makes and the layout that another needs. Corresponding calls of equal layers are one node, whose
+costs are their sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+
+import numpy as np
+
+from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.mapping import Placement
+from shardc.cost.links import LinkModel
+from shardc.cost.ops import DeviceRates
+from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
+from shardc.cost.step.on_cluster import costs_on
+from shardc.passes.search.alive import Alive
+from shardc.passes.search.distances import Distances
+from shardc.passes.search.graph import Graph
+from shardc.passes.search.layout import WHOLE, Layout
+from shardc.passes.search.solver import ask
+from shardc.passes.search.step.change import ONCE, Change, Made, When
+from shardc.passes.search.step.facts import Use
+from shardc.passes.search.step.on_mesh import StepOnMesh
+from shardc.passes.search.ways import Way
+from shardc.passes.search.work import Work
+
+BACKWARD, OPTIMIZER = "backward", "optimizer"
+
+
+def graph_on(step: StepOnMesh, cluster: Cluster, form: ScheduleForm = ONE_F_ONE_B) -> StepGraph:
+    """Return the graph of a step on the devices of a cluster, with a schedule of stages."""
+    ask.start()  # its imports run while the graph is built
+    rates = costs_on(cluster, step.sizes, step.pipeline).rates
+    return StepGraph(step, LinkModel(Placement.of(cluster, step.sizes)), rates, form)
+
+
+class StepGraph:
+    """Graph of a step, and the meaning of its states: ways of calls, and layouts of values."""
+
+    def __init__(
+        self, step: StepOnMesh, links: LinkModel, rates: DeviceRates, form: ScheduleForm = ONE_F_ONE_B
+    ) -> None:
+        facts, axes = step.facts, step.axes.under(form)
+        self._step, self._facts, self.axes, self._sizes = step, facts, axes, axes.sizes
+        self.program, self.folded = facts.program, facts.folded
+        self.readers, self.stored = facts.readers, facts.stored
+        self.work, self._alive = Work(facts.passes, axes, rates, facts.weights), Alive(facts.lives, axes)
+        distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s)
+        self._distances = distances, distances.of_weights()
+        self.graph = Graph(self._alive.moments)
+        self.changes: list[Change] = []
+        """All possible changes of layout that take time."""
+        self.call_node: list[int] = []
+        self.ways = step.ways
+        """Ways of each call's node, by call."""
+        self.argument_node: list[int] = []
+        self.layouts: list[Sequence[Layout]] = []
+        """Layouts of each argument's node, by argument."""
+        self.floor_s = 0.0
+        """Seconds of forward and backward with each call split in its fastest way."""
+        self.floor_weights_s = 0.0
+        """The part of calls that only gradients of weights need."""
+        self.copies: dict[int, Made] = {}
+        """Copies of values for all their readers, by value."""
+        self._made: dict[int, Made] = {}
+        self._nodes: dict[Hashable, int] = {}
+        self._changes: dict[Hashable, Change] = {}
+        self._add_arguments()
+        self._add_calls()
+        self._add_reads()
+        self._add_returns()
+        self._add_changes()
+
+    def steps(self, change: Change, pair: tuple[Layout, Layout]) -> list[tuple[int, float]]:
+        """Return the cheapest chain of steps of a change: the axis number and the seconds of each."""
+        distances = self._distances[change.when.is_weights]
+        layouts = (*change.made.layouts, *change.needed.layouts)
+        return distances.steps(change.shape, change.element_bytes, layouts, pair)
+
+    def _node(self, key: Hashable, states: Sequence[Way] | Sequence[Layout]) -> int:
+        """Return the node of ``key`` and ``states``, which is new or shared with equal layers.
+
+        Equal states must be one object.
+        """
+        whole = key, id(states)
+        if whole not in self._nodes:
+            self._nodes[whole] = self.graph.add_node(len(states))
+        return self._nodes[whole]
+
+    def _add_arguments(self) -> None:
+        for position, value in enumerate(self.program.arguments):
+            role = self._facts.roles[position]
+            layouts = self._argument_layouts(role, self.program.types[value].shape)
+            readers = [node for node, _ in self.readers.get(value, ())]
+            read_by = tuple(sorted({self.folded.colours[node] for node in readers}))
+            node = self._node(("argument", role, read_by or position), layouts)
+            self.argument_node.append(node)
+            self.layouts.append(layouts)
+            self._make(value, Made(node, layouts, self._least(readers)))
+
+    def _least(self, calls: Sequence[int]) -> float:
+        """Return the number of values for which a value stands that all of ``calls`` read."""
+        return min((self.folded.weights[call] for call in calls), default=1.0)
+
+    def _argument_layouts(self, role: str, shape: tuple[int, ...]) -> tuple[Layout, ...]:
+        """Return the layouts of an argument: all for state, only splits of samples for a batch."""
+        layouts = self._step.layouts_of(shape)
+        if role in ("param", "opt_state"):
+            return layouts
+        kept = (WHOLE, 0) if role == "input" else (WHOLE,)
+        return self._step.same(tuple(layout for layout in layouts if all(dim in kept for dim in layout)))
+
+    def _add_calls(self) -> None:
+        """Add the calls. What the backward of a pipeline's stage recomputes is split as in forward."""
+        facts, graph = self._facts, self.graph
+        again = facts.repeats if self.axes.stages > 1 else {}
+        for number, call in enumerate(self.program.nodes):
+            ways, phase = self.ways[number], facts.phases[number]
+            node = self._node(("call", self.folded.colours[again.get(number, number)]), ways)
+            weight = self.folded.weights[number]
+            seconds = self.work.seconds(number, ways) * weight
+            graph.costs[node] += seconds
+            self.floor_s += float(seconds.min()) if phase != OPTIMIZER else 0.0
+            self.floor_weights_s += float(seconds.min()) if number in facts.weights else 0.0
+            if phase == BACKWARD:
+                graph.cover[node] += seconds
+            self.call_node.append(node)
+            for place, value in enumerate(call.results):
+                self._make(value, Made(node, self._step.made(number, place), weight))
+
+    def _make(self, value: int, made: Made) -> None:
+        """Record the producer of a value, and its memory while it lives."""
+        self._made[value] = made
+        self._hold(self._alive.bytes_of(value, made.layouts), made)
+
+    def _hold(self, held: np.ndarray | None, made: Made, sign: int = 1) -> None:
+        """Count memory, [point, state], of a value; or, with a ``sign`` of -1, count it no longer."""
+        if held is not None:
+            self.graph.memory[made.node] += sign * made.weight * held
+
+    def _add_reads(self) -> None:
+        for value, uses in self.readers.items():
+            for phase, group in self._groups(value, uses):
+                self._add_readers(value, group, 1 if phase in ("", OPTIMIZER) else self.axes.trips)
+
+    def _groups(self, value: int, uses: Sequence[Use]) -> Iterator[tuple[str, Sequence[Use]]]:
+        """Yield the uses that share copies of a value. A parameter is gathered anew in each phase."""
+        if value not in self.stored:
+            yield "", uses
+            return
+        phases = [self._facts.phases[node] for node, _ in uses]
+        for phase in dict.fromkeys(phases):
+            yield phase, [use for use, of in zip(uses, phases, strict=True) if of == phase]
+
+    def _add_readers(self, value: int, uses: Sequence[Use], gathers: int) -> None:
+        made, weights = self._made[value], self._facts.weights
+        is_weights = self.program.producer[value] in weights or all(node in weights for node, _ in uses)
+        when = When(self._is_gradient(value, uses), gathers, is_weights)
+        if len({self.call_node[node] for node, _ in uses}) > 1 and self.program.types[value].shape:
+            made = self._copied(value, made, uses, when)
+        for node, place in uses:
+            needed = self._step.needed(node, place)
+            self._reshard(value, made, Made(self.call_node[node], needed, self.folded.weights[node]), when)
+
+    def _is_gradient(self, value: int, uses: Sequence[Use]) -> bool:
+        """Return whether backward computes a value that only the update reads."""
+        producer, phases = self.program.producer[value], self._facts.phases
+        if producer < 0 or phases[producer] != BACKWARD or self.axes.time:
+            return False  # gradients are summed over micro-batches before they are summed over devices
+        return all(phases[node] == OPTIMIZER for node, _ in uses)
+
+    def _copied(self, value: int, made: Made, uses: Sequence[Use], when: When) -> Made:
+        """Add a copy of the value with its own layout for all readers."""
+        layouts = self._step.shared(self.program.types[value].shape, made.layouts, uses)
+        readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
+        weight = max(self.folded.weights[node] for node, _ in uses)
+        node = self._node(("copy", made.node, readers), layouts)
+        copy = Made(node, layouts, min(made.weight, weight))
+        self.copies[value] = copy
+        owner = None if value in self.stored else self._facts.lives.copied(value)
+        if owner is not None:
+            whole = self._made[owner]
+            self._hold(self._alive.from_first_read(owner, value, whole.layouts), whole, -1)
+            self._hold(self._alive.from_first_read(owner, value, copy.layouts), copy)
+        self._reshard(value, made, copy, when)
+        return copy
+
+    def _reshard(self, value: int, made: Made, needed: Made, when: When = ONCE) -> None:
+        """Record a possible change of layout; those of equal layers are one."""
+        type_ = self.program.types[value]
+        size, width = type_.shape, type_.dtype.itemsize
+        key = made.node, needed.node, id(made.layouts), id(needed.layouts), size, width, when
+        if key not in self._changes:
+            self._changes[key] = Change(size, width, made, needed, when)
+        self._changes[key].weight += min(made.weight, needed.weight)
+
+    def _add_changes(self) -> None:
+        for change in self._changes.values():
+            made, needed, when = change.made, change.needed, change.when
+            distances = self._distances[when.is_weights]
+            seconds = distances.between(change.shape, change.element_bytes, made.layouts, needed.layouts)
+            if when.gathers > 1:
+                seconds = seconds * change.all_times(self._sizes)
+            if seconds.any():
+                self.graph.add_edge(made.node, needed.node, seconds * change.weight, when.is_late)
+                self.changes.append(change)
+
+    def _add_returns(self) -> None:
+        """Add the returns: state in the layout of its argument, other results without terms."""
+        program = self.program
+        for value, argument in zip(program.returns, self._facts.replaced, strict=True):
+            if argument is not None:
+                self._reshard(value, self._made[value], self._made[argument])
+                continue
+            shape = program.types[value].shape
+            layouts = (
+                self._step.layouts_of(shape) if shape else self._step.same(((WHOLE,) * len(self._sizes),))
+            )
+            node = self._node(("result", value) if shape else "whole", layouts)
+            self._reshard(value, self._made[value], Made(node, layouts, 1.0))

@@ -1,0 +1,91 @@
+"""A captured step in which plans are searched, on one mesh after another."""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+
+from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.schedule_form import ScheduleForm
+from shardc.dialects.dist.mesh import Mesh
+from shardc.frontend.step.spec import Capture
+from shardc.options.recompute import Policy
+from shardc.passes.manager.program import copy_module, find_function
+from shardc.passes.manager.reading import Reading
+from shardc.passes.search.fold import More
+from shardc.passes.search.step.facts import StepFacts
+from shardc.passes.search.step.on_mesh import StepOnMesh
+from shardc.passes.search.step.step_graph import StepGraph, graph_on
+from shardc.runtime.report import progress
+from shardc.step.shard import ingest_capture, lay_out
+
+KEPT = 4
+"""Number of meshes whose ways are kept, for other schedules."""
+_WRITTEN = "dist.shardings", "dist.priorities"
+"""Attributes of calls that propagation writes."""
+
+
+class SearchedStep:
+    """A captured step at level 1, with what is recomputed.
+
+    The passes before a search mostly change attributes alone. Then all meshes share one reading of the
+    program; otherwise a mesh gets a copy.
+
+    Args:
+        capture: Captured step, whose module is changed.
+        recompute: Recomputation policy.
+        more: Equal layers that the capture left out.
+    """
+
+    def __init__(self, capture: Capture, recompute: Policy, more: More) -> None:
+        self._level_1, self._more = ingest_capture(capture, recompute=recompute).module, more
+        self._shared: dict[bool, _Shared] = {}
+        """Readings for meshes with and without an axis of time, which has rules of its own."""
+        self._laid_out: dict[tuple[Mesh, str], StepOnMesh] = {}
+
+    @progress.phase("search")
+    def graph(self, mesh: Mesh, plan: str, cluster: Cluster, form: ScheduleForm) -> StepGraph:
+        """Return the graph of choices of a plan, ``auto`` or a product of it with a pipeline.
+
+        ``form``: the schedule of stages. Raises NotFolded.
+        """
+        key = mesh, plan
+        step = self._laid_out.pop(key, None) or self._on(mesh, plan)
+        self._laid_out[key] = step  # as the latest
+        if len(self._laid_out) > KEPT:
+            del self._laid_out[next(iter(self._laid_out))]
+        return graph_on(step, cluster, form)
+
+    def _on(self, mesh: Mesh, plan: str) -> StepOnMesh:
+        is_timed = any(axis.kind == "time" for axis in mesh.axes)
+        shared = self._shared.pop(is_timed, None) or _Shared(copy_module(self._level_1))
+        chosen, reading = lay_out(shared.reading, mesh, plan)
+        assert reading.program is not None
+        if reading is not shared.reading:
+            return StepOnMesh(StepFacts.of(reading.program, self._more), mesh, chosen.pipeline)
+        shared.facts = shared.facts or StepFacts.of(reading.program, self._more)
+        found = StepOnMesh(shared.facts, mesh, chosen.pipeline)
+        shared.clear()
+        self._shared[is_timed] = shared
+        return found
+
+
+class _Shared:
+    """A reading of a step that several meshes use, and the facts of its program."""
+
+    facts: StepFacts | None
+
+    def __init__(self, module: ir.Module) -> None:
+        self.reading, self.facts = Reading(module), None
+        function = find_function(module)
+        assert function is not None
+        self._given = function.attributes["arg_attrs"]
+
+    def clear(self) -> None:
+        """Remove the shardings of a mesh."""
+        program = self.reading.program
+        assert program is not None
+        program.function.attributes["arg_attrs"] = self._given
+        for node in program.nodes:
+            for name in _WRITTEN:
+                if name in node.op.attributes:
+                    del node.op.attributes[name]
