@@ -207,10 +207,13 @@ def row(name: str, subject: Subject, limit_s: float) -> tuple[str, ...]:
     def prepare(choice: Choice, cutoff_s: float) -> None:
         pricer.graph(choice.candidate)
 
+    def least(choice: Choice) -> float:
+        return pricer.least_part(choice.candidate)
+
     policies = policies_of(model, None)
     given = list(choices(cluster, question.samples, question.layers, policies))
     messages = Messages.of(pricer.graph(given[0].candidate), cluster)
-    around = search_around(given, find, limit_s, prepare=prepare, messages=messages.seconds)
+    around = search_around(given, find, limit_s, prepare=prepare, messages=messages.seconds, least=least)
     spent = f"{cpu_s() - start_s:.1f}"
     looked_at = f"{around.looked_at} of {around.choices}"
     if not around.found:

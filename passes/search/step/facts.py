@@ -64,6 +64,13 @@ class StepFacts:
             program.state_of_results(),
         )
 
+    def weight(self, value: int) -> float:
+        """Return the number of values for which a value stands."""
+        call = self.program.producer[value]
+        if call >= 0:
+            return self.folded.weights[call]
+        return min((self.folded.weights[reader] for reader, _ in self.readers.get(value, ())), default=1.0)
+
 
 def _shapes(program: Program) -> list[Shapes]:
     types = program.types

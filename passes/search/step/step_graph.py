@@ -96,16 +96,11 @@ class StepGraph:
         for position, value in enumerate(self.program.arguments):
             role = self._facts.roles[position]
             layouts = self._argument_layouts(role, self.program.types[value].shape)
-            readers = [node for node, _ in self.readers.get(value, ())]
-            read_by = tuple(sorted({self.folded.colours[node] for node in readers}))
+            read_by = tuple(sorted({self.folded.colours[node] for node, _ in self.readers.get(value, ())}))
             node = self._node(("argument", role, read_by or position), layouts)
             self.argument_node.append(node)
             self.layouts.append(layouts)
-            self._make(value, Made(node, layouts, self._least(readers)))
-
-    def _least(self, calls: Sequence[int]) -> float:
-        """Return the number of values for which a value stands that all of ``calls`` read."""
-        return min((self.folded.weights[call] for call in calls), default=1.0)
+            self._make(value, Made(node, layouts, self._facts.weight(value)))
 
     def _argument_layouts(self, role: str, shape: tuple[int, ...]) -> tuple[Layout, ...]:
         """Return the layouts of an argument: all for state, only splits of samples for a batch."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from math import prod
+from typing import TypeVar
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.options.parallelism import Parallelism
@@ -18,6 +21,7 @@ from shardc.planning.versions import Versions
 from shardc.runtime.report.logs import TIMING
 from shardc.step.shard import make_mesh
 
+_T = TypeVar("_T")
 KEPT = 6
 """Number of graphs that are kept, for searches with other memory."""
 
@@ -46,11 +50,26 @@ class Graphs:
             del self._kept[next(iter(self._kept))]
         return found
 
+    def least_bytes(self, candidate: Candidate) -> float:
+        """Return a lower bound of a device's memory, whatever the shardings of calls.
+
+        Raises what a capture raises.
+        """
+        mesh = make_mesh(candidate.mesh, candidate.micro_batches)
+        least = self._with_step(candidate, lambda step: step.least_memory(mesh, candidate.plan))
+        stages = candidate.mesh.get(PIPE, 1)
+        return least.on(prod(candidate.mesh.values()), stages, candidate.micro_batches, candidate.form)
+
     def _graph(self, candidate: Candidate) -> StepGraph:
         mesh = make_mesh(candidate.mesh, candidate.micro_batches)
+        asked = mesh, candidate.plan, self._cluster, candidate.form
+        return self._with_step(candidate, lambda step: step.graph(*asked))
+
+    def _with_step(self, candidate: Candidate, of: Callable[[SearchedStep], _T]) -> _T:
+        """Return what ``of`` reads from a candidate's step, with a few of its equal layers if that works."""
         while True:
             try:
-                return self._step(candidate).graph(mesh, candidate.plan, self._cluster, candidate.form)
+                return of(self._step(candidate))
             except NotFolded as error:
                 TIMING.debug("plan: layers are not found among the calls of %s", error)
                 self._versions.stands = False

@@ -290,11 +290,25 @@ class Pricer:
 
         Raises what a capture raises.
         """
+        with collection_paused():
+            return self._graphs_for(candidate).of(candidate)
+
+    def least_part(self, candidate: Candidate) -> float:
+        """Return a lower bound of the part of a device's memory that a candidate's plans need.
+
+        Raises what a capture raises.
+        """
         cluster = self.cluster_of(candidate)
         assert cluster is not None, "searches are for a cluster"
         with collection_paused():
-            self._graphs = self._graphs or Graphs(self.versions, cluster)
-            return self._graphs.of(candidate)
+            needed = self._graphs_for(candidate).least_bytes(candidate)
+        return needed / capacity_of(cluster, prod(candidate.mesh.values()))
+
+    def _graphs_for(self, candidate: Candidate) -> Graphs:
+        cluster = self.cluster_of(candidate)
+        assert cluster is not None, "searches are for a cluster"
+        self._graphs = self._graphs or Graphs(self.versions, cluster)
+        return self._graphs
 
     def bound(self, candidate: Candidate, **options: object) -> Bound:
         """Return a lower bound of what a plan needs, without a compile of it.

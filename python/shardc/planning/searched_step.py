@@ -13,6 +13,7 @@ from shardc.passes.manager.program import copy_module, find_function
 from shardc.passes.manager.reading import Reading
 from shardc.passes.search.fold import More
 from shardc.passes.search.step.facts import StepFacts
+from shardc.passes.search.step.least_memory import LeastMemory
 from shardc.passes.search.step.on_mesh import StepOnMesh
 from shardc.passes.search.step.step_graph import StepGraph, graph_on
 from shardc.runtime.report import progress
@@ -41,6 +42,7 @@ class SearchedStep:
         self._shared: dict[bool, _Shared] = {}
         """Readings for meshes with and without an axis of time, which has rules of its own."""
         self._laid_out: dict[tuple[Mesh, str], StepOnMesh] = {}
+        self._least: dict[bool, LeastMemory] = {}
 
     @progress.phase("search")
     def graph(self, mesh: Mesh, plan: str, cluster: Cluster, form: ScheduleForm) -> StepGraph:
@@ -48,15 +50,29 @@ class SearchedStep:
 
         ``form``: the schedule of stages. Raises NotFolded.
         """
+        return graph_on(self._on(mesh, plan), cluster, form)
+
+    @progress.phase("search")
+    def least_memory(self, mesh: Mesh, plan: str) -> LeastMemory:
+        """Return what any plan on a mesh holds, at least.
+
+        It also holds for other meshes: those with an axis of time if this one has one, else those without.
+        """
+        is_timed = _is_timed(mesh)
+        if is_timed not in self._least:
+            self._least[is_timed] = LeastMemory.of(self._on(mesh, plan))
+        return self._least[is_timed]
+
+    def _on(self, mesh: Mesh, plan: str) -> StepOnMesh:
         key = mesh, plan
-        step = self._laid_out.pop(key, None) or self._on(mesh, plan)
+        step = self._laid_out.pop(key, None) or self._lay_out(mesh, plan)
         self._laid_out[key] = step  # as the latest
         if len(self._laid_out) > KEPT:
             del self._laid_out[next(iter(self._laid_out))]
-        return graph_on(step, cluster, form)
+        return step
 
-    def _on(self, mesh: Mesh, plan: str) -> StepOnMesh:
-        is_timed = any(axis.kind == "time" for axis in mesh.axes)
+    def _lay_out(self, mesh: Mesh, plan: str) -> StepOnMesh:
+        is_timed = _is_timed(mesh)
         shared = self._shared.pop(is_timed, None) or _Shared(copy_module(self._level_1))
         chosen, reading = lay_out(shared.reading, mesh, plan)
         assert reading.program is not None
@@ -67,6 +83,10 @@ class SearchedStep:
         shared.clear()
         self._shared[is_timed] = shared
         return found
+
+
+def _is_timed(mesh: Mesh) -> bool:
+    return any(axis.kind == "time" for axis in mesh.axes)
 
 
 class _Shared:

@@ -115,16 +115,18 @@ def search_around(
     start: Start | None = None,
     prepare: Prepare | None = None,
     messages: Callable[[Choice], float] | None = None,
+    least: Callable[[Choice], float] | None = None,
 ) -> Around:
     """Search the choices with ``find``.
 
     ``limit_s``: seconds after which no other choice is started. ``clock``: ends the search at once; ``find``
     observes it, too. ``start``: the choice to try first. ``prepare``: does a part of ``find`` beforehand,
     while another search runs. ``messages``: seconds that a choice takes in addition to those of ``find``.
+    ``least``: part of memory that a choice needs at least; those that need more than all are left out.
     """
     with collection_paused(), Ahead(find, prepare) as ahead:
         added = {choice: messages(choice) if messages else 0.0 for choice in choices}
-        return _Search(added, ahead, limit_s, clock or Clock(), start).run()
+        return _Search(added, ahead, limit_s, clock or Clock(), start, least).run()
 
 
 @dataclass
@@ -135,6 +137,7 @@ class _Search:
     limit_s: float
     clock: Clock
     start: Start | None = None
+    least_part: Callable[[Choice], float] | None = None
     found: list[Estimate] = field(default_factory=list)
     bounds: dict[Choice, float] = field(default_factory=dict)
     """Lower bound on the seconds of each choice that was tried."""
@@ -176,7 +179,8 @@ class _Search:
 
     def _set_floor(self, floor: Floor) -> Floor:
         self.floor = floor
-        self.least = {choice: floor.seconds(choice) + sends_s for choice, sends_s in self.choices.items()}
+        for choice, sends_s in self.choices.items():
+            self.least[choice] = max(self.least.get(choice, 0.0), floor.seconds(choice) + sends_s)
         return floor
 
     @property
@@ -189,6 +193,24 @@ class _Search:
 
     def _next(self, running: Choice | None = None) -> Choice | None:
         """Return the choice to try next, None if none is worth it.
+
+        The first one is tried in any case, because its calls bound the time of all.
+        """
+        while (choice := self._likely(running)) is not None:
+            part = 0.0 if self.least_part is None or self.floor is None else self.least_part(choice)
+            if part <= 1:
+                break
+            self._lacks(choice, part)
+        return choice
+
+    def _lacks(self, choice: Choice, part: float) -> None:
+        """Take that a choice needs at least this part of memory, more than there is."""
+        like = filter(choice.is_like, self.choices)
+        self.least.update((other, inf) for other in like if _holds_no_less(other, choice))
+        self.needs[choice.recompute, choice.form.is_split].append(part / choice.in_flight)
+
+    def _likely(self, running: Choice | None) -> Choice | None:
+        """Return the choice that seems best to try next, None if none is worth it.
 
         While one is ``running``, this is a guess: that it has a plan, which rules out those of the same parts
         that recompute more or wait longer.
@@ -274,9 +296,7 @@ class _Search:
         if isinstance(found, Unfit):
             self.bounds[choice] = found.bound_s + sends_s
             if found.bound_s == inf:
-                like = filter(choice.is_like, self.choices)
-                self.least.update((other, inf) for other in like if _holds_no_less(other, choice))
-                self.needs[choice.recompute, choice.form.is_split].append(found.least / choice.in_flight)
+                self._lacks(choice, found.least)
             return
         solution = found.solution
         seconds, bound_s = solution.seconds + sends_s, solution.bound_s + sends_s

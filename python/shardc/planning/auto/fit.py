@@ -50,6 +50,7 @@ def search_to_fit(
     start: Start | None = None,
     prepare: Callable[[Candidate, float], None] | None = None,
     messages: Callable[[Choice], float] | None = None,
+    least: Callable[[Candidate], float] | None = None,
 ) -> Picked:
     """Search for the cheapest plan that fits after it is compiled.
 
@@ -61,14 +62,17 @@ def search_to_fit(
     the part of a device's memory that a plan may need. ``room``: the part that the first search may use.
     ``start``: start of the first search; each later one starts from the result before. ``clock``: time limit
     of all searches together. ``prepare``: does a part of ``find`` beforehand. ``messages``: seconds that a
-    choice takes in addition to those of ``find``. Raises NoPlanFound, NoPlanYet.
+    choice takes in addition to those of ``find``. ``least``: the part of the memory that ``find`` may use
+    which a candidate needs at least. Raises NoPlanFound, NoPlanYet.
     """
     clock = clock or Clock()
     limit_s = LIMIT_S if clock.limit_s == inf else inf
     tried = list[tuple[Around, Price]]()
     while len(tried) < tries and not (tried and clock.is_over):
         ahead = None if prepare is None else partial(_found, prepare, room)
-        around = search_around(given, partial(_found, find, room), limit_s, clock, start, ahead, messages)
+        needed = None if least is None else partial(_least, least, room)
+        asked = partial(_found, find, room), limit_s, clock, start, ahead, messages, needed
+        around = search_around(given, *asked)
         if not around.found and around.is_stopped and not tried:
             raise NoPlanYet(why=around.why)
         compiled = _compiled(around, room, price)
@@ -162,6 +166,10 @@ def _order(price: Price, within: float) -> tuple[bool, bool, float]:
 
 def _found(find: Callable[[Candidate, float], _T], room: float, choice: Choice, cutoff_s: float) -> _T:
     return find(_of(choice, room), cutoff_s)
+
+
+def _least(least: Callable[[Candidate], float], room: float, choice: Choice) -> float:
+    return least(_of(choice, room))
 
 
 def _of(choice: Choice, room: float) -> Candidate:

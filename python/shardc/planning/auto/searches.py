@@ -131,6 +131,7 @@ class Searches:
                 start=self._start,
                 prepare=self._prepare,
                 messages=self._messages,
+                least=self.pricer.least_part,
             )
         self._start = picked.around.start
         return picked

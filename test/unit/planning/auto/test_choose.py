@@ -99,6 +99,26 @@ def test_the_best_of_all_choices_is_found(seeds: range) -> None:
                 assert around.gap == pytest.approx(0.0, abs=1e-9)
 
 
+def test_choices_that_certainly_lack_memory_are_not_looked_at() -> None:
+    """But the first one is; what is found and the bound are the same."""
+    saved = 0
+    for drawn in map(Drawn, range(20)):
+        for capacity in (6.0, 2.0, 0.9):
+            around, looked_at = drawn.search(capacity=capacity), len(drawn.looked_at)
+            drawn.looked_at.clear()
+
+            def least(choice: Choice, drawn: Drawn = drawn, capacity: float = capacity) -> float:
+                return 0.9 * drawn.bytes[choice] / capacity
+
+            other = drawn.search(capacity=capacity, least=least)
+            assert [found.seconds for found in other.found[:1]] == [of.seconds for of in around.found[:1]]
+            assert other.bound_s == pytest.approx(around.bound_s)
+            assert all(least(choice) <= 1 for choice in drawn.looked_at[1:])
+            saved += looked_at - len(drawn.looked_at)
+            drawn.looked_at.clear()
+    assert saved > 100
+
+
 def test_a_later_search_begins_where_an_earlier_one_ended() -> None:
     """With less memory the best is found, too, and what was best before is looked at first."""
     for drawn in map(Drawn, range(40)):
