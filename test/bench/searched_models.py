@@ -3,7 +3,8 @@
     python test/bench/searched_models.py [--model NAME ...] [--limit SECONDS]
 
 Each model is built on the meta device from its published shapes, bf16 with AdamW. The search is that of
-``shardc plan --plan auto`` without the compile of what it picked. ``gap``: how much cheaper another choice of
+``shardc plan --plan auto`` without the compile of what it picked, in as much memory as that command gives a
+first search. ``gap``: how much cheaper another choice of
 stages, mesh, micro-batches, recomputation and cuts could be; ``inside``: how much cheaper other cuts of the
 picked choice could be. Seconds are CPU seconds of the search with its captures and of the solver's process,
 imports apart.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import argparse
 import resource
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import transformers as hf
@@ -26,8 +27,9 @@ from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.solver import ask
 from shardc.planning.auto.choose import LIMIT_S, search_around
 from shardc.planning.auto.messages import Messages
-from shardc.planning.auto.searches import policies_of
+from shardc.planning.auto.searches import ROOM, policies_of
 from shardc.planning.auto.space import Choice, choices
+from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, tokens_of
 from shardc.planning.verdict import time_text
@@ -201,14 +203,17 @@ def row(name: str, subject: Subject, limit_s: float) -> tuple[str, ...]:
     question = Question(name, model, optimizer, batch, subject.loss, tokens_of(batch))
     pricer = Pricer(question, cluster=cluster)
 
+    def asked(choice: Choice) -> Candidate:
+        return replace(choice.candidate, room=ROOM)
+
     def find(choice: Choice, cutoff_s: float) -> Found | Unfit:
-        return pricer.found(choice.candidate, cutoff_s)
+        return pricer.found(asked(choice), cutoff_s)
 
     def prepare(choice: Choice, cutoff_s: float) -> None:
-        pricer.graph(choice.candidate)
+        pricer.graph(asked(choice))
 
     def least(choice: Choice) -> float:
-        return pricer.least_part(choice.candidate)
+        return pricer.least_part(asked(choice))
 
     policies = policies_of(model, None)
     given = list(choices(cluster, question.samples, question.layers, policies))

@@ -37,6 +37,8 @@ _SHORT = 0.8
 """Part of memory beyond which a choice is expected to lack memory, and is tried after all others."""
 _WEIGHTS = 1 / 3
 """Usual part of weights' gradients in the work of a micro-batch: forward, I and W take equally long."""
+_HASTE = 3.0
+"""Until something is found, times of kernels beyond which the search of a choice ends: others come first."""
 LIMIT_S = 30.0
 """Default of the seconds after which the search starts no other choice."""
 
@@ -155,6 +157,9 @@ class _Search:
     By recomputation, and whether weights' gradients are computed later.
     """
     floor: Floor | None = None
+    haste: float = _HASTE
+    hasty: set[Choice] = field(default_factory=set)
+    """Choices whose search ended in haste, because they take too long compared with their kernels."""
 
     def __post_init__(self) -> None:
         if self.start is not None:
@@ -163,7 +168,7 @@ class _Search:
     def run(self) -> Around:
         self.end_s, is_stopped = perf_counter() + self.limit_s, False
         why = "all choices were considered, or cannot be better"
-        while (choice := self._next()) is not None:
+        while (choice := self._next() or self._patiently()) is not None:
             self._look(choice)
             if self.clock.is_over:
                 why, is_stopped = self.clock.why, True
@@ -174,14 +179,26 @@ class _Search:
         self.found.sort(key=lambda estimate: estimate.seconds)
         least = (self._least_s(choice) for choice in self.choices if choice not in self.beaten)
         bound_s = min(min(least, default=inf), self.best_s)
-        counts = len(self.bounds), len(self.choices)
+        counts = len(self.bounds.keys() | self.hasty), len(self.choices)
         return Around(self.found, bound_s, *counts, why, is_stopped, self.floor or Floor())
 
     def _set_floor(self, floor: Floor) -> Floor:
+        """Take a bound on the time of all choices, and leave out those that certainly lack memory."""
         self.floor = floor
-        for choice, sends_s in self.choices.items():
-            self.least[choice] = max(self.least.get(choice, 0.0), floor.seconds(choice) + sends_s)
+        self.least = {choice: floor.seconds(choice) + sends_s for choice, sends_s in self.choices.items()}
+        for choice in self.choices if self.least_part is not None else ():
+            part = self.least_part(choice)
+            if part > 1:
+                self._lacks(choice, part)
         return floor
+
+    def _patiently(self) -> Choice | None:
+        """Return the choice to try next if nothing was found in haste; None if there is none."""
+        if self.found or not self.hasty:
+            return None
+        self.haste = inf
+        self.hasty.clear()
+        return self._next()
 
     @property
     def _is_late(self) -> bool:
@@ -191,26 +208,14 @@ class _Search:
     def best_s(self) -> float:
         return min((estimate.seconds for estimate in self.found), default=inf)
 
-    def _next(self, running: Choice | None = None) -> Choice | None:
-        """Return the choice to try next, None if none is worth it.
-
-        The first one is tried in any case, because its calls bound the time of all.
-        """
-        while (choice := self._likely(running)) is not None:
-            part = 0.0 if self.least_part is None or self.floor is None else self.least_part(choice)
-            if part <= 1:
-                break
-            self._lacks(choice, part)
-        return choice
-
     def _lacks(self, choice: Choice, part: float) -> None:
         """Take that a choice needs at least this part of memory, more than there is."""
         like = filter(choice.is_like, self.choices)
         self.least.update((other, inf) for other in like if _holds_no_less(other, choice))
         self.needs[choice.recompute, choice.form.is_split].append(part / choice.in_flight)
 
-    def _likely(self, running: Choice | None) -> Choice | None:
-        """Return the choice that seems best to try next, None if none is worth it.
+    def _next(self, running: Choice | None = None) -> Choice | None:
+        """Return the choice to try next, None if none is worth it.
 
         While one is ``running``, this is a guess: that it has a plan, which rules out those of the same parts
         that recompute more or wait longer.
@@ -276,12 +281,14 @@ class _Search:
         return min(like, key=lambda other: (-_policy(other), _held(other)))
 
     def _is_worth(self, choice: Choice) -> bool:
-        is_new = choice not in self.bounds
+        is_new = choice not in self.bounds and (bool(self.found) or choice not in self.hasty)
         return is_new and choice not in self.beaten and self._least_s(choice) < self.best_s
 
     def _look(self, choice: Choice) -> None:
         sends_s = self.choices[choice]
-        cutoff_s = self.best_s - sends_s
+        cutoff_s, is_hasty = self.best_s - sends_s, False
+        if not self.found and self.floor is not None and self.haste < inf:
+            cutoff_s, is_hasty = self.haste * self.floor.seconds(choice), True
 
         def following() -> Choice | None:
             return None if self._is_late or self.clock.is_enough else self._next(running=choice)
@@ -294,6 +301,10 @@ class _Search:
             carried_s = _carried(choice, free_s, other, floor) + seconds
             self.least[other] = max(self.least[other], carried_s)
         if isinstance(found, Unfit):
+            if is_hasty and cutoff_s <= found.bound_s < inf:
+                self.hasty.add(choice)
+                self.least[choice] = max(self.least[choice], found.bound_s + sends_s)
+                return
             self.bounds[choice] = found.bound_s + sends_s
             if found.bound_s == inf:
                 self._lacks(choice, found.least)
