@@ -29,7 +29,7 @@ from shardc.passes.search.step.on_mesh import StepOnMesh
 from shardc.passes.search.ways import Way
 from shardc.passes.search.work import Work
 
-BACKWARD, OPTIMIZER = "backward", "optimizer"
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 
 def graph_on(step: StepOnMesh, cluster: Cluster, form: ScheduleForm = ONE_F_ONE_B) -> StepGraph:
@@ -111,9 +111,8 @@ class StepGraph:
         return self._step.same(tuple(layout for layout in layouts if all(dim in kept for dim in layout)))
 
     def _add_calls(self) -> None:
-        """Add the calls. What the backward of a pipeline's stage recomputes is split as in forward."""
-        facts, graph = self._facts, self.graph
-        again = facts.repeats if self.axes.stages > 1 else {}
+        """Add the calls. What backward recomputes is split as in forward."""
+        facts, graph, again = self._facts, self.graph, self._facts.repeats
         for number, call in enumerate(self.program.nodes):
             ways, phase = self.ways[number], facts.phases[number]
             node = self._node(("call", self.folded.colours[again.get(number, number)]), ways)
@@ -153,14 +152,33 @@ class StepGraph:
             yield phase, [use for use, of in zip(uses, phases, strict=True) if of == phase]
 
     def _add_readers(self, value: int, uses: Sequence[Use], gathers: int) -> None:
-        made, weights = self._made[value], self._facts.weights
-        is_weights = self.program.producer[value] in weights or all(node in weights for node, _ in uses)
-        when = When(self._is_gradient(value, uses), gathers, is_weights)
-        if len({self.call_node[node] for node, _ in uses}) > 1 and self.program.types[value].shape:
-            made = self._copied(value, made, uses, when)
-        for node, place in uses:
-            needed = self._step.needed(node, place)
-            self._reshard(value, made, Made(self.call_node[node], needed, self.folded.weights[node]), when)
+        made, is_late = self._made[value], self._is_gradient(value, uses)
+
+        def when(some: Sequence[Use]) -> When:
+            weights = self._facts.weights
+            is_weights = self.program.producer[value] in weights or all(node in weights for node, _ in some)
+            return When(is_late, gathers, is_weights)
+
+        if self._is_shared(value, uses):
+            made = self._kept(value, made, uses, when(uses))
+        for group in self._by_phase(uses):
+            near = made
+            if len(group) < len(uses) and self._is_shared(value, group):
+                near = self._copied(value, made, group, when(group))
+            for use in group:
+                reader = Made(self.call_node[use[0]], self._step.needed(*use), self.folded.weights[use[0]])
+                self._reshard(value, near, reader, when([use]))
+
+    def _is_shared(self, value: int, uses: Sequence[Use]) -> bool:
+        """Return whether several calls read a value that can be split."""
+        return bool(self.program.types[value].shape) and len({self.call_node[node] for node, _ in uses}) > 1
+
+    def _by_phase(self, uses: Sequence[Use]) -> Iterator[Sequence[Use]]:
+        """Yield the uses in forward, and the later ones, which may gather a value again."""
+        for is_early in (True, False):
+            found = [use for use in uses if (self._facts.phases[use[0]] == FORWARD) == is_early]
+            if found:
+                yield found
 
     def _is_gradient(self, value: int, uses: Sequence[Use]) -> bool:
         """Return whether backward computes a value that only the update reads."""
@@ -169,19 +187,23 @@ class StepGraph:
             return False  # gradients are summed over micro-batches before they are summed over devices
         return all(phases[node] == OPTIMIZER for node, _ in uses)
 
-    def _copied(self, value: int, made: Made, uses: Sequence[Use], when: When) -> Made:
-        """Add a copy of the value with its own layout for all readers."""
-        layouts = self._step.shared(self.program.types[value].shape, made.layouts, uses)
-        readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
-        weight = max(self.folded.weights[node] for node, _ in uses)
-        node = self._node(("copy", made.node, readers), layouts)
-        copy = Made(node, layouts, min(made.weight, weight))
+    def _kept(self, value: int, made: Made, uses: Sequence[Use], when: When) -> Made:
+        """Add a copy of the value in which it lives from its first reader on."""
+        copy = self._copied(value, made, uses, when)
         self.copies[value] = copy
         owner = None if value in self.stored else self._facts.lives.copied(value)
         if owner is not None:
             whole = self._made[owner]
             self._hold(self._alive.from_first_read(owner, value, whole.layouts), whole, -1)
             self._hold(self._alive.from_first_read(owner, value, copy.layouts), copy)
+        return copy
+
+    def _copied(self, value: int, made: Made, uses: Sequence[Use], when: When) -> Made:
+        """Add a copy of a value with its own layout for several readers."""
+        layouts = self._step.shared(self.program.types[value].shape, made.layouts, uses)
+        readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
+        weight = max(self.folded.weights[node] for node, _ in uses)
+        copy = Made(self._node(("copy", made.node, readers), layouts), layouts, min(made.weight, weight))
         self._reshard(value, made, copy, when)
         return copy
 
