@@ -20,6 +20,8 @@ CANDIDATES = 256
 """Limit of positions to consider. If there are more, only the one with the fewest bytes in each of so many
 intervals.
 """
+SLACK = 0.02
+"""Part by which a stage may be slower than the slowest stage must be, if fewer bytes are sent then."""
 
 Fraction = Callable[[int, int, int], float]
 """(stage, number of its start, number of its end) -> the fraction of its memory limit that the stage
@@ -55,17 +57,25 @@ class Forward:
         return list(itertools.accumulate(change))
 
     def balanced(self, stages: int) -> list[int]:
-        """Return ``stages - 1`` cuts that minimise the slowest stage or message (they overlap), then the
-        bytes.
+        """Return the ``stages - 1`` cuts that send the fewest bytes, with about the fastest slowest stage.
 
-        Raises TooManyStages.
+        A stage may take :data:`SLACK` longer than the slowest one must; a message counts as a stage, since
+        they overlap. Raises TooManyStages.
         """
-        found = self.best(stages, self.ends(stages))
+        ends = self.ends(stages)
+        fastest = self.best(stages, ends)
+        assert fastest is not None
+        most = self.slowest(fastest) * (1 + SLACK)
+
+        def is_fast(place: int, i: int, j: int) -> bool:
+            return self._stage_cost(place, ends[i], ends[j]) <= most
+
+        found = self.best(stages, ends, is_fast, weight=lambda *_: 0.0)
         assert found is not None
         return found
 
     def slowest(self, cuts: Sequence[int]) -> float:
-        """Return the cost of the slowest stage, which :meth:`balanced` minimises."""
+        """Return the cost of the slowest stage."""
         ends = [0, *cuts, len(self.ops)]
         return max(self._stage_cost(n, i, j) for n, (i, j) in enumerate(itertools.pairwise(ends)))
 
