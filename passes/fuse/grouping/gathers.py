@@ -13,11 +13,11 @@ from shardc.passes.fuse.reading.graph import Node, Value
 from shardc.passes.fuse.reading.space import Space
 
 MAX_AGAIN = 2
-"""Largest number of times that a kernel may compute an expensive op for each element that it reads at
-computed indices (3 x 3 windows with steps of 2: 2.25 times).
-"""
-GATHER_OPS, MAX_OPS = 8, 32
-"""Cost of a read at computed indices, in ops, and the least cost that counts as expensive."""
+"""Number of times that a kernel may compute any op for each element that it reads at computed indices."""
+GATHER_OPS, HEAVY_OPS = 8, 32
+"""Cost of a read at computed indices, and of an expensive op, in cheap ops."""
+MAX_OPS = 64
+"""Limit of the ops, each as often as it is computed, that replace a pass over memory."""
 
 
 def apart(nodes: list[Node]) -> set[Node]:
@@ -66,20 +66,20 @@ def _check_computed_again(nodes: list[Node], makers: dict[Value, Node]) -> None:
                 times[access.base] += node.reads * hint(node.out.type.numel)
     for value, count in times.items():
         again = count / hint(value.type.numel)
-        if again > MAX_AGAIN and _is_dear(makers[value], hint(value.type.numel), makers):
-            raise Refused(f"it would compute an expensive op {again:.1f} times for each element")
+        cost = _cost(makers[value], hint(value.type.numel), makers) if again > MAX_AGAIN else 0
+        if again * cost > MAX_OPS:
+            raise Refused(f"it would compute {cost} ops {again:.1f} times for each element")
 
 
-def _is_dear(node: Node, elements: int, makers: dict[Value, Node]) -> bool:
-    """Return whether the elements of a result come from expensive or many ops on as many elements."""
+def _cost(node: Node, elements: int, makers: dict[Value, Node]) -> int:
+    """Return the ops on as many elements that the elements of a result come from."""
     left, seen, ops = [node], set[Value](), 0
     while left:
         node = left.pop()
         if node.out in seen or node.reduce or hint(node.out.type.numel) < elements:
             continue
         seen.add(node.out)
-        ops += 1 + GATHER_OPS * node.reads * sum(access.gathers for access in node.accesses)
-        if node.heavy or ops >= MAX_OPS:
-            return True
+        reads = node.reads * sum(access.gathers for access in node.accesses)
+        ops += (HEAVY_OPS if node.heavy else 1) + GATHER_OPS * reads
         left += (makers[access.base] for access in node.accesses if access.base in makers)
-    return False
+    return ops
