@@ -5,19 +5,16 @@ A kernel does not store the elements that it reads at computed indices: it compu
 
 from __future__ import annotations
 
-from collections import Counter
-
 from shardc.dialects.kern.size import hint
 from shardc.passes.fuse.grouping.refused import Refused
 from shardc.passes.fuse.reading.graph import Node, Value
 from shardc.passes.fuse.reading.space import Space
 
-MAX_AGAIN = 2
-"""Number of times that a kernel may compute any op for each element that it reads at computed indices."""
 GATHER_OPS, HEAVY_OPS = 8, 32
 """Cost of a read at computed indices, and of an expensive op, in cheap ops."""
-MAX_OPS = 64
-"""Limit of the ops, each as often as it is computed, that replace a pass over memory."""
+MAX_OPS = 36
+"""Limit of the ops that are computed again for an element, instead of a pass over memory: an expensive op and
+a few cheap ones once more."""
 
 
 def apart(nodes: list[Node]) -> set[Node]:
@@ -59,16 +56,35 @@ def check_gathers(nodes: list[Node], space: Space) -> None:
 
 def _check_computed_again(nodes: list[Node], makers: dict[Value, Node]) -> None:
     """Check that reads at computed indices do not compute expensive ops again and again. Raises Refused."""
-    times: Counter[Value] = Counter()
+    computed = _times_computed(nodes)
+    for value in {
+        access.base for node in nodes for access in node.accesses if access.gathers
+    } & makers.keys():
+        again = computed[value] / hint(value.type.numel) - 1
+        cost = _cost(makers[value], hint(value.type.numel), makers)
+        if again * cost > MAX_OPS:
+            raise Refused(f"it would compute {cost} ops {again:.1f} times again for each element")
+
+
+def _times_computed(nodes: list[Node]) -> dict[Value, float]:
+    """Return how many elements of each op are computed in all, with repetitions.
+
+    What is read at computed indices is computed for each read, and so is what it reads.
+    """
+    readers: dict[Value, list[tuple[Node, bool]]] = {}
     for node in nodes:
         for access in node.accesses:
-            if access.gathers and access.base in makers:
-                times[access.base] += node.reads * hint(node.out.type.numel)
-    for value, count in times.items():
-        again = count / hint(value.type.numel)
-        cost = _cost(makers[value], hint(value.type.numel), makers) if again > MAX_AGAIN else 0
-        if again * cost > MAX_OPS:
-            raise Refused(f"it would compute {cost} ops {again:.1f} times for each element")
+            readers.setdefault(access.base, []).append((node, access.gathers))
+    elsewhere, found = apart(nodes), dict[Value, float]()
+    for node in reversed(nodes):
+        read = readers.get(node.out, ())
+        times = 0.0 if read and all(gathers for _, gathers in read) else float(hint(node.out.type.numel))
+        for reader, gathers in read:
+            if not gathers and reader in elsewhere:
+                times = max(times, found[reader.out])
+        times += sum(found[reader.out] * reader.reads for reader, gathers in read if gathers)
+        found[node.out] = times
+    return found
 
 
 def _cost(node: Node, elements: int, makers: dict[Value, Node]) -> int:
