@@ -192,6 +192,11 @@ class Elements:
             made = self.element(generic.operands[number], generic.operand_index(number, dims), place)
         elif (op := generic.made_here(value)) is None:
             made = self.scalar(value)
+        elif (loop := loop_of(value)) is not None:
+            made = self.position(dims[loop], place)
+        elif op.name == "tensor.extract":
+            positions = [self.part(generic, v, dims, place) for v in list(op.operands)[1:]]
+            made = self._extracted(generic, generic.extracts[value], positions, dims, place)
         else:
             made = copied(op, [self.part(generic, v, dims, place) for v in op.operands]).results[0]
         place.known[key] = made

@@ -160,10 +160,11 @@ class Row:
         self._store(loop, place)
         lanes = {result: self._lane(result, place) for result in self._lanes(loop)}
         for root in loop.roots:
-            if (extreme := Result(root)) in squares:
+            extremes = [result for result in results_of(root) if result in squares]
+            for extreme in extremes:
                 found = step(extreme, accumulators[extreme], squares[extreme], elements, place)
                 accumulators[extreme], squares[extreme] = found
-            elif root.is_reduction:
+            if root.is_reduction and not extremes:
                 self._accumulate(root, accumulators, lanes, place)
         elements.kept.update(hidden)
         return [*accumulators.values(), *squares.values()]

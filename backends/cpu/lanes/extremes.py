@@ -16,28 +16,22 @@ from shardc.backends.cpu.host import architecture
 
 _PLAIN = {"arith.maximumf": "arith.maxnumf", "arith.minimumf": "arith.minnumf"}
 """Op that propagates NaN -> the op that does not."""
-_PLACED = ("tensor.extract", "linalg.index")
 _UNORDERED = 14
 """Predicate of ``arith.cmpf`` that is true only for NaN."""
 
 
 def is_extreme(root: Root) -> bool:
-    """Return True if ``root`` is just the maximum or minimum of f32 or f64 terms, on x86.
-
-    Terms that are read at computed indices, or that depend on the loop's index, are excluded.
-    """
+    """Return True if ``root`` has only maxima and minima of f32 or f64 terms, on x86."""
     found = root.combiners or []
-    if architecture() != "x86_64" or len(found) != 1 or found[0].op not in _PLAIN:
-        return False
-    placed = any(op.operation.name in _PLACED for op in Result(root).generic.block)
-    return not placed and isinstance(found[0].identity.type, ir.F32Type | ir.F64Type)
+    floats = all(isinstance(each.identity.type, ir.F32Type | ir.F64Type) for each in found)
+    return architecture() == "x86_64" and bool(found) and floats and all(each.op in _PLAIN for each in found)
 
 
 def step(
     result: Result, so_far: ir.Value, squares: ir.Value, elements: Elements, place: Place
 ) -> tuple[ir.Value, ir.Value]:
     """Add a term to the extreme and the sum of squares. After a NaN term the extreme is arbitrary."""
-    join = result.generic.join(0)
+    join = result.generic.join(result.n)
     assert join is not None
     term = elements.part(result.generic, join.term, result.root.dims, place)
     flags = {"fastmath": _flags("nnan,nsz")}

@@ -8,6 +8,7 @@ from torch_mlir.passmanager import PassManager
 from shardc.backends.cpu.lanes.expand import expand_math
 from shardc.backends.cpu.lanes.narrow import narrow_integers
 from shardc.backends.cpu.lanes.rounding import expand_rounding
+from shardc.backends.cpu.lanes.sections import cut_loops
 from shardc.backends.cpu.lanes.vectorize import vectorize
 from shardc.backends.cpu.lanes.versions import add_versions
 from shardc.backends.cpu.object_code.marks import LOOP, copied
@@ -62,6 +63,8 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
     MLIRError.
     """
     with module.context, ir.Location.unknown():
+        _run("canonicalize,cse", module)
+        cut_loops(module)
         _run("canonicalize,cse", module)
         narrow_integers(module)
         _run("canonicalize,cse", module)

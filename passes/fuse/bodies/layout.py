@@ -53,6 +53,10 @@ class Layout:
         runs += [space.resolve(a for dim in node.out_dims for a in dim) for node in nodes]
         runs += [run for node in nodes for a in node.accesses if a.gathers for run in self._runs_of(a)]
         runs += [run for node in nodes for group in node.indices if (run := space.resolve(group))]
+        makers = {node.out: node for node in nodes}
+        for access in (a for node in nodes for a in node.accesses if a.gathers and a.base in makers):
+            made = zip(access.dims, makers[access.base].out_dims, strict=True)
+            runs += [run for dim, atoms in made if dim.gathered and (run := space.resolve(atoms))]
         follows = self._joints(runs)
         order = self._order(nodes)
         self._loop: dict[int, int] = {}
@@ -95,7 +99,8 @@ class Layout:
     def _order(self, nodes: Sequence[Node]) -> Atoms:
         """Return all atoms in the order of the largest result of a pointwise node, or operand of a reduction.
 
-        Atoms of expanded dims, which are in no tensor's memory, come first.
+        Atoms of expanded dims, which are in no tensor's memory, come first. Atoms of ops that run over other
+        dims, because they are read at computed indices only, come last.
         """
         orders = []
         for node in nodes:
@@ -107,7 +112,8 @@ class Layout:
                 made = self._space.resolve(a for dim in (*dims, node.reduced) for a in dim)
                 dims = (tuple(a for a in made if a not in read), read)
             orders.append(self._space.resolve(a for dim in dims for a in dim))
-        return max(orders, key=len)
+        order = max(orders, key=len)
+        return tuple(dict.fromkeys((*order, *(atom for other in orders for atom in other))))
 
     def place(self, node: Node) -> list[list[IndexTerm]]:
         """Return the row-major index over each of the node's ``indices``, as a sum of terms."""

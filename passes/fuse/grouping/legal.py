@@ -10,13 +10,14 @@ follow it.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import Size, hint, symbols_of
+from shardc.passes.fuse.grouping.gathers import apart, check_gathers
+from shardc.passes.fuse.grouping.refused import Refused
 from shardc.passes.fuse.reading.graph import Access, Node, Value
 from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.reading.unit import Unit, joined, unit_of
@@ -28,12 +29,6 @@ MAX_TENSORS = 40
 MAX_SERIAL = 1 << 16
 """Limit of elements that a kernel without a parallel dim reduces, since it runs on one thread."""
 
-MAX_AGAIN = 2
-"""Largest number of times that a kernel may compute an expensive op for each element that it reads at
-computed indices (3 x 3 windows with steps of 2: 2.25 times).
-"""
-GATHER_OPS, MAX_OPS = 8, 32
-"""Cost of a read at computed indices, in ops, and the least cost that counts as expensive."""
 MIN_RUN = 16
 """Shortest contiguous run of elements in a row that is not contiguous as a whole: a cache line of f32."""
 
@@ -41,10 +36,6 @@ NO_COMMON_DIMS = "neither runs over all dims of the other"
 
 Domain = frozenset[int]
 """Atoms that a node runs over."""
-
-
-class Refused(Exception):
-    """Reason why two groups are not joined, in words."""
 
 
 def joined_space(a: Unit, b: Unit) -> Space:
@@ -143,13 +134,19 @@ def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
     inner = [v for v in unit.accesses if v.node is not None and v.node in unit.domains and v.node.out is v]
     if len(unit.accesses) - len(inner) > MAX_TENSORS:
         raise Refused(f"a kernel reads at most {MAX_TENSORS} tensors")
-    _check_gathers(nodes, space)
+    check_gathers(nodes, space)
     if any(node.is_symbolic for node in nodes):
         _check_symbols(unit)
     kinds = {atoms: _domain(atoms) for atoms in set(unit.domains.values())}
     whole = frozenset().union(*kinds.values())
     if whole not in kinds.values():
-        raise Refused(NO_COMMON_DIMS)
+        elsewhere = apart(nodes)
+        if not elsewhere or not elsewhere.isdisjoint(node for v in exported() if (node := v.node)):
+            raise Refused(NO_COMMON_DIMS)
+        nodes = [node for node in nodes if node not in elsewhere]
+        whole = frozenset().union(*(kinds[unit.domains[node]] for node in nodes))
+        if not any(kinds[unit.domains[node]] == whole for node in nodes):
+            raise Refused(NO_COMMON_DIMS)
     domains = {node: kinds[atoms] for node, atoms in unit.domains.items()}
     contraction = next((node for node in nodes if node.contracts), None)
     if contraction is not None:
@@ -167,52 +164,6 @@ def _check_symbols(unit: Unit) -> None:
     if not missing <= {n.symbol for n in read if isinstance(n, Size)}:
         where = "the graph's arguments nor from the tensors that it reads"
         raise Refused(f"a size of its tensors comes neither from {where}")
-
-
-def _check_gathers(nodes: list[Node], space: Space) -> None:
-    if not any(node.gathers for node in nodes):
-        return
-    gathers = [access for node in nodes for access in node.accesses if access.gathers]
-    if any(node.contracts for node in nodes):
-        raise Refused("a matmul cannot read at computed indices")
-    makers = {node.out: node for node in nodes}
-    _check_computed_again(nodes, makers)
-    for access in gathers:
-        made = makers[access.base].out_dims if access.base in makers else [()] * len(access.dims)
-        gathered = (atoms for dim, atoms in zip(access.dims, made, strict=True) if dim.gathered)
-        if any(len(space.resolve(atoms)) > 1 for atoms in gathered):
-            raise Refused("it reads at computed indices along a dim that is split")
-
-
-def _check_computed_again(nodes: list[Node], makers: dict[Value, Node]) -> None:
-    """Check that reads at computed indices do not compute expensive ops again and again. Raises Refused.
-
-    A kernel does not store the elements that it reads at computed indices: it computes each where it is read.
-    """
-    times: Counter[Value] = Counter()
-    for node in nodes:
-        for access in node.accesses:
-            if access.gathers and access.base in makers:
-                times[access.base] += node.reads * hint(node.out.type.numel)
-    for value, count in times.items():
-        again = count / hint(value.type.numel)
-        if again > MAX_AGAIN and _is_dear(makers[value], hint(value.type.numel), makers):
-            raise Refused(f"it would compute an expensive op {again:.1f} times for each element")
-
-
-def _is_dear(node: Node, elements: int, makers: dict[Value, Node]) -> bool:
-    """Return whether the elements of a result come from expensive or many ops on as many elements."""
-    left, seen, ops = [node], set[Value](), 0
-    while left:
-        node = left.pop()
-        if node.out in seen or node.reduce or hint(node.out.type.numel) < elements:
-            continue
-        seen.add(node.out)
-        ops += 1 + GATHER_OPS * node.reads * sum(access.gathers for access in node.accesses)
-        if node.heavy or ops >= MAX_OPS:
-            return True
-        left += (makers[access.base] for access in node.accesses if access.base in makers)
-    return False
 
 
 def check_parts(nodes: list[Node]) -> None:

@@ -19,7 +19,7 @@ from shardc.passes.fuse.lower.table import lowers, results
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value, View
 
-MAX_WINDOWS = 16
+MAX_WINDOWS = 32
 """Limit of windows that an element is in, since their gradients are added one by one."""
 At = Callable[[Scalars, Scalar, int], Scalar]
 """Function (scalars, index along a dim of the result, size of the source's dim) -> index in the source."""

@@ -2,7 +2,7 @@
 
 Equal parts form a dim ``parts x size``, in which each element selects its part by the first index. Parts of
 different sizes are read at computed indices, all parts for each element. That pays if at least
-:data:`MIN_RUN` elements share the index; else ATen copies them.
+:data:`MIN_RUN` elements share the index, or for rows of :data:`MIN_ROW` elements; else ATen copies them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.size import hint
 from shardc.passes.fuse.grouping.legal import MIN_RUN
 from shardc.passes.fuse.lower.gather import Read, outside, picked
 from shardc.passes.fuse.lower.moves import static
@@ -24,8 +25,11 @@ from shardc.passes.fuse.lower.table import lowers, results
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
 
-MAX_PARTS = 8
+MAX_PARTS = 16
 """Limit of parts of a concatenation, since each element tests all of them."""
+MIN_ROW = 64
+"""Least elements of a row along which parts of different sizes follow each other. CPU loops are cut between
+parts (:mod:`shardc.backends.cpu.lanes.sections`)."""
 MAX_PLACED = 3
 """Limit of parts of different sizes, since each element reads all of them."""
 
@@ -89,7 +93,9 @@ def _placed(
     """Return ``parts`` placed at ``starts`` along ``dim``, with ``rest`` elsewhere."""
     if len(parts) > MAX_PLACED:
         raise NotLowered(f"concatenates more than {MAX_PLACED} parts of different sizes")
-    if not all(isinstance(n, int) for n in type_.shape) or prod(type_.shape[dim + 1 :]) < MIN_RUN:
+    static(type_)
+    inner = prod(n for n in type_.shape[dim + 1 :] if isinstance(n, int))
+    if inner < MIN_RUN and (inner > 1 or hint(type_.shape[dim]) < MIN_ROW):
         raise NotLowered(
             f"concatenates parts of different sizes, with less than {MIN_RUN} elements for each index"
         )

@@ -37,7 +37,7 @@ def partition(joint: GraphModule, inputs: Sequence[object], **given: Any) -> tup
             node.replace_all_uses_with(node_at(node), delete_user_cb=lambda user: user.op != "output")
         elif (shifted := shifted_by(node)) is not None:
             node.meta["recompute"] = shifted.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
-        elif _is_read_by_norms(node):
+        elif node.target in _MOVES or _is_read_by_norms(node):
             node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
         elif isinstance(node.meta.get("val"), torch.Tensor) and _is_call(node.target):
             node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
@@ -82,6 +82,11 @@ def shifted_by(node: Node) -> Node | None:
     return step if step is node.args[0] and step.target is aten.sub.Tensor else None
 
 
+_MOVES = {
+    *(aten.unfold.default, aten.roll.default, aten.flip.default, aten.constant_pad_nd.default),
+    *(getattr(aten, f"{kind}_pad{n}d").default for kind in ("reflection", "replication") for n in (1, 2, 3)),
+}
+"""Ops that move elements, which kernels read in place. Saved windows would be copied: they overlap."""
 _NORMS = {
     *(aten.native_layer_norm.default, aten.native_layer_norm_backward.default),
     *(aten.native_group_norm.default, aten.native_group_norm_backward.default),

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fifth
+import fifth_fields
 import first
 import fourth
 import fourth_fields
@@ -36,6 +38,7 @@ LISTS = {
     "second": second.FUNCTIONS,
     "third": {**third.FUNCTIONS, **third_products.FUNCTIONS},
     "fourth": {**fourth.FUNCTIONS, **fourth_fields.FUNCTIONS},
+    "fifth": {**fifth.FUNCTIONS, **fifth_fields.FUNCTIONS},
 }
 FUNCTIONS = {name: function for one in LISTS.values() for name, function in one.items()}
 TOLERANCE = {torch.bfloat16: 2e-2}

@@ -1,4 +1,4 @@
-"""Decomposes batched products of small matrices, such as rotations, into sums that kernels compute.
+"""Decomposes batched products of small matrices or of vectors, such as rotations, into what kernels compute.
 
 A library's call takes longer to start on each matrix than to multiply it.
 """
@@ -18,8 +18,8 @@ MIN_BATCH = 256
 
 
 def small_product_table() -> Table:
-    """Return the decomposition of ``bmm``."""
-    return {aten.bmm.default: _bmm}
+    """Return the decompositions of ``bmm`` and ``linalg_cross``."""
+    return {aten.bmm.default: _bmm, aten.linalg_cross.default: _cross}
 
 
 def _bmm(x: Tensor, y: Tensor) -> Tensor:
@@ -30,3 +30,10 @@ def _bmm(x: Tensor, y: Tensor) -> Tensor:
     if not (known and wide and batch >= MIN_BATCH and max(m * k, k * n, m * n) <= MAX_ELEMENTS):
         return NotImplemented
     return (x[:, :, :, None] * y[:, None]).sum(2)
+
+
+def _cross(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """Return the products of vectors of three, each coordinate from those of both."""
+    x, y = torch.broadcast_tensors(x, y)
+    (a, b, c), (d, e, f) = ([aten.select.int(t, dim, n) for n in range(3)] for t in (x, y))
+    return torch.stack([b * f - c * e, c * d - a * f, a * e - b * d], dim)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from bodies import Body, compiled
+from test_lowered_graphs import check
 
 LARGEST, SMALLEST = "arith.maximumf", "arith.minimumf"
 TYPES = {"f32": torch.float32, "f64": torch.float64}
@@ -43,3 +44,17 @@ def test_broken_values_as_eager(columns, op, element, dims, threads):
 def test_what_it_starts_from_counts(start, wanted):
     got = extreme(LARGEST, (5, 300), [1], start=start)(torch.full((5, 300), -1.0))[0]
     torch.testing.assert_close(got, torch.full((5,), wanted), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("columns", [1, 31, 64, 1031])
+def test_both_extremes_of_a_row(columns, threads):
+    """Of masked terms, which depend on the index, too."""
+
+    def both(x):
+        inside = torch.ones_like(x).tril() > 0
+        return x.amax(1), x.amin(1), x.masked_fill(~inside, -1e9).amax(1), x.masked_fill(inside, 1e9).amin(1)
+
+    x = torch.randn(37, columns)
+    check(both, x)
+    x[1, columns // 2], x[2, -1], x[3, 0] = torch.nan, torch.nan, torch.nan
+    check(both, x)

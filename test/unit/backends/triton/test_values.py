@@ -66,6 +66,11 @@ def test_data_movement(check: Check) -> None:
     _all(check, more.MOVES | more.POOLS, more.PIXELS)
 
 
+@pytest.mark.parametrize("name", more.JOINED)
+def test_parts_of_what_is_made(check: Check, name: str) -> None:
+    check(more.JOINED[name], more.PLANE)
+
+
 @pytest.mark.slow
 def test_narrow_integers(check: Check) -> None:
     for dtype in (torch.int8, torch.uint8, torch.int16):

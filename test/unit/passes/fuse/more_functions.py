@@ -120,6 +120,17 @@ MOVES: Functions = {
 }
 """Of a tensor of pixels."""
 
+PLANE = torch.linspace(-2, 3, 3 * 70).reshape(3, 70).sin()
+JOINED: Functions = {
+    "parts of other sizes": lambda x: torch.cat([x[:, :1], x[:, 1:] - x[:, :-1], x * 2], 1).sin(),
+    "roll of what is made": lambda x: torch.roll(x * 2 + 1, 3, -1) * 3,
+    "pad of what is made": lambda x: F.pad(x * 2 + 1, (1, 2)) * 3,
+    "gradient of equal windows": lambda x: aten.unfold_backward(
+        x[:, None].expand(-1, 3, -1) / 3, [3, 2 * 40 + 70], 1, 70, 40
+    ),
+}
+"""Of a plane; what is made runs over other dims than the kernel, which is one."""
+
 REDUCTIONS: Functions = {
     "max": lambda x, y: tuple(x.max(1)),
     "min": lambda x, y: tuple(torch.min(x.round(), -1, keepdim=True)),

@@ -11,10 +11,12 @@ from torch import Tensor
 from .conftest import assert_near
 from .more_functions import (
     ACTIVATIONS,
+    JOINED,
     LOSSES,
     MOVES,
     NARROW,
     PIXELS,
+    PLANE,
     POOLS,
     QUANTISED,
     REDUCTIONS,
@@ -84,3 +86,29 @@ def test_pools(fuse: Any) -> None:
 def test_activations_of_infinities_and_nans(fuse: Any) -> None:
     x = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 3e38, -3e38, 1e-40])
     _check(fuse, {n: f for n, f in ACTIVATIONS.items() if "backward" not in n}, x[None], x[None].flip(1))
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_what_is_read_at_computed_indices_is_made_in_the_same_kernel(fuse: Any, name: str) -> None:
+    done = fuse(JOINED[name], PLANE, rounding="eager", lone=True)
+    assert len(done.kernels) == 1
+    assert_near(done.results[0], JOINED[name](PLANE))
+
+
+def test_what_is_a_result_too_is_made_in_a_kernel_of_its_own(fuse: Any) -> None:
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        made = x.exp()
+        return made, torch.nn.functional.pad(made, (1, 2)) * 3
+
+    done = fuse(both, PLANE, rounding="eager", lone=True)
+    assert len(done.kernels) == 2
+    for found, wanted in zip(done.results, both(PLANE), strict=True):
+        assert_near(found, wanted)
+
+
+def test_sums_are_not_read_at_computed_indices_of_other_dims(fuse: Any) -> None:
+    def shares(x: Tensor) -> Tensor:
+        return torch.roll(x / x.sum(1, keepdim=True), 3, 1)
+
+    done = fuse(shares, PLANE, rounding="eager", lone=True)
+    assert_near(done.results[0], shares(PLANE))
