@@ -115,16 +115,18 @@ def search_around(
     start: Start | None = None,
     prepare: Prepare | None = None,
     messages: Callable[[Choice], float] | None = None,
+    least: Mapping[Choice, float] | None = None,
 ) -> Around:
     """Search the choices with ``find``.
 
     ``limit_s``: seconds after which no other choice is started. ``clock``: ends the search at once; ``find``
     observes it, too. ``start``: the choice to try first. ``prepare``: does a part of ``find`` beforehand,
     while another search runs. ``messages``: seconds that a choice takes in addition to those of ``find``.
+    ``least``: lower bounds on the seconds of choices that are known beforehand.
     """
     with collection_paused(), Ahead(find, prepare) as ahead:
         added = {choice: messages(choice) if messages else 0.0 for choice in choices}
-        return _Search(added, ahead, limit_s, clock or Clock(), start).run()
+        return _Search(added, ahead, limit_s, clock or Clock(), start, least or {}).run()
 
 
 @dataclass
@@ -135,6 +137,8 @@ class _Search:
     limit_s: float
     clock: Clock
     start: Start | None = None
+    given: Mapping[Choice, float] = field(default_factory=dict)
+    """Lower bounds on the seconds of choices that are known beforehand."""
     found: list[Estimate] = field(default_factory=list)
     bounds: dict[Choice, float] = field(default_factory=dict)
     """Lower bound on the seconds of each choice that was tried."""
@@ -154,6 +158,7 @@ class _Search:
     floor: Floor | None = None
 
     def __post_init__(self) -> None:
+        self.least.update(self.given)
         if self.start is not None:
             self._set_floor(self.start.floor)
 
@@ -176,7 +181,8 @@ class _Search:
 
     def _set_floor(self, floor: Floor) -> Floor:
         self.floor = floor
-        self.least = {choice: floor.seconds(choice) + sends_s for choice, sends_s in self.choices.items()}
+        for choice, sends_s in self.choices.items():
+            self.least[choice] = max(floor.seconds(choice) + sends_s, self.given.get(choice, 0.0))
         return floor
 
     @property
