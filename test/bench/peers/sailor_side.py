@@ -52,6 +52,11 @@ class Sailor:
 
     def plans(self, name: str, limit_s: float) -> list[tuple[list[Any], float]]:
         """Return lists of a planner's plans, the favourite first, and the seconds of each search."""
+        profiles = Path(self._of(f"{name}/profiles"))
+        if name == "Sailor":
+            profiles = self.planner / "sailor_planner/profiles"
+        if not (profiles / self.model / self.gpu).exists():
+            raise SystemExit(f"its repository has no profile of {self.model} on {self.gpu}")
         if name == "Varuna":  # as Sailor's scripts ask it, and with each GPU as a node of its own
             return [self._varuna(gpus_per_node) for gpus_per_node in (self.node["gpus_per_node"], 1)]
         flat = {"gpu_type": self.gpu, "num_nodes": self.case["nodes"], "zone": self.zone, **self.node}
@@ -79,14 +84,20 @@ class Sailor:
         return getattr(importlib.import_module(f"sailor.Planner.{module}"), name)
 
     def _varuna(self, gpus_per_node: int) -> tuple[list[Any], float]:
-        profile = self._of(f"Varuna/profiles/{self.model}/{self.gpu}/profile_{gpus_per_node}.json")
+        given = Path(self._of(f"Varuna/profiles/{self.model}/{self.gpu}/profile_{gpus_per_node}.json"))
         planner = self._class("baselines.Varuna.varuna_planner", "VarunaPlanner")
-        if not os.path.exists(profile):
+        if not given.exists():
             return [], 0.0
+        layers = json.loads(given.read_text())
+        known = [{size for size, row in rows.items() if "mem_required" in row} for rows in layers.values()]
+        sizes = sorted(set.intersection(*known), key=int)  # it fails at those whose memory was not measured
+        profile = self.folder / "varuna.json"
+        kept = {layer: {size: rows[size] for size in sizes} for layer, rows in layers.items()}
+        profile.write_text(json.dumps(kept))
         nodes = self.devices // gpus_per_node
         cluster = {"gpu_type": self.gpu, "num_nodes": nodes, "zone": self.zone, **self.node}
         cluster["gpus_per_node"] = gpus_per_node
-        return self._asked(lambda: planner(profile, "throughput"), cluster)
+        return self._asked(lambda: planner(str(profile), "throughput"), cluster)
 
     def _piper(self) -> Any:
         planner = self._class("baselines.Piper.piper_planner", "PiperPlanner")
@@ -129,6 +140,7 @@ class Judge:
 
     def judged(self, plan: dict[str, Any]) -> dict[str, Any]:
         """Return the seconds of a plan and what it is, or why it is not judged."""
+        plan["mbs"] = int(plan["mbs"])  # Varuna halves it and returns 4.0
         found = self._as_plan(plan, self._sailor.training)
         pipelines = found.pipeline_list
         stages = [[list(map(int, stage)) for stage in p.layers_per_stage] for p in pipelines]
