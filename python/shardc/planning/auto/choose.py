@@ -118,6 +118,7 @@ def search_around(
     prepare: Prepare | None = None,
     messages: Callable[[Choice], float] | None = None,
     least: Callable[[Choice], float] | None = None,
+    known: Mapping[Choice, float] | None = None,
 ) -> Around:
     """Search the choices with ``find``.
 
@@ -125,10 +126,11 @@ def search_around(
     observes it, too. ``start``: the choice to try first. ``prepare``: does a part of ``find`` beforehand,
     while another search runs. ``messages``: seconds that a choice takes in addition to those of ``find``.
     ``least``: part of memory that a choice needs at least; those that need more than all are left out.
+    ``known``: lower bounds on the seconds of choices that are known beforehand.
     """
     with collection_paused(), Ahead(find, prepare) as ahead:
         added = {choice: messages(choice) if messages else 0.0 for choice in choices}
-        return _Search(added, ahead, limit_s, clock or Clock(), start, least).run()
+        return _Search(added, ahead, limit_s, clock or Clock(), start, least, known or {}).run()
 
 
 @dataclass
@@ -140,6 +142,7 @@ class _Search:
     clock: Clock
     start: Start | None = None
     least_part: Callable[[Choice], float] | None = None
+    known: Mapping[Choice, float] = field(default_factory=dict)
     found: list[Estimate] = field(default_factory=list)
     bounds: dict[Choice, float] = field(default_factory=dict)
     """Lower bound on the seconds of each choice that was tried."""
@@ -162,6 +165,7 @@ class _Search:
     """Choices whose search ended in haste, because they take too long compared with their kernels."""
 
     def __post_init__(self) -> None:
+        self.least.update(self.known)
         if self.start is not None:
             self._set_floor(self.start.floor)
 
@@ -185,7 +189,8 @@ class _Search:
     def _set_floor(self, floor: Floor) -> Floor:
         """Take a bound on the time of all choices, and leave out those that certainly lack memory."""
         self.floor = floor
-        self.least = {choice: floor.seconds(choice) + sends_s for choice, sends_s in self.choices.items()}
+        for choice, sends_s in self.choices.items():
+            self.least[choice] = max(floor.seconds(choice) + sends_s, self.known.get(choice, 0.0))
         for choice in self.choices if self.least_part is not None else ():
             part = self.least_part(choice)
             if part > 1:

@@ -1,0 +1,1 @@
+"""Stages of a chain of layers whose times were measured: uneven stages, each with devices of its own."""
