@@ -26,9 +26,9 @@ from shardc.cost.cluster.names import find_cluster
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.solver import ask
 from shardc.planning.auto.choose import LIMIT_S, search_around
-from shardc.planning.auto.messages import Messages
 from shardc.planning.auto.searches import ROOM, policies_of
 from shardc.planning.auto.space import Choice, choices
+from shardc.planning.auto.stages import added_by_stages
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, tokens_of
@@ -217,8 +217,8 @@ def row(name: str, subject: Subject, limit_s: float) -> tuple[str, ...]:
 
     policies = policies_of(model, None)
     given = list(choices(cluster, question.samples, question.layers, policies))
-    messages = Messages.of(pricer.graph(given[0].candidate), cluster)
-    around = search_around(given, find, limit_s, prepare=prepare, messages=messages.seconds, least=least)
+    added = added_by_stages(pricer.graph(asked(given[0])), given[0], cluster)
+    around = search_around(given, find, limit_s, prepare=prepare, added=added, least=least)
     spent = f"{cpu_s() - start_s:.1f}"
     looked_at = f"{around.looked_at} of {around.choices}"
     if not around.found:

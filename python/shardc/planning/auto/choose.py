@@ -10,8 +10,9 @@ are expected to lack memory are last. If one does, so do all schedules of the sa
 A choice takes at least the time of its kernels in their fastest shardings, times the pipeline's waiting. It
 also takes at least as long as a choice with the same mesh that recomputes less and has fewer micro-batches
 would take in enough memory, but for the waiting that more micro-batches, or another schedule, save. Messages
-between stages come on top. These bounds rule out most choices without an inner search. For others, the inner
-search stops as soon as its own bound shows that they are no better.
+between stages, and what the slowest stage takes longer than others, come on top. These bounds rule out most
+choices without an inner search. For others, the inner search stops as soon as its own bound shows that they
+are no better.
 
 While one inner search runs, the next is prepared (:mod:`shardc.planning.auto.ahead`).
 """
@@ -116,7 +117,7 @@ def search_around(
     clock: Clock | None = None,
     start: Start | None = None,
     prepare: Prepare | None = None,
-    messages: Callable[[Choice], float] | None = None,
+    added: Callable[[Choice], float] | None = None,
     least: Callable[[Choice], float] | None = None,
     known: Mapping[Choice, float] | None = None,
 ) -> Around:
@@ -124,19 +125,19 @@ def search_around(
 
     ``limit_s``: seconds after which no other choice is started. ``clock``: ends the search at once; ``find``
     observes it, too. ``start``: the choice to try first. ``prepare``: does a part of ``find`` beforehand,
-    while another search runs. ``messages``: seconds that a choice takes in addition to those of ``find``.
+    while another search runs. ``added``: seconds that a choice takes in addition to those of ``find``.
     ``least``: part of memory that a choice needs at least; those that need more than all are left out.
     ``known``: lower bounds on the seconds of choices that are known beforehand.
     """
     with collection_paused(), Ahead(find, prepare) as ahead:
-        added = {choice: messages(choice) if messages else 0.0 for choice in choices}
-        return _Search(added, ahead, limit_s, clock or Clock(), start, least, known or {}).run()
+        all_s = {choice: added(choice) if added else 0.0 for choice in choices}
+        return _Search(all_s, ahead, limit_s, clock or Clock(), start, least, known or {}).run()
 
 
 @dataclass
 class _Search:
     choices: Mapping[Choice, float]
-    """Choices, and the seconds of their messages."""
+    """Choices, and the seconds that each takes in addition to those of its search."""
     ahead: Ahead
     limit_s: float
     clock: Clock
@@ -151,8 +152,8 @@ class _Search:
     beaten: set[Choice] = field(default_factory=set)
     """Choices that are no faster than a cheaper variant, which was tried and had enough memory.
 
-    Variants recompute less, wait less, or, without stages, have fewer micro-batches. Their messages take no
-    longer.
+    Variants recompute less, wait less, or, without stages, have fewer micro-batches. What they take in
+    addition is no longer.
     """
     needs: dict[tuple[Policy, bool], list[float]] = field(default_factory=lambda: defaultdict(list))
     """For choices without a plan: the part of memory that the batch's activations need at least.
@@ -189,12 +190,12 @@ class _Search:
     def _set_floor(self, floor: Floor) -> Floor:
         """Take a bound on the time of all choices, and leave out those that certainly lack memory."""
         self.floor = floor
-        for choice, sends_s in self.choices.items():
-            self.least[choice] = max(floor.seconds(choice) + sends_s, self.known.get(choice, 0.0))
-        for choice in self.choices if self.least_part is not None else ():
-            part = self.least_part(choice)
-            if part > 1:
-                self._lacks(choice, part)
+        for choice, more_s in self.choices.items():
+            self.least[choice] = max(floor.seconds(choice) + more_s, self.known.get(choice, 0.0))
+        if self.least_part is not None:
+            for choice, part in zip(self.choices, map(self.least_part, self.choices), strict=True):
+                if part > 1:
+                    self._lacks(choice, part)
         return floor
 
     def _patiently(self) -> Choice | None:
@@ -290,8 +291,8 @@ class _Search:
         return is_new and choice not in self.beaten and self._least_s(choice) < self.best_s
 
     def _look(self, choice: Choice) -> None:
-        sends_s = self.choices[choice]
-        cutoff_s, is_hasty = self.best_s - sends_s, False
+        more_s = self.choices[choice]
+        cutoff_s, is_hasty = self.best_s - more_s, False
         if not self.found and self.floor is not None and self.haste < inf:
             cutoff_s, is_hasty = self.haste * self.floor.seconds(choice), True
 
@@ -308,18 +309,18 @@ class _Search:
         if isinstance(found, Unfit):
             if is_hasty and cutoff_s <= found.bound_s < inf:
                 self.hasty.add(choice)
-                self.least[choice] = max(self.least[choice], found.bound_s + sends_s)
+                self.least[choice] = max(self.least[choice], found.bound_s + more_s)
                 return
-            self.bounds[choice] = found.bound_s + sends_s
+            self.bounds[choice] = found.bound_s + more_s
             if found.bound_s == inf:
                 self._lacks(choice, found.least)
             return
         solution = found.solution
-        seconds, bound_s = solution.seconds + sends_s, solution.bound_s + sends_s
+        seconds, bound_s = solution.seconds + more_s, solution.bound_s + more_s
         self.bounds[choice] = bound_s
         if not solution.is_tight:
             variants = (other for other in self.choices if _is_less(choice, other))
-            self.beaten.update(other for other in variants if sends_s <= self.choices[other])
+            self.beaten.update(other for other in variants if more_s <= self.choices[other])
         self.found.append(Estimate(choice, seconds, bound_s, found.held_bytes))
 
     def _least_s(self, choice: Choice) -> float:

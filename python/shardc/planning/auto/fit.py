@@ -49,7 +49,7 @@ def search_to_fit(
     tries: int = TRIES,
     start: Start | None = None,
     prepare: Callable[[Candidate, float], None] | None = None,
-    messages: Callable[[Choice], float] | None = None,
+    added: Callable[[Choice], float] | None = None,
     least: Callable[[Candidate], float] | None = None,
 ) -> Picked:
     """Search for the cheapest plan that fits after it is compiled.
@@ -61,7 +61,7 @@ def search_to_fit(
     ``find``: the inner search of a candidate, with the seconds per step that a result must beat. ``within``:
     the part of a device's memory that a plan may need. ``room``: the part that the first search may use.
     ``start``: start of the first search; each later one starts from the result before. ``clock``: time limit
-    of all searches together. ``prepare``: does a part of ``find`` beforehand. ``messages``: seconds that a
+    of all searches together. ``prepare``: does a part of ``find`` beforehand. ``added``: seconds that a
     choice takes in addition to those of ``find``. ``least``: the part of the memory that ``find`` may use
     which a candidate needs at least. Raises NoPlanFound, NoPlanYet.
     """
@@ -71,7 +71,7 @@ def search_to_fit(
     while len(tried) < tries and not (tried and clock.is_over):
         ahead = None if prepare is None else partial(_found, prepare, room)
         needed = None if least is None else partial(_least, least, room)
-        asked = partial(_found, find, room), limit_s, clock, start, ahead, messages, needed
+        asked = partial(_found, find, room), limit_s, clock, start, ahead, added, needed
         around = search_around(given, *asked)
         if not around.found and around.is_stopped and not tried:
             raise NoPlanYet(why=around.why)

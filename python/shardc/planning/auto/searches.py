@@ -21,8 +21,8 @@ from shardc.planning.auto.choose import Start
 from shardc.planning.auto.fit import TRIES, Picked, search_to_fit
 from shardc.planning.auto.kept import Answer, answered, asked
 from shardc.planning.auto.known import Known
-from shardc.planning.auto.messages import Messages
 from shardc.planning.auto.space import RECOMPUTED, Choice, choices
+from shardc.planning.auto.stages import added_by_stages
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Priced
 from shardc.planning.pricer import Pricer
@@ -77,7 +77,7 @@ class Searches:
         capacity_bytes = min(device.memory_bytes for device in devices)
         self._room = ROOM if all(device.has_caching_allocator for device in devices) else 1.0
         self._start: Start | None = None
-        self._messages: Callable[[Choice], float] | None = None
+        self._added: Callable[[Choice], float] | None = None
         self._known = Known(self._found, capacity_bytes, lambda: self._clock.is_over)
 
     @property
@@ -117,7 +117,7 @@ class Searches:
         """
         if self._given:
             self.pricer.look(self._given[0].candidate)
-            self._messages = self._messages or self._messages_between_stages()
+            self._added = self._added or self._added_by_stages()
         with self._clock.running():
             picked = search_to_fit(
                 self._given,
@@ -130,17 +130,18 @@ class Searches:
                 tries=tries,
                 start=self._start,
                 prepare=self._prepare,
-                messages=self._messages,
+                added=self._added,
                 least=self.pricer.least_part,
             )
         self._start = picked.around.start
         return picked
 
-    def _messages_between_stages(self) -> Callable[[Choice], float] | None:
-        """Return the seconds of a choice's messages; None if no choice has stages."""
+    def _added_by_stages(self) -> Callable[[Choice], float] | None:
+        """Return what a choice's stages take in addition; None if no choice has stages."""
         if all(choice.stages == 1 for choice in self._given):
             return None
-        return Messages.of(self.pricer.graph(self._given[0].candidate), self.cluster).seconds
+        first = self._given[0]
+        return added_by_stages(self.pricer.graph(first.candidate), first, self.cluster)
 
     def _priced(self, candidate: Candidate) -> Priced:
         progress.step(f"price of {candidate.text}")

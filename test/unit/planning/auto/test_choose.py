@@ -71,7 +71,7 @@ class Drawn:
 
     def search(self, find: Find | None = None, capacity: float = inf, **more: Any) -> Around:
         find = find or (lambda *asked: self.find(capacity, *asked))
-        return search_around(self.choices, find, messages=self.sends_s.__getitem__, **more)
+        return search_around(self.choices, find, added=self.sends_s.__getitem__, **more)
 
     def find(self, capacity: float, choice: Choice, cutoff_s: float) -> Found | Unfit:
         self.looked_at.append(choice)
