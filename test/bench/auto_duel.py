@@ -182,7 +182,8 @@ def row(
     best = min(estimates, key=lambda text: median(taken[text]))
     ratio = median(a / b for a, b in zip(taken["auto"], taken[best], strict=True))
     spread = max(taken["auto"]) / min(taken["auto"])
-    pick = str(dict(auto.plan.mesh)) if False else auto.plan.text
+    axes = " x ".join(f"{axis.name} {axis.size}" for axis in auto.compiled.mesh.axes)
+    pick = f"{auto.compiled.plan.text} on {axes}"
     cells = [name, pick, 1e3 * median(taken["auto"]), best, 1e3 * median(taken[best]), f"{ratio:.2f}", spread]
     lines = [
         f"  {t}: estimated {1e3 * s:.2f} ms, measured {1e3 * median(taken[t]):.2f}"
