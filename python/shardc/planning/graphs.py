@@ -12,6 +12,7 @@ from shardc.options.parallelism import Parallelism
 from shardc.options.presets import AUTO
 from shardc.options.recompute import Policy
 from shardc.options.step import StepOptions
+from shardc.passes.search.choose import Found
 from shardc.passes.search.fold import NotFolded
 from shardc.passes.search.solver.solve import Solution
 from shardc.passes.search.step.step_graph import StepGraph
@@ -30,6 +31,7 @@ class Graphs:
     """Graphs of one question's candidates on one cluster, the latest ones kept.
 
     ``solved``: solutions of complete searches, by the candidate's text and the bytes of a device's memory.
+    ``explained``: results of such searches with the runners-up of products.
     """
 
     def __init__(self, versions: Versions, cluster: Cluster) -> None:
@@ -37,6 +39,7 @@ class Graphs:
         self._kept: dict[str, StepGraph] = {}
         self._steps: dict[Policy, SearchedStep] = {}
         self.solved: dict[tuple[str, float], Solution] = {}
+        self.explained: dict[tuple[str, float], Found] = {}
 
     def of(self, candidate: Candidate) -> StepGraph:
         """Return the graph of a candidate's choices, which does not depend on the memory of devices.
@@ -44,7 +47,8 @@ class Graphs:
         Recomputed stages are treated as recomputed layers. Raises what a capture raises.
         """
         key = replace(candidate, room=1.0).text
-        found = self._kept.pop(key, None) or self._graph(candidate)
+        found = self._kept.get(key) or self._graph(candidate)  # another thread may ask for a kept one
+        self._kept.pop(key, None)
         self._kept[key] = found  # as the latest
         if len(self._kept) > KEPT:
             del self._kept[next(iter(self._kept))]

@@ -278,11 +278,14 @@ class Pricer:
         graph, clock = self.graph(candidate), clock or Clock()
         assert self._graphs is not None
         solved, key = self._graphs.solved, (candidate.text, capacity)
+        kept = self._graphs.explained if explain == "runners-up" else {}
+        if key in kept:
+            return kept[key]
         found = search(
             graph, capacity, cutoff_s=cutoff_s, clock=clock, explain=explain, known=solved.get(key)
         )
         if isinstance(found, Found) and not clock.is_over:
-            solved[key] = found.solution
+            solved[key], kept[key] = found.solution, found
         return found
 
     def graph(self, candidate: Candidate) -> StepGraph:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -77,6 +78,8 @@ class Searches:
         capacity_bytes = min(device.memory_bytes for device in devices)
         self._room = ROOM if all(device.has_caching_allocator for device in devices) else 1.0
         self._start: Start | None = None
+        self._beside: Future[Found | Unfit] | None = None
+        """Runners-up of the first pick, which are searched while it is priced."""
         self._added: Callable[[Choice], float] | None = None
         self._known = Known(self._found, capacity_bytes, lambda: self._clock.is_over)
 
@@ -100,6 +103,8 @@ class Searches:
         if self._clock.is_enough:
             return picked
         progress.step("runners-up")
+        if self._beside is not None:
+            self._beside.result()  # the pricer keeps it
         priced = self._price(picked.priced.candidate)
         is_kept = priced.on(self.cluster).fits or not picked.priced.on(self.cluster).fits
         return replace(picked, priced=priced) if is_kept else picked
@@ -145,6 +150,10 @@ class Searches:
 
     def _priced(self, candidate: Candidate) -> Priced:
         progress.step(f"price of {candidate.text}")
+        if self._beside is None and not self._clock.is_enough:
+            pool = ThreadPoolExecutor(1, "shardc runners-up")
+            self._beside = pool.submit(self.pricer.found, candidate, clock=self._clock, explain="runners-up")
+            pool.shutdown(wait=False)
         return self._price(candidate, explain="plan")
 
     def _found(self, candidate: Candidate, cutoff_s: float) -> Found | Unfit:

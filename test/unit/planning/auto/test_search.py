@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from threading import current_thread, main_thread
 from typing import Any
 
 import pytest
@@ -76,16 +77,33 @@ def test_an_interrupt_ends_the_search_with_the_best_plan_so_far(monkeypatch: pyt
         if "explain" in options:  # for the price of a plan that was found
             return answer
         asked_for.append(given)
-        if len(asked_for) == 2:
+        if len(asked_for) == 1:
             os.kill(os.getpid(), signal.SIGINT)
         return answer
 
     monkeypatch.setattr(Pricer, "found", found)
     picked = shardc.search_plan(*asked(), cluster="h100-2x2")
-    assert len(asked_for) == 2
+    assert len(asked_for) == 1
     assert "the search ended: interrupted" in str(picked)
     assert picked.seconds > 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_runners_up_are_searched_once_while_the_plan_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    find, explained = Pricer.found, list[tuple[bool, Found | Unfit]]()
+
+    def found(pricer: Pricer, *given: Any, **options: Any) -> Found | Unfit:
+        answer = find(pricer, *given, **options)
+        if options.get("explain") == "runners-up":
+            explained.append((current_thread() is main_thread(), answer))
+        return answer
+
+    monkeypatch.setattr(Pricer, "found", found)
+    picked = shardc.search_plan(*asked(), cluster="h100-2x2")
+    beside, last = explained
+    assert not beside[0] and last[0]
+    assert beside[1] is last[1]
+    assert "products sharded otherwise" in str(picked)
 
 
 def test_a_time_limit_is_kept_and_checked() -> None:
