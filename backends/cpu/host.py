@@ -14,6 +14,8 @@ from shardc.runtime.kernels.library import cpu_features
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 NEEDED = {"x86_64": {"avx2", "fma", "f16c"}, "aarch64": {"asimd"}}
 """Architecture -> instruction sets that code generation requires."""
+ALWAYS = {"x86_64": {"sse", "sse2"}}
+"""Architecture -> instruction sets of all its CPUs, in whose registers its calls pass floats."""
 LLVM_NAMES = {"sse4_1": "sse4.1", "sse4_2": "sse4.2", "abm": "lzcnt", "bmi1": "bmi"}
 """Linux's name -> LLVM's, if they differ in more than the underscore."""
 
@@ -34,7 +36,7 @@ def architecture() -> str:
 def features() -> frozenset[str]:
     """Return the target's instruction sets, by Linux's names."""
     named = TARGET.get()
-    return frozenset(named[1:]) if named else cpu_features()
+    return frozenset(named[1:]) | ALWAYS.get(named[0], set()) if named else cpu_features()
 
 
 def check_target() -> None:

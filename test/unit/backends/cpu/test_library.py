@@ -16,7 +16,7 @@ from programs import adamw, layer_norm_backward, softmax
 
 from shardc.backends.cpu.compile import build_library
 from shardc.backends.cpu.emit.entries import entries
-from shardc.backends.cpu.host import target
+from shardc.backends.cpu.host import architecture, target
 from shardc.backends.cpu.object_code import elf, link, object_code
 from shardc.cache import disk as cache
 from shardc.diagnostics.kernels import (
@@ -336,6 +336,18 @@ def test_targets_that_are_refused(folder, monkeypatch, target, problem):
     with pytest.raises(UnsupportedTarget) as caught:
         build_library(module_of(negate(34)))
     assert problem in str(caught.value) and target.split()[0] in str(caught.value)
+
+
+@pytest.mark.skipif(architecture() != "x86_64", reason="a target of x86")
+def test_a_target_has_what_all_its_cpus_have(folder, monkeypatch):
+    """Calls pass floats in registers of SSE, which a user need not name."""
+    monkeypatch.setenv("SHARDC_TARGET", "x86_64 avx avx2 f16c fma")
+    assert target() == "x86_64 avx avx2 f16c fma sse sse2"
+    body = softmax(20, 40)
+    (x,) = tensors = [torch.rand(a.shape) for a in body.arguments]
+    (result,) = body.results
+    kernel = Library(build_library(module_of(body))).kernel(body.name, [(result.shape, torch.float32)])
+    torch.testing.assert_close(kernel(*tensors), [x.softmax(-1)])
 
 
 @pytest.fixture
