@@ -107,9 +107,9 @@ def pixel_norm(x: Tensor, w: Tensor) -> Tensor:
 
 def spectral_norm(w: Tensor, u: Tensor, x: Tensor) -> Tensor:
     with torch.no_grad():
-        for _ in range(2):
-            v = F.normalize(w.T @ u, dim=0)
-            u = F.normalize(w @ v, dim=0)
+        u = F.normalize(w @ F.normalize(w.T @ u, dim=0), dim=0)
+        v = F.normalize(w.T @ u, dim=0)
+        u = F.normalize(w @ v, dim=0)
     return x @ (w / torch.dot(u, w @ v)).T
 
 

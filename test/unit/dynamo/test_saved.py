@@ -86,3 +86,27 @@ def test_without_kernels_nothing_is_computed_again():
         found.append((saved, *torch.autograd.grad(loss, list(model.parameters()))))
     assert found[0][0] == found[1][0]
     assert all(torch.equal(a, b) for a, b in zip(found[0][1:], found[1][1:], strict=True))
+
+
+def test_windows_are_taken_again():
+    """Saved windows overlap, and backward's kernels would copy them."""
+
+    def filtered(x: torch.Tensor, taps: torch.Tensor) -> torch.Tensor:
+        late = nn.functional.pad(x, (taps.shape[0] - 1, 0))
+        return (late.unfold(-1, taps.shape[0], 1) * taps).sum(-1)
+
+    x, taps = torch.randn(3, 500, requires_grad=True), torch.randn(24, requires_grad=True)
+    called, sizes = torch.compile(filtered, backend="shardc", dynamic=False), []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        sizes.append(tensor.numel())
+        return tensor
+
+    called(x, taps)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        made = called(x, taps)
+    assert sizes and max(sizes) <= 3 * 523
+    seed = torch.randn_like(made)
+    wanted = torch.autograd.grad(filtered(x.double(), taps.double()), (x, taps), seed.double())
+    for found, one in zip(torch.autograd.grad(made, (x, taps), seed), wanted, strict=True):
+        torch.testing.assert_close(found, one, rtol=1e-4, atol=1e-3)

@@ -25,6 +25,7 @@ from shardc.dialects.context import new_context
 from shardc.dialects.kern.strides import note_strides
 from shardc.frontend.graph.copies import drop_copies
 from shardc.frontend.graph.graph_check import check_graph
+from shardc.frontend.graph.nested_sums import join_sums
 from shardc.frontend.importing.cleanup import replace_by
 from shardc.frontend.importing.graph_io import StepGraph
 from shardc.frontend.importing.mlir_import import import_step
@@ -96,6 +97,7 @@ def import_values(graph_module: GraphModule, phase: str) -> tuple[ImportedGraph,
     written = _take_writes(graph)
     _drop_aliases(graph)
     drop_copies(graph)
+    join_sums(graph)
     drop_layouts(graph)
     results, numbers = _number_outputs(graph)
     returned = len(results)

@@ -40,3 +40,24 @@ def test_other_products_stay(x: Tensor, y: Tensor) -> None:
     stays, found = _traced(x, y)
     assert stays
     torch.testing.assert_close(found, torch.bmm(x, y))
+
+
+@pytest.mark.parametrize("dim", [-1, 0, 1])
+def test_products_of_vectors_are_pointwise(dim: int) -> None:
+    x, y = torch.randn(3, 3, 3), torch.randn(3, 1, 3).expand(3, 3, 3)
+    cross = lambda x, y: torch.linalg.cross(x, y, dim=dim)  # noqa: E731
+    traced = make_fx(cross, decomposition_table=small_product_table())(x, y)
+    assert not any(node.target is aten.linalg_cross.default for node in traced.graph.nodes)
+    torch.testing.assert_close(traced(x, y), cross(x, y))
+
+
+def test_gradients_of_products_of_vectors() -> None:
+    x, y = (torch.randn(5, 1, 3, requires_grad=True), torch.randn(1, 4, 3, requires_grad=True))
+    compiled = torch.compile(torch.linalg.cross, backend="shardc")
+    exact = torch.linalg.cross(x.double(), y.double())
+    made = compiled(x, y)
+    torch.testing.assert_close(made.double(), exact)
+    seed = torch.randn_like(made)
+    wanted = torch.autograd.grad(exact, (x, y), seed.double())
+    for found, one in zip(torch.autograd.grad(made, (x, y), seed), wanted, strict=True):
+        torch.testing.assert_close(found, one)
