@@ -1,6 +1,6 @@
 """shardc's search inside a stage beside AutoParallel's, both counted by shardc's cost of collectives.
 
-    python test/bench/peers/inside_a_stage.py --autoparallel FOLDER --python PYTHON --work FOLDER config.json
+    python test/bench/peers/inside_a_stage.py config.json --autoparallel FOLDER --python PYTHON --work FOLDER
 
 ``--autoparallel``: a checkout of https://github.com/meta-pytorch/autoparallel. ``--python``: an interpreter
 with a recent torch, transformers and pulp, which runs it. For each mesh both plan forward and backward of the

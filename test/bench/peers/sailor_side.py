@@ -3,8 +3,10 @@
     python sailor_side.py request.json answer.json
 
 The judge is Sailor's simulator. A plan is judged only if it has each layer once, uses no more devices than
-there are, keeps each tensor group in a node, has measured times in the profile (the simulator takes 0 s for
-those that lack them), and fits into memory by the simulator's own formula.
+there are, keeps each tensor group in a node (the simulator leaves out the computing of others), has in no
+stage fewer replicas than in the first (it counts micro-batches by those of the first, and thus leaves out
+work), has measured times in the profile (it takes 0 s for those that lack them), and fits into memory by the
+simulator's own formula.
 """
 
 from __future__ import annotations
@@ -166,6 +168,8 @@ class Judge:
         groups = [group for p in plan.pipeline_list for stage in p.tmp_configs for group in stage]
         if any(len(group.vm_list) > 1 or group.tmp > self._sailor.node["gpus_per_node"] for group in groups):
             return "a tensor group across nodes"
+        if any(count < p.num_dp[0] for p in plan.pipeline_list for count in p.num_dp):
+            return "a stage has fewer replicas than the first"
         times = self._sailor.profiles[self._sailor.model]
         for group in groups:
             if str(group.tmp) not in times[group.vm_list[0].gpu_type].get(str(plan.mbs), {}):

@@ -237,3 +237,13 @@ def test_an_error_of_a_search_ends_it() -> None:
 
     with pytest.raises(ValueError, match="no such choice"):
         drawn.search(find, prepare=lambda choice, cutoff_s: None)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_choices_whose_known_bound_is_no_better_get_no_search(seed: int) -> None:
+    plain, bounded = Drawn(seed), Drawn(seed)
+    best = min(plain.seconds.values())
+    found = bounded.search(known=bounded.seconds)
+    assert found.found[0].seconds == pytest.approx(best)
+    assert found.bound_s == pytest.approx(best)
+    assert len(bounded.looked_at) <= plain.search().looked_at
