@@ -71,7 +71,7 @@ CASES: Mapping[str, Case] = {
     ),
     "experts within nodes": Case(
         SUBJECTS["Mixtral-8x22B, 128"],
-        Candidate({"pipe": 8, "data": 2, "expert": 8}, "pipeline*zero1*expert", 64, "none"),
+        Candidate({"pipe": 8, "data": 2, "expert": 8}, "pipeline*zero1*expert", 16, "none"),
         "Megatron-Core: PP 8, EP 8",
     ),
     "row-sharded tables": Case(
