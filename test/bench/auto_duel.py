@@ -113,7 +113,7 @@ def square(out: Tensor, _: object) -> Tensor:
 
 PAIRS: Mapping[str, Pair] = {
     "Llama 4 x 256, 8 x 64": Pair(llama(4, 256, 1024), ids(8, 64, 1024)),
-    "Llama 4 x 256, 64 x 128": Pair(llama(4, 256, 1024), ids(64, 128, 1024)),
+    "Llama 4 x 256, 32 x 32": Pair(llama(4, 256, 1024), ids(32, 32, 1024)),
     "Llama 2 x 512, 4 x 128": Pair(llama(2, 512, 1024), ids(4, 128, 1024)),
     "Llama 2 x 128, vocabulary 32k, 8 x 32": Pair(llama(2, 128, 32768), ids(8, 32, 32768)),
     "MLP 8 x 1024, 16": Pair(mlp(1024, 8), numbers(16, 64), square),

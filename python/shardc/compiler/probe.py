@@ -1,6 +1,7 @@
 """Measures this machine's rates: matmuls, copies, calls, and messages between processes.
 
-Two processes measure the messages: ``python -m shardc.compiler.probe RANK FILE``.
+Two processes measure the messages, and four on two cores what it costs to share a core:
+``python -m shardc.compiler.probe RANK PROCESSES FILE``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from statistics import median
 
 import torch
 import torch.distributed as dist
@@ -28,18 +30,24 @@ COPIED = (4096, 8192)
 """Shape of the copied tensor, in 4-byte numbers: larger than caches."""
 LONG, SHORT = (2048, 2048), (1,)
 """Shapes of a long and a short message, in 4-byte numbers."""
+MIDDLE = (1 << 16,)
+"""Shape of a message between processes that share cores."""
+CROWD, CORES = 4, 2
+"""Number of processes that share cores, and of the cores."""
 LIMIT_S = 60.0
+_FORM = 2
+"""Number of the form of the measurements; it changes with what is measured."""
 
 
 def machine() -> tuple[object, ...]:
     """Return what identifies this machine and its measurements."""
     cores = len(os.sched_getaffinity(0))
-    return _processor(), cores, _memory_bytes(), torch.get_num_threads(), torch.__version__
+    return _FORM, _processor(), cores, _memory_bytes(), torch.get_num_threads(), torch.__version__
 
 
 def measure() -> Figures:
     """Measure this machine. Raises ProbeFailed if two processes cannot reach one another."""
-    messages = _messages()
+    messages = _messages(2) | _messages(CROWD)
     f32, bf16 = (_product_flop_s(dtype) for dtype in (torch.float32, torch.bfloat16))
     one = torch.zeros(8)
     return Figures(
@@ -48,6 +56,7 @@ def measure() -> Figures:
         bf16_flop_s=bf16,
         memory_bytes_s=_copied_bytes_s(),
         launch_s=_fastest(lambda: one.add_(1.0), 200),
+        cores=float(len(os.sched_getaffinity(0))),
         **messages,
     )
 
@@ -74,16 +83,17 @@ def _copied_bytes_s() -> float:
     return 2 * source.nbytes / _fastest(lambda: target.copy_(source), 5)
 
 
-def _messages() -> dict[str, float]:
-    """Return the rates of messages, which two processes measure and the first prints."""
+def _messages(processes: int) -> dict[str, float]:
+    """Return the rates of messages, which some processes measure and the first prints."""
     with tempfile.TemporaryDirectory() as folder:
-        first, second = (_started(rank, Path(folder) / "meet") for rank in range(2))
+        meet = Path(folder) / "meet"
+        first, *others = [_started(rank, processes, meet) for rank in range(processes)]
         try:
             said, wrong = first.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             raise ProbeFailed(problem=f"they did not meet within {LIMIT_S:.0f} s") from None
         finally:
-            for process in (first, second):
+            for process in (first, *others):
                 process.kill()
                 process.communicate()
     if first.returncode:
@@ -91,23 +101,39 @@ def _messages() -> dict[str, float]:
     return json.loads(said)
 
 
-def _started(rank: int, meet: Path) -> subprocess.Popen[str]:
-    command, pipe = [sys.executable, "-m", __name__, str(rank), str(meet)], subprocess.PIPE
-    environment = child_environment(**{WORLD_SIZE.name: None})
+def _started(rank: int, processes: int, meet: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", __name__, str(rank), str(processes), str(meet)]
+    pipe, environment = subprocess.PIPE, child_environment(**{WORLD_SIZE.name: None})
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
-def take_part(rank: int, meet: Path) -> dict[str, float]:
-    """Measure messages and all-reduces, in seconds, as one of the two processes."""
+def take_part(rank: int, processes: int, meet: Path) -> dict[str, float]:
+    """Measure messages and all-reduces, in seconds, as one of the processes."""
     limit = timedelta(seconds=LIMIT_S)
-    dist.init_process_group("gloo", init_method=meet.as_uri(), rank=rank, world_size=2, timeout=limit)
+    meeting = {"init_method": meet.as_uri(), "rank": rank, "world_size": processes, "timeout": limit}
+    dist.init_process_group("gloo", **meeting)
+    found = _alone(rank) if processes == 2 else _crowded(processes)
+    dist.destroy_process_group()
+    return found
+
+
+def _alone(rank: int) -> dict[str, float]:
     short, long = torch.zeros(SHORT), torch.zeros(LONG)
     step_s = _fastest(lambda: _ping_pong(rank, short), 50) / 2
     collective_s = _fastest(lambda: dist.all_reduce(short), 50)
     long_s = _fastest(lambda: dist.all_reduce(long), 9)
-    dist.destroy_process_group()
     sent = long.nbytes / max(long_s - collective_s, 0.1 * long_s)
     return {"message_s": step_s, "collective_s": collective_s, "sent_bytes_s": sent}
+
+
+def _crowded(processes: int) -> dict[str, float]:
+    """Measure a step of a ring on :data:`CORES` cores, or fewer if there are fewer."""
+    torch.set_num_threads(1)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    middle = torch.zeros(MIDDLE)
+    dist.all_reduce(middle)
+    seconds = [_seconds(lambda: dist.all_reduce(middle)) for _ in range(30)]
+    return {"crowded_s": median(seconds) / (2 * (processes - 1))}
 
 
 def _ping_pong(rank: int, tensor: torch.Tensor) -> None:
@@ -129,4 +155,4 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(take_part(int(sys.argv[1]), Path(sys.argv[2]))))
+    print(json.dumps(take_part(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))))

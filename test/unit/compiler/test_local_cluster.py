@@ -54,3 +54,4 @@ def test_the_figures_are_those_of_a_machine() -> None:
     assert 1e8 < found.memory_bytes_s < 1e13 and 1e6 < found.sent_bytes_s < found.memory_bytes_s
     assert 1e-8 < found.launch_s < 1e-2
     assert 1e-7 < found.message_s < 1.0 and 1e-7 < found.collective_s < 1.0
+    assert found.cores >= 1 and 1e-7 < found.crowded_s < 1.0

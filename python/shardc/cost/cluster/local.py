@@ -34,6 +34,9 @@ class Figures(Facts):
     """Time of an all-reduce of one number between two processes."""
     sent_bytes_s: Positive
     """Bytes that each of two processes sends in a second of a long all-reduce."""
+    cores: Positive = 1.0
+    crowded_s: NotNegative = 0.0
+    """Time of a step of a collective of few bytes among two processes for each core."""
 
 
 def local_cluster(figures: Figures, processes: int = 1) -> Cluster:
@@ -45,7 +48,9 @@ def local_cluster(figures: Figures, processes: int = 1) -> Cluster:
         memory_bytes_s=figures.memory_bytes_s / processes,
         launch_s=figures.launch_s,
     )
-    link = Level("memory", processes, 2 * figures.sent_bytes_s, figures.message_s, "bus")
+    waiting = max(0.0, processes / figures.cores - 1)  # processes for each core, besides the one that runs
+    latency_s = max(figures.message_s, waiting * figures.crowded_s)
+    link = Level("memory", processes, 2 * figures.sent_bytes_s, latency_s, "bus")
     launch_s = max(0.0, figures.collective_s - 2 * figures.message_s)
     library = Library("gloo", launch_s, ("ring", "pairwise", "point-to-point"))
     return Cluster(f"local-{processes}", (device,), (link,), library)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shardc.cost.cluster.local import Figures, local_cluster, processes_of
@@ -34,6 +36,14 @@ def test_what_was_measured_is_predicted() -> None:
     links = Placement.of(local_cluster(FIGURES, 2), {"x": 2}).links(["x"])
     assert seconds("all_reduce", links, 4) == pytest.approx(FIGURES.collective_s)
     assert seconds("all_reduce", links, 1e9) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_processes_wait_for_each_other_on_cores_that_they_share() -> None:
+    crowded = replace(FIGURES, cores=2.0, crowded_s=1e-3)
+    latencies = [local_cluster(crowded, count).levels[0].latency_s for count in (1, 2, 4, 8)]
+    assert latencies == [FIGURES.message_s, FIGURES.message_s, 1e-3, 3e-3]
+    links = Placement.of(local_cluster(crowded, 4), {"x": 4}).links(["x"])
+    assert seconds("all_reduce", links, 1e5) == pytest.approx(6e-3, rel=0.1)
 
 
 def test_names() -> None:
