@@ -279,7 +279,7 @@ def test_a_crash_of_the_compiler_takes_one_group_with_it(
 def test_an_unsupported_target_leaves_everything_to_aten(
     monkeypatch: pytest.MonkeyPatch, programs: list[str]
 ) -> None:
-    monkeypatch.setenv("SHARDC_TARGET", "x86_64 sse2")
+    monkeypatch.setenv("SHARDC_TARGET", "x86_64 sse4_2")
     f = lambda x: (x * 2).tanh() + 1  # noqa: E731
     x = torch.randn(4)
     with warnings.catch_warnings(record=True) as caught:
@@ -287,7 +287,7 @@ def test_an_unsupported_target_leaves_everything_to_aten(
         for g in (f, lambda x: f(x) * 2):
             assert torch.equal(torch.compile(g, backend="shardc")(x), g(x))
     (text,) = [str(w.message) for w in caught if issubclass(w.category, ShardcFallbackWarning)]
-    assert "x86_64 sse2: it lacks avx2 f16c fma" in text and not any(
+    assert "x86_64 sse sse2 sse4_2: it lacks avx2 f16c fma" in text and not any(
         "kernel(" in program for program in programs
     )
 
