@@ -35,7 +35,7 @@ MIDDLE = (1 << 16,)
 CROWD, CORES = 4, 2
 """Number of processes that share cores, and of the cores."""
 LIMIT_S = 60.0
-_FORM = 2
+_FORM = 3
 """Number of the form of the measurements; it changes with what is measured."""
 
 
@@ -47,18 +47,26 @@ def machine() -> tuple[object, ...]:
 
 def measure() -> Figures:
     """Measure this machine. Raises ProbeFailed if two processes cannot reach one another."""
-    messages = _messages(2) | _messages(CROWD)
-    f32, bf16 = (_product_flop_s(dtype) for dtype in (torch.float32, torch.bfloat16))
-    one = torch.zeros(8)
+    more, cores = _messages(2) | _messages(CROWD), len(os.sched_getaffinity(0))
+    one, threads, own = torch.zeros(8), torch.get_num_threads(), _rates()
+    if threads < cores:
+        torch.set_num_threads(cores)
+        try:
+            more |= {f"all_{name}": rate for name, rate in _rates().items()}
+        finally:
+            torch.set_num_threads(threads)
     return Figures(
         memory_bytes=float(_memory_bytes()),
-        f32_flop_s=f32,
-        bf16_flop_s=bf16,
-        memory_bytes_s=_copied_bytes_s(),
+        **own,
         launch_s=_fastest(lambda: one.add_(1.0), 200),
-        cores=float(len(os.sched_getaffinity(0))),
-        **messages,
+        cores=float(cores),
+        **more,
     )
+
+
+def _rates() -> dict[str, float]:
+    f32, bf16 = (_product_flop_s(dtype) for dtype in (torch.float32, torch.bfloat16))
+    return {"f32_flop_s": f32, "bf16_flop_s": bf16, "memory_bytes_s": _copied_bytes_s()}
 
 
 def _fastest(run: Callable[[], object], times: int) -> float:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from shardc.compiler import local_cluster, probe
 from shardc.compiler.local_cluster import cluster_of
@@ -44,6 +45,19 @@ def test_two_processes_that_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(probe.sys, "executable", "/bin/false")
     with pytest.raises(ProbeFailed, match="could not measure messages between them: no word"):
         probe.measure()
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_all_cores_are_measured_for_processes_of_one_thread() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = probe.measure()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)
+    assert (found.all_f32_flop_s > 0.9 * found.f32_flop_s) == (found.cores > 1)
 
 
 @pytest.mark.processes

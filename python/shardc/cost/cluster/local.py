@@ -17,7 +17,11 @@ MOST_PROCESSES: Annotated[int, Assumed("more do not start on one machine")] = 40
 
 @dataclass(frozen=True)
 class Figures(Facts):
-    """Measurements of ``compiler/probe.py`` with all cores. Rates in FLOP/s and bytes/s, times in seconds."""
+    """Measurements of ``compiler/probe.py``. Rates in FLOP/s and bytes/s, times in seconds.
+
+    Rates are those of the threads that PyTorch uses; ``all_`` those of all cores together, 0 if they are the
+    same.
+    """
 
     memory_bytes: Positive
     """Memory of the machine."""
@@ -37,15 +41,25 @@ class Figures(Facts):
     cores: Positive = 1.0
     crowded_s: NotNegative = 0.0
     """Time of a step of a collective of few bytes among two processes for each core."""
+    all_f32_flop_s: NotNegative = 0.0
+    all_bf16_flop_s: NotNegative = 0.0
+    all_memory_bytes_s: NotNegative = 0.0
 
 
 def local_cluster(figures: Figures, processes: int = 1) -> Cluster:
     """Return a cluster of processes that share the machine's cores, memory and memory bandwidth."""
+
+    def share(own: float, of_all: float) -> float:
+        return min(own, (of_all or own) / processes)
+
     device = Device(
         "processor",
         figures.memory_bytes / processes,
-        flop_s=Peaks(f32=figures.f32_flop_s / processes, bf16=figures.bf16_flop_s / processes),
-        memory_bytes_s=figures.memory_bytes_s / processes,
+        flop_s=Peaks(
+            f32=share(figures.f32_flop_s, figures.all_f32_flop_s),
+            bf16=share(figures.bf16_flop_s, figures.all_bf16_flop_s),
+        ),
+        memory_bytes_s=share(figures.memory_bytes_s, figures.all_memory_bytes_s),
         launch_s=figures.launch_s,
     )
     waiting = max(0.0, processes / figures.cores - 1)  # processes for each core, besides the one that runs

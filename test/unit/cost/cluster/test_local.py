@@ -31,6 +31,14 @@ def test_processes_share_the_machine() -> None:
     assert four.devices[0].memory_bytes_s == one.devices[0].memory_bytes_s / 4
 
 
+def test_processes_of_one_thread_use_all_cores_together() -> None:
+    """Measured with one thread, and with two for all cores."""
+    figures = replace(FIGURES, all_f32_flop_s=2e11, all_bf16_flop_s=4e11, all_memory_bytes_s=1.5e10)
+    one, two, four = (local_cluster(figures, count).devices[0] for count in (1, 2, 4))
+    assert [device.peak_flop_s("f32") for device in (one, two, four)] == [1e11, 1e11, 5e10]
+    assert [device.memory_bytes_s for device in (one, two, four)] == [1e10, 7.5e9, 3.75e9]
+
+
 def test_what_was_measured_is_predicted() -> None:
     """Two processes: an all-reduce of one number, and a long one."""
     links = Placement.of(local_cluster(FIGURES, 2), {"x": 2}).links(["x"])
