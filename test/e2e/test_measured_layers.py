@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "bench" / "peers"))
+from chain_costs import step_s
 from layer_times import Costs, Profile, profile_of
 from ours import Case, Search, as_sailor
-
-from shardc.planning.chain.costs import step_s
 
 MODEL, GPU, ZONE, NODE = "small", "gpu", "zone", 2
 

@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
 
-from shardc.planning.chain.costs import Stage
+from chain_costs import Stage
 
 Times = dict[str, dict[str, dict[str, list[float]]]]
 FLOAT, STATE = 4, 24

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from chain_costs import ChainCut
+from chain_cut import cut_chain
 from layer_times import Costs, Profile
 
 from shardc.passes.search.choose import Found, Unfit
@@ -16,8 +18,6 @@ from shardc.passes.search.solver.solve import Solution
 from shardc.planning.auto.choose import Around, Floor, Start, search_around
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import DATA, PIPE, TENSOR, meshes_of
-from shardc.planning.chain.costs import ChainCut
-from shardc.planning.chain.cut import cut_chain
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,7 @@ class Searches:
         capacity_bytes = min(device.memory_bytes for device in devices)
         self._room = ROOM if all(device.has_caching_allocator for device in devices) else 1.0
         self._start: Start | None = None
+        self._explains = False
         self._beside: Future[Found | Unfit] | None = None
         """Runners-up of the first pick, which are searched while it is priced."""
         self._added: Callable[[Choice], float] | None = None
@@ -92,6 +93,7 @@ class Searches:
         """Return the pick of :meth:`best`, cached for each question. Raises NoPlanFound, NoPlanYet."""
 
         def search() -> Answer:
+            self._explains = True
             picked = self._explained(self.best())
             best = picked.priced.on(self.cluster)
             return asked(picked, verdict(self.pricer.question, best), best.time.seconds)
@@ -150,7 +152,7 @@ class Searches:
 
     def _priced(self, candidate: Candidate) -> Priced:
         progress.step(f"price of {candidate.text}")
-        if self._beside is None and not self._clock.is_enough:
+        if self._explains and self._beside is None and not self._clock.is_enough:
             pool = ThreadPoolExecutor(1, "shardc runners-up")
             self._beside = pool.submit(self.pricer.found, candidate, clock=self._clock, explain="runners-up")
             pool.shutdown(wait=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from shardc.planning.chain.costs import ChainCut, Stage, StageCosts, step_s
+from chain_costs import ChainCut, Stage, StageCosts, step_s
 
 
 @dataclass(frozen=True)

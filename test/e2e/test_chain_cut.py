@@ -2,13 +2,16 @@
 
 import itertools
 import random
+import sys
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 
 import pytest
 
-from shardc.planning.chain.costs import Stage, step_s
-from shardc.planning.chain.cut import cut_chain
+sys.path.append(str(Path(__file__).parents[1] / "bench" / "peers"))
+from chain_costs import Stage, step_s
+from chain_cut import cut_chain
 
 MESSAGES = ((1.0, 3.0), (2.0, 0.5))
 

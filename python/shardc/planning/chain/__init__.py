@@ -1,1 +1,0 @@
-"""Stages of a chain of layers whose times were measured: uneven stages, each with devices of its own."""
