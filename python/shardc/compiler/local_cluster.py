@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from shardc.cache import disk
-from shardc.compiler.probe import machine, measure
+from shardc.compiler.probe import conditions, measure
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.local import Figures, local_cluster, processes_of
 from shardc.cost.cluster.names import find_cluster, is_local
@@ -40,7 +40,7 @@ def figures() -> Figures:
 
     Concurrent processes wait for the one that measures, so all use the same figures.
     """
-    name = f"cluster-{hashlib.sha256(repr(machine()).encode()).hexdigest()[:32]}.json"
+    name = f"cluster-{hashlib.sha256(repr(conditions()).encode()).hexdigest()[:32]}.json"
     if (found := _kept(name)) is not None:
         return found
     with disk.alone(name):

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -39,10 +40,23 @@ _FORM = 3
 """Number of the form of the measurements; it changes with what is measured."""
 
 
-def machine() -> tuple[object, ...]:
-    """Return what identifies this machine and its measurements."""
-    cores = len(os.sched_getaffinity(0))
-    return _FORM, _processor(), cores, _memory_bytes(), torch.get_num_threads(), torch.__version__
+class Machine(NamedTuple):
+    """What identifies a machine: its processor, usable cores, memory in bytes, and torch."""
+
+    processor: str
+    cores: int
+    memory_bytes: int
+    torch_version: str
+
+
+def machine() -> Machine:
+    """Return what identifies this machine."""
+    return Machine(_processor(), len(os.sched_getaffinity(0)), _memory_bytes(), torch.__version__)
+
+
+def conditions() -> tuple[object, ...]:
+    """Return what measurements depend on: their form, this machine, and the threads of this process."""
+    return _FORM, machine(), torch.get_num_threads()
 
 
 def measure() -> Figures:

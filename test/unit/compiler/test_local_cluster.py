@@ -30,7 +30,7 @@ def test_it_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     local_cluster.figures.cache_clear()  # as another process has it
     assert cluster_of("local-2") == first
     assert cluster_of("local-4").devices[0].memory_bytes == 2e9
-    monkeypatch.setattr(local_cluster, "machine", lambda: ("another",))
+    monkeypatch.setattr(local_cluster, "conditions", lambda: ("another",))
     local_cluster.figures.cache_clear()
     assert cluster_of("local-2") != first
 
@@ -47,9 +47,11 @@ def test_two_processes_that_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None
         probe.measure()
 
 
-@pytest.mark.processes
-@pytest.mark.slow
-def test_all_cores_are_measured_for_processes_of_one_thread() -> None:
+def test_all_cores_are_measured_for_processes_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = {"message_s": 1.0, "collective_s": 1.0, "sent_bytes_s": 1.0}
+    monkeypatch.setattr(probe, "_messages", lambda processes: messages)
+    monkeypatch.setattr(probe, "_product_flop_s", lambda dtype: float(torch.get_num_threads()))
+    monkeypatch.setattr(probe.os, "sched_getaffinity", lambda process: {0, 1, 2})
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -57,7 +59,7 @@ def test_all_cores_are_measured_for_processes_of_one_thread() -> None:
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(threads)
-    assert (found.all_f32_flop_s > 0.9 * found.f32_flop_s) == (found.cores > 1)
+    assert (found.f32_flop_s, found.all_f32_flop_s, found.cores) == (1.0, 3.0, 3.0)
 
 
 @pytest.mark.processes

@@ -7,6 +7,6 @@ from shardc.environment import OMP_NUM_THREADS
 
 def conditions(processes: int) -> Conditions:
     """Return the conditions of ``shardc run`` with so many processes: one thread each by default."""
-    processor, cores, memory_bytes, _, torch_version = machine()
-    text = f"{processor}, {cores} cores, {memory_bytes} bytes, torch {torch_version}"
+    found = machine()
+    text = f"{found.processor}, {found.cores} cores, {found.memory_bytes} bytes, torch {found.torch_version}"
     return Conditions(text, processes, int(OMP_NUM_THREADS.text() or 1))
