@@ -13,7 +13,9 @@ from shardc.cost.cluster.facts import Facts, NotNegative, Positive
 from shardc.cost.cluster.level import Level
 from shardc.diagnostics.cluster import BadClusterSize, LinksDoNotConnect, TwoOfOneName
 
-Algorithm = Literal["ring", "tree", "two-level", "torus", "halving-doubling", "pairwise", "point-to-point"]
+Algorithm = Literal[
+    "ring", "tree", "two-level", "torus", "halving-doubling", "pairwise", "direct", "point-to-point"
+]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
