@@ -78,4 +78,5 @@ def rates_of(device: Device) -> DeviceRates:
         memory_bytes_s=device.memory_bytes_s,
         units=1 if gpu is None else gpu.units,
         cache_bytes=0.0 if gpu is None else gpu.l2_bytes,
+        is_cpu=device.is_cpu,
     )
