@@ -28,6 +28,8 @@ class Library(Facts):
     """Time that any collective takes besides its steps."""
     algorithms: tuple[Algorithm, ...] = ALGORITHMS
     """Algorithms that it can use."""
+    overlaps: bool = True
+    """Whether kernels run while it communicates. Over Gloo they do not, unless cores are idle."""
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def costs_on(
     def transfer_s(size_bytes: float) -> float:
         return seconds("permute", placement.links([pipe]), size_bytes) if pipe else 0.0
 
-    return Costs(rates_of(slowest), collective_s, transfer_s)
+    return Costs(rates_of(slowest), collective_s, transfer_s, overlap=cluster.library.overlaps)
 
 
 def rates_of(device: Device) -> DeviceRates:
