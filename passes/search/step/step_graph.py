@@ -23,7 +23,7 @@ from shardc.passes.search.distances import Distances
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.layout import WHOLE, Layout
 from shardc.passes.search.solver import ask
-from shardc.passes.search.step.change import ONCE, Change, Made, When
+from shardc.passes.search.step.change import ONCE, STATE, Change, Made, When
 from shardc.passes.search.step.facts import Use
 from shardc.passes.search.step.on_mesh import StepOnMesh
 from shardc.passes.search.ways import Way
@@ -52,6 +52,7 @@ class StepGraph:
         self.work, self._alive = Work(facts.passes, axes, rates, facts.weights), Alive(facts.lives, axes)
         distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s)
         self._distances = distances, distances.of_weights()
+        self._overlaps = links.overlaps
         self.graph = Graph(self._alive.moments)
         self.changes: list[Change] = []
         """All possible changes of layout that take time."""
@@ -80,7 +81,7 @@ class StepGraph:
         """Return the cheapest chain of steps of a change: the axis number and the seconds of each."""
         distances = self._distances[change.when.is_weights]
         layouts = (*change.made.layouts, *change.needed.layouts)
-        return distances.steps(change.shape, change.element_bytes, layouts, pair)
+        return distances.steps(change.shape, change.element_bytes, layouts, pair, change.when.major)
 
     def _node(self, key: Hashable, states: Sequence[Way] | Sequence[Layout]) -> int:
         """Return the node of ``key`` and ``states``, which is new or shared with equal layers.
@@ -157,7 +158,7 @@ class StepGraph:
         def when(some: Sequence[Use]) -> When:
             weights = self._facts.weights
             is_weights = self.program.producer[value] in weights or all(node in weights for node, _ in some)
-            return When(is_late, gathers, is_weights)
+            return When(is_late, gathers, is_weights, 0 if is_late else self._facts.stored.get(value))
 
         if self._is_shared(value, uses):
             made = self._kept(value, made, uses, when(uses))
@@ -220,11 +221,13 @@ class StepGraph:
         for change in self._changes.values():
             made, needed, when = change.made, change.needed, change.when
             distances = self._distances[when.is_weights]
-            seconds = distances.between(change.shape, change.element_bytes, made.layouts, needed.layouts)
+            given = change.shape, change.element_bytes, made.layouts, needed.layouts
+            seconds = distances.between(*given, when.major)
             if when.gathers > 1:
                 seconds = seconds * change.all_times(self._sizes)
             if seconds.any():
-                self.graph.add_edge(made.node, needed.node, seconds * change.weight, when.is_late)
+                is_late = when.is_late and self._overlaps
+                self.graph.add_edge(made.node, needed.node, seconds * change.weight, is_late)
                 self.changes.append(change)
 
     def _add_returns(self) -> None:
@@ -232,7 +235,7 @@ class StepGraph:
         program = self.program
         for value, argument in zip(program.returns, self._facts.replaced, strict=True):
             if argument is not None:
-                self._reshard(value, self._made[value], self._made[argument])
+                self._reshard(value, self._made[value], self._made[argument], STATE)
                 continue
             shape = program.types[value].shape
             layouts = (
