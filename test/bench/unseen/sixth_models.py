@@ -217,7 +217,9 @@ def mean_discrepancy(x: Tensor, y: Tensor) -> Tensor:
     both = torch.cat([x, y])
     square = (both * both).sum(1)
     far = (square[:, None] + square - 2 * both @ both.T).clamp(min=0)
-    kernel = sum(torch.exp(-far / (width * far.detach().mean())) for width in (0.5, 1.0, 2.0))
+    kernel = torch.stack([torch.exp(-far / (width * far.detach().mean())) for width in (0.5, 1.0, 2.0)]).sum(
+        0
+    )
     n = x.shape[0]
     return kernel[:n, :n].mean() + kernel[n:, n:].mean() - 2 * kernel[:n, n:].mean()
 
