@@ -8,6 +8,7 @@ it fails: a program may run in less memory, but waits for the device then.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -36,21 +37,36 @@ def reserved_bytes(requests: Iterable[tuple[int, int]], given: int, rounds: int 
     """Return the bytes reserved after the program ran ``rounds`` times.
 
     ``requests``: (block, bytes), with negative bytes for a block that is freed. The first ``given`` requests
-    are arguments, which stay allocated. The second run meets fragmented memory.
+    are arguments. A program may free an argument, such as optimizer state, whose new value is a block of the
+    same size that stays; that is the argument of the next run, which meets fragmented memory.
     """
     memory, events = CachingAllocator(), list(requests)
-    for _, size in events[:given]:
-        memory.allocate(size)
+    arguments = {block: memory.allocate(size) for block, size in events[:given]}
+    end = max((n for n, (_, size) in enumerate(events) if size > 0), default=-1) + 1  # then all is freed
     for _ in range(rounds):
         own: dict[int, Block] = {}
-        for block, size in events[given:]:
+        replaced: list[tuple[int, int]] = []
+        for block, size in events[given:end]:
             if size > 0:
                 own[block] = memory.allocate(size)
             elif block in own:
                 memory.free(own.pop(block))
-        for left in own.values():
-            memory.free(left)
+            else:
+                replaced.append((block, arguments[block].size))
+                memory.free(arguments[block])
+        left = _by_size(own.values())
+        for block, size in replaced:
+            arguments[block] = left[size].pop(0) if left.get(size) else memory.allocate(size)
+        for rest in itertools.chain.from_iterable(left.values()):
+            memory.free(rest)
     return memory.reserved_bytes
+
+
+def _by_size(blocks: Iterable[Block]) -> dict[int, list[Block]]:
+    found: dict[int, list[Block]] = {}
+    for block in blocks:
+        found.setdefault(block.size, []).append(block)
+    return found
 
 
 @dataclass(frozen=True)

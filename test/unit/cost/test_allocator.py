@@ -73,3 +73,13 @@ def test_a_program_meets_what_its_last_run_left() -> None:
     assert reserved_bytes([*kept, (3, 20 * MB), (4, 60 * MB)], given=1, rounds=1) == 140 * MB
     # what fits exactly has no slack, however often it runs
     assert reserved_bytes([(0, 20 * MB), (1, 40 * MB), (1, -40 * MB)], given=1, rounds=5) == 60 * MB
+
+
+def test_new_state_takes_the_place_of_old_state() -> None:
+    old = [(0, 20 * MB), (1, 20 * MB), (2, 20 * MB)]
+    # each argument is freed as soon as its new value is there; at the end of the log all is
+    update = [(3, 20 * MB), (0, -20 * MB), (4, 20 * MB), (1, -20 * MB), (5, 20 * MB), (2, -20 * MB)]
+    ended = [(block, -20 * MB) for block in (3, 4, 5)]
+    assert reserved_bytes([*old, *update, *ended], given=3, rounds=5) == 80 * MB
+    kept = [*update[:-1], *((block, -20 * MB) for block in (2, 3, 4, 5))]
+    assert reserved_bytes([*old, *kept], given=3, rounds=5) == 80 * MB
