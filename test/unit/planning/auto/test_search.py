@@ -22,7 +22,7 @@ from shardc.planning.pricer import Pricer
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(8))
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(12))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         for layer in self.layers:
@@ -40,7 +40,7 @@ def asked() -> tuple[nn.Module, torch.optim.Optimizer, tuple[Tensor, Tensor]]:
 def test_what_is_found_compiles_and_is_right() -> None:
     model, optimizer, batch = asked()
     found = shardc.search_plan(model, optimizer, batch, cluster="h100-2x2")
-    assert len(model.layers) == 8
+    assert len(model.layers) == 12
     assert found.seconds > 0
     assert found.peak_bytes > 0
     text = str(found)
