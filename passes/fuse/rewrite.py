@@ -119,7 +119,7 @@ class Rewrite:
         """Return a unit for each op that stays, including ops that could be lowered but share no kernel."""
         fused = {call for unit in kernels for call in unit.calls}
         needed = needed_views(self._read, fused)
-        steps = self._read.steps
+        steps = [step for step in self._read.steps if not step.is_unread]
         return [Unit(s) for s in steps if (s.number in needed if s.is_view else s.number not in fused)]
 
     def _sources(self, staying: list[Unit], kernels: list[Unit]) -> dict[Unit, set[Unit]]:

@@ -52,6 +52,14 @@ def repetitions(
         waiting += [(start, start + first), (start + first + length, end)]
 
 
+def is_odd_chain(period: Sequence[Hashable], products: int) -> bool:
+    """Return whether a period is an odd number of equal parts with one product each: columns do not alternate
+    with rows from one period to the next.
+    """
+    part, rest = divmod(len(period), products) if products else (0, 1)
+    return products % 2 == 1 and not rest and period[part:] == period[:-part]
+
+
 def longest_repetition(
     sequence: Sequence[int] | np.ndarray,
     shortest: int = _SHORTEST,
@@ -66,17 +74,21 @@ def longest_repetition(
         sequence: Numbers of which equal ones mean equal calls.
         shortest: Least period.
         counts: Allowed numbers of periods; default: any number.
-        products: Whether each call multiplies by a parameter. No period has a single one of them.
+        products: Whether each call multiplies by a parameter. No period is an odd number of equal parts with
+            one of them.
     """
     sequence = np.asarray(sequence)
+    before = np.zeros(len(sequence) + 1, int)
+    before[1 : len(products) + 1] = np.cumsum(products, dtype=int)
     best = (0, 0, 1, 0)  # length, -period, period, first
     for period in range(shortest, len(sequence) // 2 + 1):
         same = np.concatenate([[0], (sequence[period:] == sequence[:-period]).astype(np.int8), [0]])
         edges = np.flatnonzero(np.diff(same))
         for start, end in zip(edges[::2], edges[1::2], strict=True):
             repeats = int(end - start) // period + 1
-            is_single = sum(products[start : start + period]) == 1
-            if repeats > 1 and not is_single and (not counts or repeats in counts):
+            count = int(before[start + period] - before[start])
+            is_odd = count % 2 and is_odd_chain(sequence[start : start + period].tolist(), count)
+            if repeats > 1 and not is_odd and (not counts or repeats in counts):
                 best = max(best, (period * repeats, -period, period, int(start)))
     length, _, period, first = best
     return first, period, length

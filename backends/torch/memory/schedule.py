@@ -18,7 +18,7 @@ from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.regions.loop_values import TUPLES, loop_values
 from shardc.dialects.dist.tuples import packed, unpacked
 from shardc.dialects.kern.extern import ExternOp, extern_call
-from shardc.dialects.kern.kernel import kernel_operands, kernel_results
+from shardc.dialects.kern.kernel import CHECKS, kernel_operands, kernel_results
 
 
 @dataclass
@@ -96,12 +96,13 @@ def schedule_block(
 ) -> Schedule:
     """Return the schedule of a block for the ``wanted`` values, without steps that they do not need.
 
+    Kernels that check indices are always needed: their error replaces wrong values.
     The caller must record where it needs these values. ``ordered``: reorders the steps.
     """
     needed = set(wanted)
     steps: list[Step] = []
     for step in reversed(_read(block, reader)):
-        if needed.intersection(step.results) or step.name in PIPE:
+        if needed.intersection(step.results) or step.name in PIPE or CHECKS in step.op.attributes:
             needed.update(step.operands)
             steps.append(step)
     schedule = Schedule(post_receives(ordered(batch_kernels(prefetch(steps[::-1])))))

@@ -21,9 +21,9 @@ from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.bodies.layout import IndexTerm, Layout, Slices, Tensor, affine_map
 from shardc.passes.fuse.bodies.reshape import Reshaper, dynamic
 from shardc.passes.fuse.grouping.legal import depths
-from shardc.passes.fuse.lower.scalars import Scalar, Scalars
+from shardc.passes.fuse.lower.scalars import COMBINE, Scalar, Scalars
 from shardc.passes.fuse.reading.graph import Access, Node, Value
-from shardc.passes.fuse.reading.space import Space
+from shardc.passes.fuse.reading.space import Dim, Space
 from shardc.passes.fuse.reading.symbols import sized
 
 
@@ -69,7 +69,7 @@ class Body:
 
     def _choose_roots(self) -> set[Node]:
         """Return the nodes whose results are written to a tensor."""
-        gathered = {a.base for node in self._nodes for a in node.accesses if a.gathers}
+        gathered = {a.base for node in self._nodes for a in node.accesses if a.jumps}
         self._roots = {n for n in self._nodes if n.reduce or n.out in self._exported or n.out in gathered}
         while True:
             nests: dict[Node, list[Nest]] = {}
@@ -101,7 +101,7 @@ class Body:
 
         def visit(node: Node) -> None:
             for access in node.accesses:
-                inner = None if access.gathers else self._made.get(access.base)
+                inner = None if access.jumps else self._made.get(access.base)
                 if inner is None or inner in found:
                     continue
                 if inner not in self._roots or inner in nest.nodes:
@@ -119,13 +119,17 @@ class Body:
         computed = set(self._inlined(nest))
         for node in self._inlined(nest):
             for access in node.accesses:
-                if not access.gathers and self._made.get(access.base) not in computed:
+                if not self._extracts(access) and self._made.get(access.base) not in computed:
                     found[access.base, self._view(access)] = None
         return list(found)
 
+    def _extracts(self, access: Access) -> bool:
+        """Return whether an access is at computed indices, or reads a slice of what the kernel makes."""
+        return access.gathers or (access.jumps and access.base in self._made)
+
     def _gathers(self, nest: Nest) -> list[Access]:
-        """Return the accesses of a nest at computed indices."""
-        return [access for node in self._inlined(nest) for access in node.accesses if access.gathers]
+        """Return the accesses of a nest that extract single elements."""
+        return [a for node in self._inlined(nest) for a in node.accesses if self._extracts(a)]
 
     def _view(self, access: Access) -> Tensor:
         node = self._made.get(access.base)
@@ -218,11 +222,22 @@ class Body:
     def _element(
         self, s: Scalars, table: ir.Value, access: Access, domain: Sequence[int], *indices: Scalar
     ) -> Scalar:
-        """Return the element of ``access`` at ``indices``."""
+        """Return the element of ``access`` at ``indices``, or of a slice where the loops are."""
         loops = self._layout.table(access).loops
-        computed = iter([indices[dim.number] for dim in access.dims if dim.gathered and dim.size != 1])
+        computed = iter(
+            [
+                indices[dim.number] if dim.gathered else self._in_slice(s, dim, domain)
+                for dim in access.dims
+                if dim.sliced or (dim.gathered and dim.size != 1)
+            ]
+        )
         positions = [s.position(next(computed) if loop is None else domain.index(loop)) for loop in loops]
         return s.extract(table, positions, self._memory(access.base))
+
+    def _in_slice(self, s: Scalars, dim: Dim, domain: Sequence[int]) -> Scalar:
+        """Return the index along a dim that a slice reads where the loops are."""
+        at = self._index(s, self._layout.steps(dim.atoms), domain)
+        return s.add(s.mul(at, dim.step), dim.offset)
 
     def _write_region(
         self,
@@ -241,6 +256,8 @@ class Body:
         def term_of(a: Access) -> Scalar | Callable[..., Scalar]:
             if a.gathers:
                 return partial(self._element, s, tables[a], a, nest.domain)
+            if a in tables:
+                return self._element(s, tables[a], a, nest.domain)
             return values[a.base] if a.base in values else read[a.base, self._view(a)]
 
         for node in self._inlined(nest):
@@ -254,7 +271,7 @@ class Body:
             term, *others = (s.cast(t, node.dtype) for t in terms if isinstance(t, Scalar))
             for other in others:
                 term = s.mul(term, other)
-            values[node.out] = _COMBINE[node.reduce](s, term, accumulator)
+            values[node.out] = COMBINE[node.reduce](s, term, accumulator)
         stored = [s.store(values[node.out], self._memory(node.out)) for node in nest.nodes]
         ir.Operation.create("linalg.yield", [], stored, loc=self._loc, ip=ir.InsertionPoint(region))
 
@@ -317,4 +334,3 @@ class Body:
 
 
 _START = {"sum": 0.0, "product": 1.0, "max": -inf, "min": inf}
-_COMBINE = {"sum": Scalars.add, "product": Scalars.mul, "max": Scalars.maximum, "min": Scalars.minimum}

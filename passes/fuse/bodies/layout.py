@@ -51,12 +51,12 @@ class Layout:
         self._reduced = {frozenset(space.resolve(node.reduced)) for node in nodes if node.reduce}
         runs = [run for a in reads(list(nodes)) for run in self._runs_of(a)]
         runs += [space.resolve(a for dim in node.out_dims for a in dim) for node in nodes]
-        runs += [run for node in nodes for a in node.accesses if a.gathers for run in self._runs_of(a)]
+        runs += [run for node in nodes for a in node.accesses if a.jumps for run in self._runs_of(a)]
         runs += [run for node in nodes for group in node.indices if (run := space.resolve(group))]
         makers = {node.out: node for node in nodes}
-        for access in (a for node in nodes for a in node.accesses if a.gathers and a.base in makers):
+        for access in (a for node in nodes for a in node.accesses if a.jumps and a.base in makers):
             made = zip(access.dims, makers[access.base].out_dims, strict=True)
-            runs += [run for dim, atoms in made if dim.gathered and (run := space.resolve(atoms))]
+            runs += [run for dim, atoms in made if not dim.plain and (run := space.resolve(atoms))]
         follows = self._joints(runs)
         order = self._order(nodes)
         self._loop: dict[int, int] = {}
@@ -117,13 +117,13 @@ class Layout:
 
     def place(self, node: Node) -> list[list[IndexTerm]]:
         """Return the row-major index over each of the node's ``indices``, as a sum of terms."""
-        return [self._steps(self._space.resolve(group)) for group in node.indices]
+        return [self.steps(group) for group in node.indices]
 
-    def _steps(self, atoms: Atoms) -> list[IndexTerm]:
-        """Return the terms, minor atoms first; adjacent atoms of one loop are one term."""
+    def steps(self, atoms: Atoms) -> list[IndexTerm]:
+        """Return the terms of an index, minor atoms first; adjacent atoms of one loop are one term."""
         found: list[IndexTerm] = []
         factor: AnySize = 1
-        for atom in reversed(atoms):
+        for atom in reversed(self._space.resolve(atoms)):
             number, size = self._loop[atom], self._space.sizes[atom]
             loop = self.loops[number]
             inner = prod(self._space.sizes[a] for a in loop[loop.index(atom) + 1 :])
@@ -157,10 +157,10 @@ class Layout:
         return self._tensor(flat(self._space, access.dims), cut)
 
     def table(self, access: Access) -> Tensor:
-        """Return a tensor with gathered dims."""
+        """Return a tensor with gathered or sliced dims, of which single elements are read."""
         dims: list[tuple[AnySize, int | None]] = []
         for dim in access.dims:
-            if dim.gathered:
+            if dim.gathered or dim.sliced:
                 dims += [(dim.size, None)] if dim.size != 1 else []
             else:
                 loops = dict.fromkeys(self._loop[a] for a in self._space.resolve(dim.atoms))

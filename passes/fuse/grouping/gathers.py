@@ -25,7 +25,7 @@ def apart(nodes: list[Node]) -> set[Node]:
     readers: dict[Value, list[tuple[Node, bool]]] = {}
     for node in nodes:
         for access in node.accesses:
-            readers.setdefault(access.base, []).append((node, access.gathers))
+            readers.setdefault(access.base, []).append((node, access.jumps))
     found: set[Node] = set()
     for node in reversed(nodes):
         read = readers.get(node.out, ())
@@ -40,16 +40,17 @@ def apart(nodes: list[Node]) -> set[Node]:
 
 
 def check_gathers(nodes: list[Node], space: Space) -> None:
-    if not any(node.gathers for node in nodes):
+    makers = {node.out: node for node in nodes}
+    jumps = (access for node in nodes for access in node.accesses if access.jumps)
+    gathers = [access for access in jumps if access.gathers or access.base in makers]
+    if not gathers:
         return
-    gathers = [access for node in nodes for access in node.accesses if access.gathers]
     if any(node.contracts for node in nodes):
         raise Refused("a matmul cannot read at computed indices")
-    makers = {node.out: node for node in nodes}
     _check_computed_again(nodes, makers)
     for access in gathers:
         made = makers[access.base].out_dims if access.base in makers else [()] * len(access.dims)
-        gathered = (atoms for dim, atoms in zip(access.dims, made, strict=True) if dim.gathered)
+        gathered = (atoms for dim, atoms in zip(access.dims, made, strict=True) if dim.gathered or dim.sliced)
         if any(len(space.resolve(atoms)) > 1 for atoms in gathered):
             raise Refused("it reads at computed indices along a dim that is split")
 
@@ -57,9 +58,7 @@ def check_gathers(nodes: list[Node], space: Space) -> None:
 def _check_computed_again(nodes: list[Node], makers: dict[Value, Node]) -> None:
     """Check that reads at computed indices do not compute expensive ops again and again. Raises Refused."""
     computed = _times_computed(nodes)
-    for value in {
-        access.base for node in nodes for access in node.accesses if access.gathers
-    } & makers.keys():
+    for value in {access.base for node in nodes for access in node.accesses if access.jumps} & makers.keys():
         again = computed[value] / hint(value.type.numel) - 1
         cost = _cost(makers[value], hint(value.type.numel), makers)
         if again * cost > MAX_OPS:
@@ -74,7 +73,7 @@ def _times_computed(nodes: list[Node]) -> dict[Value, float]:
     readers: dict[Value, list[tuple[Node, bool]]] = {}
     for node in nodes:
         for access in node.accesses:
-            readers.setdefault(access.base, []).append((node, access.gathers))
+            readers.setdefault(access.base, []).append((node, access.jumps))
     elsewhere, found = apart(nodes), dict[Value, float]()
     for node in reversed(nodes):
         read = readers.get(node.out, ())

@@ -86,12 +86,12 @@ def _match_made(space: Space, maker: Unit, reader: Unit) -> int:
             continue
         for access in accesses:
             found += 1
-            if node.out is not value or any(dim.sliced for dim in access.dims):
+            if access.jumps and not access.gathers and (node.out is not value or node.reduce):
                 raise Refused("one reads a slice of the other's result")
-            if access.gathers and len(access.dims) != len(node.out_dims):
+            if node.out is not value or (access.jumps and len(access.dims) != len(node.out_dims)):
                 raise Refused("one reads the other's result, which has another shape, at computed indices")
             for dim, atoms in zip(access.dims, node.out_dims, strict=True):
-                if not dim.gathered:
+                if not dim.gathered and not dim.sliced:
                     space.unify(atoms, dim.atoms)
     return found
 
@@ -278,7 +278,7 @@ def depths(nodes: list[Node]) -> dict[Value, int]:
     """Return, for each value in order, the number of reductions, and of computed reads of them, before it."""
     found: dict[Value, int] = {}
     for node in nodes:
-        before = [found.get(a.base, 0) + (a.gathers and a.base in found) for a in node.accesses]
+        before = [found.get(a.base, 0) + (a.jumps and a.base in found) for a in node.accesses]
         found[node.out] = max(before, default=0) + bool(node.reduce)
     return found
 

@@ -146,8 +146,10 @@ def pad(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     (x,), (type_,) = values, results(call)
     rank, ends = len(type_.shape), list(zip(call["pad"][::2], call["pad"][1::2], strict=True))
     padded = [(rank - 1 - d, before) for d, (before, after) in enumerate(ends) if before or after]
-    if not padded or not isinstance(call["value"], int | float | bool):
-        raise NotLowered("does not pad any dim, or not with a real number")
+    if not isinstance(call["value"], int | float | bool):
+        raise NotLowered("does not pad with a real number")
+    if not padded:
+        return [b.point(lambda s, v: s.cast(v, s.compute), [x], type_)]
     if len(padded) > 1 or padded[0][0] == rank - 1:
         return [_surrounded(b, x, type_, dict(padded), call["value"])]
     ((dim, before),) = padded

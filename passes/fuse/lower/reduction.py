@@ -14,14 +14,10 @@ from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import AnySize
-from shardc.passes.fuse.grouping.legal import MAX_SERIAL
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.lower.table import lowers, results
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
-
-LONGEST_ROW, SHORTEST_ROW = 1 << 13, 64
-"""Longest and shortest rows, in elements, into which a sum of all elements is split."""
 
 
 def _reduced_dims(call: OpCall) -> list[int]:
@@ -54,37 +50,10 @@ def total(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 def summed(b: Builder, x: Value, dims: Sequence[int], dtype: torch.dtype | None = None) -> Value:
-    """Return the sum over ``dims``.
-
-    A sum of more than MAX_SERIAL elements to a scalar becomes a sum of sums of rows. A kernel sums its rows
-    on all threads, in an order that depends only on the number of rows.
-    """
-    shape = x.type.shape
-    rows = _rows(shape) if len(dims) == len(shape) else None
-    if rows is None:
-        return b.reduce("sum", x, dims, dtype)
-    of_rows = b.reduce("sum", b.seen(x, rows), [1], dtype)
-    return b.reduce("sum", of_rows, [0], dtype)
-
-
-def _rows(shape: Sequence[AnySize]) -> tuple[int, int] | None:
-    """Return (number of rows, elements of a row) for a sum of all elements.
-
-    Rows are the most trailing dims that have at most :data:`LONGEST_ROW` elements together. If these have
-    fewer than :data:`SHORTEST_ROW`, the next dim is split. None if the tensor is small, or has no such rows.
-    """
-    sizes = [n for n in shape if isinstance(n, int)]
-    count = prod(sizes)
-    if len(sizes) < len(shape) or count <= MAX_SERIAL:
-        return None
-    row = 1
-    for size in reversed(sizes):
-        if row * size > LONGEST_ROW:
-            if row < SHORTEST_ROW:
-                row *= max(n for n in range(1, LONGEST_ROW // row + 1) if size % n == 0)
-            break
-        row *= size
-    return (count // row, row) if row >= SHORTEST_ROW else None
+    """Return the sum over ``dims``, which are kept with size 1."""
+    return (
+        b.reduce_all("sum", x, dtype) if len(dims) == len(x.type.shape) else b.reduce("sum", x, dims, dtype)
+    )
 
 
 @lowers("aten.mean", "aten.mean.dim")

@@ -247,3 +247,7 @@ class Scalars:
         x = self.cast(x, dtype)
         i8 = ir.IntegerType.get_signless(8, self._context)
         return x.value if dtype != torch.bool else self._made("arith.extui", i8, [x.value])
+
+
+COMBINE = {"sum": Scalars.add, "product": Scalars.mul, "max": Scalars.maximum, "min": Scalars.minimum}
+"""How each kind of reduction combines two elements."""

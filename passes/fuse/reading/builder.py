@@ -5,17 +5,20 @@ The lowerings in :mod:`shardc.passes.fuse.lower.table` make all nodes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import partial
+from itertools import chain, product
 
 import torch
 
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import AnySize, Size, symbols_of
 from shardc.dialects.kern.types import ELEMENTS
-from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
+from shardc.passes.fuse.lower.scalars import COMBINE, Scalar, Scalars, wide
 from shardc.passes.fuse.reading.graph import Access, Cut, Node, Value, View
+from shardc.passes.fuse.reading.rows import is_short, rows_of
 from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.reading.symbols import sized
 from shardc.runtime.kernels.kernel_call import FINE
@@ -88,6 +91,8 @@ class Builder:
             zero = kind == "sum"  # a sum of -0 is 0
             type_ = TensorType(x.type.shape, dtype)
             return self.point(lambda s, e: s.add(e, 0) if zero else e, [x], type_, dtype=dtype)
+        if is_short(x, dims):
+            return self._unrolled(kind, x, dims, dtype)
         space = Space()
         read = [space.new(n) for n in x.type.shape]
         reduced = tuple(a for d in dims for a in read[d])
@@ -95,6 +100,30 @@ class Builder:
         out = Value(TensorType(tuple(1 if d in dims else n for d, n in enumerate(x.type.shape)), dtype))
         accesses = [access(space, x, read)]
         return self._add(Node(self.call, accesses, out, kept, dtype, space, None, kind, reduced))
+
+    def reduce_all(self, kind: str, x: Value, dtype: torch.dtype | None = None) -> Value:
+        """Add the reduction of ``x`` over all dims, which are kept with size 1.
+
+        A reduction of more than MAX_SERIAL elements becomes one of rows, and one of their results. A kernel
+        reduces its rows on all threads, in an order that depends only on the number of rows.
+        """
+        rows = rows_of(x.type.shape)
+        if rows is None:
+            return self.reduce(kind, x, range(len(x.type.shape)), dtype)
+        return self.reduce(kind, self.reduce(kind, self.seen(x, rows), [1], dtype), [0], dtype)
+
+    def _unrolled(self, kind: str, x: Value, dims: Sequence[int], dtype: torch.dtype) -> Value:
+        """Add the reduction of ``x`` over ``dims`` as a pointwise op that reads each reduced element."""
+        kept = [None if d in dims else d for d in range(len(x.type.shape))]
+        type_ = TensorType(tuple(1 if d in dims else n for d, n in enumerate(x.type.shape)), dtype)
+        places = list(product(*(range(x.type.shape[d]) for d in sorted(dims))))
+
+        def compute(s: Scalars, read: Callable[..., Scalar]) -> Scalar:
+            terms = (s.cast(read(*(s.constant(n, torch.int64) for n in at)), dtype) for at in places)
+            made = functools.reduce(partial(COMBINE[kind], s), terms)
+            return s.add(made, 0) if kind == "sum" else made  # a sum of -0 is 0
+
+        return self.point(compute, [], type_, dtype=dtype, tables=[(x, kept)], reads=len(places))
 
     def check(
         self, x: Value, wrong: Callable[[Scalars, Scalar], Scalar], message: str, sizes: Sequence[AnySize]
@@ -111,7 +140,7 @@ class Builder:
             return s.select(wrong(s, v), s.cast(v, torch.int64), FINE)
 
         found = self.point(compute, [x], type_, sizes=sizes)
-        found = self.reduce("max", found, range(len(x.type.shape))) if x.type.shape else found
+        found = self.reduce_all("max", found) if x.type.shape else found
         assert found.node is not None
         found.node.check, self.loose = message, loose
 

@@ -141,6 +141,14 @@ class Access:
         """True if the access reads at computed indices."""
         return any(dim.gathered for dim in self.dims)
 
+    @cached_property
+    def jumps(self) -> bool:
+        """True if the access reads at computed indices, or a slice.
+
+        If the kernel makes the tensor, it computes its elements where the access reads them.
+        """
+        return self.gathers or any(dim.sliced for dim in self.dims)
+
 
 @dataclass(eq=False, slots=True)
 class Node:
@@ -197,7 +205,8 @@ class Step:
     """Op of a block. ``operands``: tensors that it reads. ``nodes``: its lowering; empty if it stays a call.
 
     ``is_view``: True if its result is a view, so that its position does not matter. ``always``: True if it
-    becomes a kernel even without another op. ``why``: reason why it has no lowering.
+    becomes a kernel even without another op. ``is_unread``: True if its result is read only by steps that
+    compute their part of it. ``why``: reason why it has no lowering.
     """
 
     number: int
@@ -208,6 +217,7 @@ class Step:
     nodes: list[Node] = field(default_factory=list)
     is_view: bool = False
     always: bool = False
+    is_unread: bool = False
     why: str = ""
 
 

@@ -51,6 +51,11 @@ def read_block(
     """
     values = _Values(Symbols(block))
     steps = [_step(n, op, values, reader, exclude, without, calls) for n, op in enumerate(steps_of(block))]
+    parts = {step.op for step in steps if step.nodes and step.target in CUTS}
+    for step in steps:
+        step.is_unread = bool(step.nodes) and parts.issuperset(
+            u.owner for r in step.op.results for u in r.uses
+        )
     returned = [values[v] for v in list(block.operations)[-1].operation.operands]
     return Block(block, steps, values, returned, values.symbols)
 

@@ -109,7 +109,7 @@ def needed_views(block: Block, fused: set[int]) -> set[int]:
     for step in block.steps:
         if step.number in fused:
             wanted += [a.base for node in step.nodes for a in node.accesses]
-        elif not step.is_view:
+        elif not step.is_view and not step.is_unread:
             wanted += step.operands
     needed: set[int] = set()
     while wanted:
@@ -122,10 +122,11 @@ def needed_views(block: Block, fused: set[int]) -> set[int]:
 
 def make_units(block: Block) -> Units:
     """Create a unit for each op that stays, and for each node of lowered calls."""
-    needed = needed_views(block, {step.number for step in block.steps if step.nodes})
+    read = [step for step in block.steps if not step.is_unread]
+    needed = needed_views(block, {step.number for step in read if step.nodes})
     phases = {step.number: phase_of(step.op) for step in block.steps}
     units = Units([], {}, {}, {}, set(block.returned), phases)
-    for step in block.steps:
+    for step in read:
         if step.nodes:
             for node in step.nodes:
                 unit = unit_of(node)

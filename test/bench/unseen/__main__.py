@@ -24,6 +24,9 @@ import first
 import fourth
 import fourth_fields
 import second
+import sixth
+import sixth_fields
+import sixth_models
 import third
 import third_products
 import torch
@@ -39,6 +42,7 @@ LISTS = {
     "third": {**third.FUNCTIONS, **third_products.FUNCTIONS},
     "fourth": {**fourth.FUNCTIONS, **fourth_fields.FUNCTIONS},
     "fifth": {**fifth.FUNCTIONS, **fifth_fields.FUNCTIONS},
+    "sixth": {**sixth.FUNCTIONS, **sixth_fields.FUNCTIONS, **sixth_models.FUNCTIONS},
 }
 FUNCTIONS = {name: function for one in LISTS.values() for name, function in one.items()}
 TOLERANCE = {torch.bfloat16: 2e-2}

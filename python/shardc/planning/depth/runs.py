@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from shardc.frontend.step.fold.signature import signature
+from shardc.passes.search.repetitions import is_odd_chain
 
 LONGEST_PERIOD = 8
 """Longest repeating pattern of layers, such as seven layers of one kind and one of another."""
@@ -73,14 +74,15 @@ def _matrices(layer: nn.Module) -> int:
 def stretches(items: Sequence[Hashable | None], matrices: Sequence[int] = ()) -> tuple[Stretch, ...]:
     """Return the stretches of at least :data:`FEWEST` periods, each as long as possible, from the start on.
 
-    An item None equals no other. A period with a single matrix is no stretch, but two of them are: the best
-    cuts of a chain of products alternate (columns, rows). ``matrices``: how many each item has.
+    An item None equals no other. An odd number of equal parts with a single matrix each is no period: the
+    best cuts of a chain of products alternate (columns, rows). ``matrices``: how many each item has.
     """
     found: list[Stretch] = []
     at = 0
     while at < len(items):
         tried = [Stretch(at, p, _repeats(items, at, p)) for p in range(1, LONGEST_PERIOD + 1)]
-        long = [s for s in tried if s.count >= FEWEST and sum(matrices[at : at + s.period]) != 1]
+        spans = [(s, slice(at, at + s.period)) for s in tried if s.count >= FEWEST]
+        long = [s for s, span in spans if not is_odd_chain(items[span], sum(matrices[span]))]
         found += sorted(long, key=lambda s: (-s.end, s.period))[:1]
         at = found[-1].end if long else at + 1
     return tuple(found)

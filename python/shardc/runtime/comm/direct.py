@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..kernels import pool
 from .groups import Group, Started
 
 PART_BYTES = 1 << 16
@@ -75,7 +76,8 @@ class Reduced:
     __slots__ = ("op", "out", "received", "work")
 
     def __init__(self, group: Group, blocks: Tensor, out: Tensor, op: dist.ReduceOp.RedOpType) -> None:
-        self.out, self.op, self.received = out, op, torch.empty_like(blocks)
+        self.out, self.op = out, op
+        self.received = pool.contiguous(tuple(blocks.shape), blocks.dtype)
         self.work = Group.all_to_all(group, self.received.view(-1), blocks.view(-1))
 
     def wait(self) -> None:

@@ -28,5 +28,6 @@ def test_a_layer_with_one_product_is_folded_in_pairs() -> None:
     products = [False, True, *[number == 12 for number in LAYER] * 6]
     assert longest_repetition([1, 2, *LAYER * 6], products=products) == (2, 20, 60)
     assert longest_repetition([1, 2, *LAYER * 7], products=[False, True, *products[2:12] * 7])[1:] == (20, 60)
+    assert longest_repetition(LAYER * 9, products=products[2:12] * 9)[1:] == (20, 80)
     two = [number in (12, 17) for number in LAYER]
     assert longest_repetition(LAYER * 6, products=two * 6) == (0, 10, 60)

@@ -30,6 +30,8 @@ def test_stretches(kinds: str, expected: list[Stretch]) -> None:
 def test_a_period_with_one_matrix_is_doubled() -> None:
     assert stretches(list("a" * 13), [1] * 13) == (Stretch(0, 2, 6),)
     assert stretches(list("ab" * 12), [1, 0] * 12) == (Stretch(0, 4, 6),)
+    assert stretches(list("a" * 21), [1] * 21) == (Stretch(0, 2, 10),)
+    assert stretches(list("aab" * 6), [1] * 18) == (Stretch(0, 3, 6),)
     assert stretches(list("a" * 11), [1] * 11) == ()
     assert stretches(list("a" * 6), [2] * 6) == (Stretch(0, 1, 6),)
 
