@@ -80,7 +80,7 @@ def search_to_fit(
             break
         around, best = compiled[0], compiled[1].on(cluster)
         if _fits(best, within):
-            tried.append(_fastest(around, best, partial(_priced_on, price, room, cluster), clock, within))
+            tried.append(_fastest(around, best, partial(_priced_on, price, cluster), clock, room, within))
             break
         tried.append((around, best))
         room, start = _room(within, around.found[0].held_bytes, best), around.start
@@ -109,26 +109,34 @@ def _compiled(
 
 
 def _fastest(
-    around: Around, best: Price, price: Callable[[Choice], Price | None], clock: Clock, within: float
+    around: Around,
+    best: Price,
+    price: Callable[[Choice, float], Price | None],
+    clock: Clock,
+    room: float,
+    within: float,
 ) -> tuple[Around, Price]:
     """Price further results while their estimates are below the fastest price, and return the fastest one.
 
-    The search's estimate leaves out how evenly stages are cut.
+    The search's estimate leaves out how evenly stages are cut. A result that would be faster and does not fit
+    is searched once more, with less memory.
     """
     found = around.found
     for place, estimate in enumerate(around.found[1 : 1 + FURTHER], 1):
         if clock.is_over or estimate.seconds >= best.time.seconds:
             break
-        other = price(estimate.choice)
+        other = price(estimate.choice, room)
+        if other is not None and not _fits(other, within) and other.time.seconds < best.time.seconds:
+            other = price(estimate.choice, _room(within, estimate.held_bytes, other))
         if other is not None and _fits(other, within) and other.time.seconds < best.time.seconds:
             best, found = other, [estimate, *around.found[:place], *around.found[place + 1 :]]
     return replace(around, found=found), best
 
 
 def _priced_on(
-    price: Callable[[Candidate], Priced], room: float, cluster: Cluster, choice: Choice
+    price: Callable[[Candidate], Priced], cluster: Cluster, choice: Choice, room: float
 ) -> Price | None:
-    """Return the price of a choice; None if its compile finds no plan."""
+    """Return the price of a choice in the part ``room`` of memory; None if its compile finds no plan."""
     try:
         return price(_of(choice, room)).on(cluster)
     except NoPlanFound:

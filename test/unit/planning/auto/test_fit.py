@@ -110,12 +110,30 @@ def test_a_result_that_may_be_faster_than_the_first_is_compiled(
     cluster = find_cluster("h100")
     around = Around([Estimate(c, ESTIMATED_S[c.recompute], 1.0, 1e9) for c in CHOICES], 1.0, 2, 2, "")
 
-    def price(choice: Choice) -> Price:
+    def price(choice: Choice, room: float) -> Price:
         return Priced(choice.candidate, 1e9, compiled_s[choice.recompute]).on(cluster)
 
-    found, best = fit._fastest(around, price(CHOICES[0]), price, Clock(), 1.0)
+    found, best = fit._fastest(around, price(CHOICES[0], 1.0), price, Clock(), 1.0, 1.0)
     assert found.found[0].choice.recompute == expected
     assert best.priced.candidate.recompute == expected
+
+
+@pytest.mark.parametrize(("slower_s", "expected"), [(1.4, "full"), (1.6, "none")])
+def test_a_faster_result_that_does_not_fit_gets_less_memory(slower_s: float, expected: str) -> None:
+    """It fits with less, in which it takes ``slower_s``; the first result takes 1.5 s."""
+    cluster, rooms = find_cluster("h100"), list[float]()
+    around = Around([Estimate(c, ESTIMATED_S[c.recompute], 1.0, 70e9) for c in CHOICES], 1.0, 2, 2, "")
+
+    def price(choice: Choice, room: float) -> Price:
+        rooms.append(room)
+        seconds = slower_s if room < 1 else 1.35
+        return Priced(choice.candidate, min(70e9, room * 84.9e9), seconds).on(cluster)
+
+    first = Priced(CHOICES[0].candidate, 1e9, 1.5).on(cluster)
+    found, best = fit._fastest(around, first, price, Clock(), 1.0, 1.0)
+    assert rooms[0] == 1.0 and 0.7 < rooms[1] < 0.8
+    assert best.fits and best.priced.candidate.recompute == expected
+    assert found.found[0].choice.recompute == expected
 
 
 def test_when_the_clock_is_over_what_was_found_is_picked_or_its_lack_is_named() -> None:
