@@ -12,9 +12,9 @@ from shardc.passes.manager.program import Program, read_program
 from shardc.passes.partition.operands import set_operand
 
 T = TypeVar("T")
-_TRANSPOSES = ("t", "transpose.int", "permute")
+TRANSPOSES = frozenset(("aten.t", "aten.transpose.int", "aten.permute"))
 _RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze.dim", "expand", "alias")
-VIEWS = frozenset(f"aten.{name}" for name in (*_TRANSPOSES, *_RESHAPES))
+VIEWS = TRANSPOSES | {f"aten.{name}" for name in _RESHAPES}
 
 
 def stored_parameters(program: Program) -> dict[int, frozenset[str]]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shardc.cost.collective import BUCKET_BYTES
 from shardc.cost.links import LinkModel
+from shardc.cost.ops import ROWS_TIME
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import SUM, TERMS, WHOLE, Layout, layouts_of
 from shardc.passes.search.layout_steps import SLICE, TIME, LayoutSteps
@@ -16,25 +18,31 @@ Matrix = np.ndarray
 """Seconds by the state of one node (row) and the state of another (column)."""
 _PASSES = 3
 """Passes over memory to add an iteration's terms to a sum: two reads and one write."""
+_PACKED = frozenset(("all_reduce", "reduce_scatter", "all_gather"))
 _SLICE_S = 1e-9
 """Cost of a step that sends nothing, so that fewer steps win a tie."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """Kind of value: shape, element size, allowed marks of decided axes, and the terms that it may have."""
+    """Kind of value: shape, element size, allowed marks of decided axes, and the terms that it may have.
+
+    ``major``: the dim along which its collectives are packed with others; None if they are sent alone.
+    """
 
     shape: tuple[int, ...]
     element_bytes: int
     marks: tuple[tuple[int, ...], ...]
     terms: tuple[int, ...]
+    major: int | None
 
 
 class Distances:
     """Seconds of the cheapest chain of collectives, each over one axis, between layouts of a value.
 
     Communication of a micro-batch is counted for every micro-batch. Terms of micro-batches are added on the
-    device, at its memory's rate ``stream_bytes_s``. Each stage of a pipeline counts its share.
+    device, at its memory's rate ``stream_bytes_s``. Each stage of a pipeline counts its share. A collective
+    that is packed with others (``dist-combine``) counts its part of a full bucket, and the copy into it.
     """
 
     def __init__(self, axes: SearchAxes, links: LinkModel, stream_bytes_s: float) -> None:
@@ -55,13 +63,16 @@ class Distances:
         element_bytes: int,
         made: tuple[Layout, ...],
         needed: tuple[Layout, ...],
+        major: int | None = None,
     ) -> Matrix:
         """Return the matrix of seconds, with a row for each of ``made`` and a column for each of
         ``needed``. It must not be changed.
+
+        ``major``: the dim along which the value's collectives are packed with others; None if they are not.
         """
-        key = shape, element_bytes, made, needed
+        key = shape, element_bytes, made, needed, major
         if key not in self._found:
-            table = self._table(shape, element_bytes, (*made, *needed))
+            table = self._table(shape, element_bytes, (*made, *needed), major)
             self._found[key] = table.seconds[np.ix_(table.numbers(made), table.numbers(needed))]
         return self._found[key]
 
@@ -71,15 +82,18 @@ class Distances:
         element_bytes: int,
         layouts: Sequence[Layout],
         pair: tuple[Layout, Layout],
+        major: int | None = None,
     ) -> list[tuple[int, float]]:
         """Return the cheapest chain between a pair of ``layouts``: the axis number and the seconds of each
         step.
         """
-        return self._table(shape, element_bytes, layouts).chain(*pair)
+        return self._table(shape, element_bytes, layouts, major).chain(*pair)
 
-    def _table(self, shape: tuple[int, ...], element_bytes: int, layouts: Sequence[Layout]) -> _Table:
+    def _table(
+        self, shape: tuple[int, ...], element_bytes: int, layouts: Sequence[Layout], major: int | None
+    ) -> _Table:
         terms = TERMS.values() if any(mark < SUM for layout in layouts for mark in layout) else (SUM,)
-        kind = _Kind(shape, element_bytes, tuple(self._marks(shape, layouts)), tuple(terms))
+        kind = _Kind(shape, element_bytes, tuple(self._marks(shape, layouts)), tuple(terms), major)
         if kind not in self._tables:
             steps = self._steps_of(kind)
             self._tables[kind] = _Table(steps, self._step_seconds(steps, kind))
@@ -113,9 +127,22 @@ class Distances:
         once = np.empty(len(steps.rows))
         for (name, axis, parts, inner), places in steps.alike:
             local_bytes = total / parts
-            once[places] = inner * self._once("permute", axis, local_bytes) if inner else 0.0
-            once[places] += self._once(name, axis, local_bytes)
+            first = inner * self._once("permute", axis, local_bytes) if inner else 0.0
+            once[places] = first + self._once(name, axis, local_bytes)
+            if kind.major is not None and name in _PACKED:
+                packed = places[np.isin(steps.dims[places], (WHOLE, kind.major))]
+                once[packed] = first + self._packed(name, axis, local_bytes)
         return once * steps.times
+
+    def _packed(self, name: str, axis: int, local_bytes: float) -> float:
+        """Return the seconds of a step's part of a full bucket; at most those of the step alone."""
+        ways = self._axes.axes[axis].size
+        part = local_bytes * (ways if name == "all_gather" else 1) / BUCKET_BYTES
+        alone = self._once(name, axis, local_bytes)
+        if not 0.0 < part < 1.0:
+            return alone
+        copy_s = 2 * ROWS_TIME * local_bytes / self._stream_bytes_s
+        return min(alone, part * self._once(name, axis, local_bytes / part) + copy_s)
 
     def _once(self, name: str, axis: int, local_bytes: float) -> float:
         """Return the seconds of one step over an axis."""

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from shardc.cost.work import MATMULS
 from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
+from shardc.passes.search.repetitions import repetitions
 
-_SHORTEST = 8
-"""Least number of calls of a layer. Shorter repetitions, such as an optimizer's updates of equal weights, are
-cheaper to decide one by one."""
-_LEAST = 0.1
-"""Least fraction of a phase's calls that a sequence of equal layers must have."""
-STANDING = 4
-"""Number of layers in the program that stand for a longer sequence of equal layers."""
 More = tuple[tuple[str, int], ...]
 """Prefix of the parameters' names of each sequence of equal layers, and how many layers the program omits."""
 
@@ -40,19 +33,6 @@ class Folded:
     weights: list[float]
 
 
-@dataclass(frozen=True)
-class Repetition:
-    """Repeated sequence of calls, by positions in a phase."""
-
-    first: int
-    period: int
-    length: int
-
-    @property
-    def places(self) -> range:
-        return range(self.first, self.first + self.length)
-
-
 def folded(program: Program, more: More = ()) -> Folded:
     """Return the equal layers of a step.
 
@@ -67,13 +47,18 @@ def folded(program: Program, more: More = ()) -> Folded:
     """
     found: list[Hashable] = []
     weights: list[float] = []
-    parameters = _parameters(program) if more else {}
+    parameters = _parameters(program)
     for phase, group in itertools.groupby(program.nodes, key=part_of):
         nodes = list(group)
         base, seen = len(found), set[str]()
+        keys: list[Hashable] = [call_key(node) for node in nodes]
+        if phase == "optimizer" and not more:
+            updated = _updated(nodes, parameters, _readers(program, found, parameters))
+            keys = list(zip(keys, updated, strict=True))
+        read = [_is_product(node) and any(v in parameters for v in node.operands) for node in nodes]
         found += [(phase, "alone", base + place) for place in range(len(nodes))]
         weights += [1.0] * len(nodes)
-        for repeated in repetitions([call_key(node) for node in nodes], is_few=bool(more)):
+        for repeated in repetitions(keys, is_few=bool(more), products=read):
             prefix = _prefix([nodes[place] for place in repeated.places], parameters, more)
             seen.add(prefix)
             weight = 1 + dict(more).get(prefix, 0) * repeated.period / repeated.length
@@ -91,22 +76,36 @@ def call_key(node: Node) -> Hashable:
     return node.spec, phase_of(node.op)
 
 
-def repetitions(keys: Sequence[Hashable], is_few: bool) -> Iterator[Repetition]:
-    """Yield the longest repetition in a sequence, then those before and after it, recursively.
+def _readers(
+    program: Program, found: Sequence[Hashable], parameters: Mapping[int, str]
+) -> dict[str, frozenset[Hashable]]:
+    """Return the colours of the calls that read each parameter, among the first calls, which have them."""
+    read: dict[str, set[Hashable]] = {}
+    for node, colour in zip(program.nodes, found, strict=False):
+        for value in node.operands:
+            if value in parameters:
+                read.setdefault(parameters[value], set()).add(colour)
+    return {name: frozenset(colours) for name, colours in read.items()}
 
-    ``is_few``: True if repetitions must have :data:`STANDING` layers, or one less.
+
+def _updated(
+    nodes: Sequence[Node], parameters: Mapping[int, str], readers: Mapping[str, Hashable]
+) -> list[Hashable]:
+    """Return for each call of an update the colours of the calls that read its parameter; None without one.
+
+    Parameters that different calls read, such as those of layers cut in turn, are not updated alike.
     """
-    numbers: dict[Hashable, int] = {}
-    sequence = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
-    counts = (STANDING - 1, STANDING) if is_few else ()
-    waiting = [(0, len(sequence))]
-    while waiting:
-        start, end = waiting.pop()
-        first, period, length = longest_repetition(sequence[start:end], 1 if is_few else _SHORTEST, counts)
-        if length < max(2, _LEAST * len(sequence)):
-            continue
-        yield Repetition(start + first, period, length)
-        waiting += [(start, start + first), (start + first + length, end)]
+    owners, found = dict(parameters), list[Hashable]()
+    for node in nodes:
+        owner = next((owners[value] for value in node.operands if value in owners), None)
+        if owner is not None:
+            owners |= dict.fromkeys(node.results, owner)
+        found.append(None if owner is None else readers.get(owner))
+    return found
+
+
+def _is_product(node: Node) -> bool:
+    return node.spec.target in MATMULS or "convolution" in node.spec.target
 
 
 def _parameters(program: Program) -> dict[int, str]:
@@ -133,28 +132,3 @@ def part_of(node: Node) -> str:
     """Return the phase of a call; recomputed calls are part of backward."""
     phase = phase_of(node.op)
     return "backward" if phase == "recompute" else phase
-
-
-def longest_repetition(
-    sequence: Sequence[int] | np.ndarray, shortest: int = _SHORTEST, counts: Sequence[int] = ()
-) -> tuple[int, int, int]:
-    """Return the start, the period and the length of the longest repetition; length 0 if there is none.
-
-    Among repetitions of equal length, the one with the shortest period is returned.
-
-    Args:
-        sequence: Numbers of which equal ones mean equal calls.
-        shortest: Least period.
-        counts: Allowed numbers of periods; default: any number.
-    """
-    sequence = np.asarray(sequence)
-    best = (0, 0, 1, 0)  # length, -period, period, first
-    for period in range(shortest, len(sequence) // 2 + 1):
-        same = np.concatenate([[0], (sequence[period:] == sequence[:-period]).astype(np.int8), [0]])
-        edges = np.flatnonzero(np.diff(same))
-        for start, end in zip(edges[::2], edges[1::2], strict=True):
-            repeats = int(end - start) // period + 1
-            if repeats > 1 and (not counts or repeats in counts):
-                best = max(best, (period * repeats, -period, period, int(start)))
-    length, _, period, first = best
-    return first, period, length

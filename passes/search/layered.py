@@ -15,8 +15,9 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.search.chosen import Chosen, Kept
-from shardc.passes.search.fold import NotFolded, Repetition, call_key, part_of, repetitions
+from shardc.passes.search.fold import NotFolded, call_key, part_of
 from shardc.passes.search.layout import Layout
+from shardc.passes.search.repetitions import Repetition, repetitions
 from shardc.passes.search.saved import Row, SavedCuts
 
 RECOMPUTE = "recompute"

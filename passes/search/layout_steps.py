@@ -29,8 +29,8 @@ class LayoutSteps:
         self.number = {layout: number for number, layout in enumerate(layouts)}
         self._marks = marks_array(layouts, len(axes.axes))
         found = list(self._all())
-        self.rows, self.columns, self.axis, kinds, inner = (
-            np.concatenate([part[n] for part in found]) if found else np.zeros(0, int) for n in range(5)
+        self.rows, self.columns, self.axis, kinds, inner, self.dims = (
+            np.concatenate([part[n] for part in found]) if found else np.zeros(0, int) for n in range(6)
         )
         turns = np.array([axes.turns(layout) for layout in layouts])
         self.times = np.array([n * axes.busy(n) for n in turns.tolist()])[self.rows] if found else np.zeros(0)
@@ -43,7 +43,7 @@ class LayoutSteps:
         self.alike = [(key, np.array(places)) for key, places in groups.items()]
 
     def _all(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """Yield row, column, axis, number of the name, and permutes of steps, in groups."""
+        """Yield row, column, axis, number of the name, permutes and dim of steps, in groups."""
         for axis in range(self._marks.shape[1]):
             for new in np.unique(self._marks[:, axis]).tolist():
                 if new >= WHOLE:
@@ -77,7 +77,15 @@ class LayoutSteps:
         columns = np.array([self.number.get(layout, -1) for layout in to], int)
         rows, columns = rows[columns >= 0], columns[columns >= 0]
         if len(rows):
-            yield rows, columns, np.full(len(rows), axis), kinds[rows], inner[rows]
+            dims = np.maximum(mark[rows] if new == WHOLE else new, WHOLE)
+            yield (
+                rows,
+                columns,
+                np.full(len(rows), axis),
+                kinds[rows],
+                inner[rows],
+                np.broadcast_to(dims, len(rows)),
+            )
 
 
 _NAMES = (SLICE, TIME, "all_reduce", "reduce_scatter", "all_gather", "all_to_all")

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from shardc.cost.memory_passes import ROWS_READ, elements, is_pointwise
-from shardc.cost.ops import ROWS_TIME, DeviceRates, Product, attention_s, other_flops_s, product_s
+from shardc.cost.ops import KEPT_RATE, ROWS_TIME, DeviceRates, Product, attention_s, other_flops_s, product_s
 from shardc.cost.work import MATMULS, flops, matmul_sizes
 from shardc.dialects.aten.schema import may_draw
 from shardc.passes.fuse.reading.view import VIEWS
@@ -23,7 +23,8 @@ class Passes:
     """How a program's calls share passes over memory.
 
     ``is_free``: whether a call takes no time. ``moved``: for each operand and result of a call that is a pass
-    over memory, whether it goes through memory; empty for other calls. ``phases``: of each call.
+    over memory, whether it goes through memory; empty for other calls. ``phases``: of each call. ``parts``:
+    for each call, its part of the bytes that its pass moves, which is also its part of a cache.
     """
 
     def __init__(self, program: Program) -> None:
@@ -35,6 +36,7 @@ class Passes:
         self.is_free = [dist or node.spec.target in VIEWS for node, dist in pairs]
         self._own = _passes(program, is_pass)
         self.moved = [self._moved(number) if of else () for number, of in enumerate(is_pass)]
+        self.parts = self._parts()
 
     def _moved(self, number: int) -> tuple[bool, ...]:
         program, own = self.program, self._own
@@ -43,6 +45,17 @@ class Passes:
         users = [program.users[v] for v in node.results]
         written = [not of or any(own[user] != mine for user in of) for of in users]
         return (*read, *written)
+
+    def _parts(self) -> list[float]:
+        bytes_of, total = list[float](), dict[int, float]()
+        for node, moved, own in zip(self.program.nodes, self.moved, self._own, strict=True):
+            values = zip(node.values, moved, strict=False)
+            bytes_of.append(
+                float(sum(self.program.types[v].size_bytes for v, is_moved in values if is_moved))
+            )
+            total[own] = total.get(own, 0.0) + bytes_of[-1]
+        pairs = zip(bytes_of, self._own, strict=True)
+        return [moved / total[own] if moved else 0.0 for moved, own in pairs]
 
 
 class Work:
@@ -68,11 +81,12 @@ class Work:
             return np.zeros(len(ways))
         node, moved = self._passes.program.nodes[number], self._passes.moved[number]
         axes = self._of_weights if number in self._weights else self._axes
-        key = id(ways), node.spec, self._passes.phases[number], moved, axes.is_weights
+        part = self._passes.parts[number]
+        key = id(ways), node.spec, self._passes.phases[number], moved, part, axes.is_weights
         if key not in self._known:
             times = np.array([turns * axes.busy(turns) for turns in map(self._turns, ways)])
             self._known[key] = times * (
-                self._pass_s(node, moved, ways)
+                self._pass_s(node, moved, part, ways)
                 if moved
                 else np.array([self._products_s(node, way) for way in ways])
             )
@@ -98,8 +112,8 @@ class Work:
             return attention_s(arithmetic, moved, width, is_backward, self._rates)
         return other_flops_s(arithmetic, moved, width, self._rates)
 
-    def _pass_s(self, node: Node, moved: tuple[bool, ...], ways: Sequence[Way]) -> np.ndarray:
-        """Return the seconds of a pass over memory in each of ``ways``."""
+    def _pass_s(self, node: Node, moved: tuple[bool, ...], part: float, ways: Sequence[Way]) -> np.ndarray:
+        """Return the seconds of a call's part of a pass over memory in each of ``ways``."""
         sizes = [self._bytes(v, needed_of(ways, place)) for place, v in enumerate(node.operands)]
         made = [self._bytes(v, made_of(ways, place)) for place, v in enumerate(node.results)]
         few = ROWS_READ.get(node.spec.target)
@@ -107,6 +121,8 @@ class Work:
             sizes[few] = np.minimum(sizes[few], sum(made))
         passed = sum((s for s, is_moved in zip([*sizes, *made], moved, strict=True) if is_moved), np.zeros(1))
         slower = 1.0 if is_pointwise(node.spec) and not may_draw(node.spec.target) else ROWS_TIME
+        kept = np.minimum(passed, part * self._rates.cache_bytes)
+        passed = passed - kept + kept / KEPT_RATE
         return slower * passed / (self._rates.stream_reached * self._rates.memory_bytes_s)
 
     def _bytes(self, value: int, layouts: tuple[Layout, ...]) -> np.ndarray:

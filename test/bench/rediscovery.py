@@ -4,15 +4,16 @@
 
 Both plans are priced by one cost model, that of ``shardc plan``. Printed are also the shardings that the
 search chose for the largest products, and which part of parameters and optimizer state each axis splits. A
-known plan that needs more memory than a device has is printed with what it needs.
+known plan that needs more memory than a device has is printed with what it needs; a variant of it that needs
+less follows.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from machine import heading, table
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.base import ShardcError
+from shardc.options.recompute import Policy
 from shardc.passes.search.choose import Found
 from shardc.planning.auto.searches import Searches
 from shardc.planning.candidates import Candidate
@@ -50,43 +52,70 @@ def clicks(batch: int, tables: int) -> Callable[[], object]:
 
 
 @dataclass(frozen=True)
+class Known:
+    """A known plan. ``options``: other options of ``compile_step``."""
+
+    candidate: Candidate
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return ", ".join([self.candidate.text, *(f"{name} {value}" for name, value in self.options.items())])
+
+
+@dataclass(frozen=True)
 class Case:
-    """A subject, and the plan that is known for it with its source."""
+    """A subject, and the plans that are known for it with their source.
+
+    Where a published plan needs more memory in shardc than a device has, a variant that needs less is beside
+    it. Experts have room for all tokens without ``expert_capacity``; with it, a step may stop.
+    """
 
     subject: Subject
-    known: Candidate
+    known: Sequence[Known]
     source: str
 
 
+def _known(
+    mesh: Mapping[str, int], plan: str, parts: int, *policies: Policy, **options: object
+) -> list[Known]:
+    return [Known(Candidate(mesh, plan, parts, policy), options) for policy in policies]
+
+
+_GPT = {"pipe": 2, "data": 4, "tensor": 8}
+_MIXTRAL = {"pipe": 8, "data": 2, "expert": 8}
+_LLAMA = {"pipe": 16, "data": 128, "tensor": 8}
+_DEEPSEEK = {"pipe": 16, "expert": 64}
 CASES: Mapping[str, Case] = {
     "Megatron's split in a node": Case(
         SUBJECTS["GPT-39B, 64"],
-        Candidate({"pipe": 2, "data": 4, "tensor": 8}, "pipeline*zero1*sequence", 16, "selective"),
+        _known(_GPT, "pipeline*zero1*sequence", 16, "selective"),
         "Narayanan et al. 2021, Korthikanti et al. 2022",
     ),
     "ZeRO over data": Case(
-        SUBJECTS["Llama-3-8B, 64"],
-        Candidate({"data": 64}, "zero3", 1, "none"),
-        "Rajbhandari et al. 2020",
+        SUBJECTS["Llama-3-8B, 64"], _known({"data": 64}, "zero3", 1, "none"), "Rajbhandari et al. 2020"
     ),
     "experts within nodes": Case(
         SUBJECTS["Mixtral-8x22B, 128"],
-        Candidate({"pipe": 8, "data": 2, "expert": 8}, "pipeline*zero1*expert", 16, "none"),
+        [
+            *_known(_MIXTRAL, "pipeline*zero1*expert", 16, "none"),
+            *_known(_MIXTRAL, "pipeline*zero1*expert", 16, "none", "selective", expert_capacity=1.25),
+        ],
         "Megatron-Core: PP 8, EP 8",
     ),
     "row-sharded tables": Case(
         Subject(lambda: Tables(16, 40_000_000, 64), clicks(65536, 16), "h100-8"),
-        Candidate({"data": 8}, "zero3", 1, "none"),
+        _known({"data": 8}, "zero3", 1, "none"),
         "Naumov et al. 2019: tables apart, dense layers by data",
     ),
     "Llama-3-405B": Case(
         SUBJECTS["Llama-3-405B, 16,384"],
-        Candidate({"pipe": 16, "data": 128, "tensor": 8}, "pipeline*zero1*sequence", 16, "none"),
-        "Llama team 2024: TP 8, PP 16, DP 128",
+        _known(_LLAMA, "pipeline*zero1*sequence", 16, "none", "selective"),
+        "Llama team 2024: TP 8, PP 16, DP 128, nothing recomputed",
     ),
     "DeepSeek-V3": Case(
         SUBJECTS["DeepSeek-V3, 1,024"],
-        Candidate({"pipe": 16, "expert": 64}, "pipeline*expert", 32, "full"),
+        _known(_DEEPSEEK, "pipeline*expert", 32, "full", expert_capacity=1.25),
         "DeepSeek 2024: PP 16, EP 64, ZeRO-1",
     ),
 }
@@ -121,10 +150,12 @@ def _print(name: str, case: Case, limit_s: float | None) -> None:
     except ShardcError as error:
         print(f"no plan was found: {next(iter(str(error).splitlines()))}")
         picked = None
-    try:
-        rows.append(("known", *_row(pricer.price(case.known).on(cluster))))
-    except ShardcError as error:
-        rows.append(("known", case.known.text, next(iter(str(error).splitlines())), ""))
+    for known in case.known:
+        try:
+            _, *costs = _row(pricer.price(known.candidate, **known.options).on(cluster))
+        except ShardcError as error:
+            costs = [next(iter(str(error).splitlines())), ""]
+        rows.append(("known", known.text, *costs))
     print(table(("", "plan", "a step", "memory"), rows))
     if picked is not None:
         for line in _chosen(pricer, picked.priced.candidate):

@@ -11,6 +11,7 @@ import sys
 
 import models
 import prepared
+import torch
 import torch.distributed as dist
 
 from shardc.runtime import TrainStep
@@ -32,6 +33,8 @@ def main(name: str, *options: str) -> None:
     if step.rank == 0:
         captures = step._graphed.captures if graph else 0
         found = {"losses": losses, "expected": said["losses"], "captures": captures}
+        segments = [] if prepared.interprets() else torch.cuda.memory_snapshot()
+        found["expandable"] = any(segment["is_expandable"] for segment in segments)
         print(json.dumps(found | {"collectives": step.collectives, "taken": step.symmetric_collectives()}))
     if dist.is_initialized():
         dist.barrier()

@@ -67,5 +67,5 @@ def expect_types(what: str, expected: Sequence[object], found: Sequence[object])
     if len(expected) != len(found):
         raise Illegal(f"must have {len(expected)} {what}s, not {len(found)}")
     for i, (e, f) in enumerate(zip(expected, found, strict=True)):
-        if str(e) != str(f):
+        if e != f and str(e) != str(f):  # equal types are usually one object
             raise Illegal(f"{what} {i} must be {e}, not {f}")

@@ -61,18 +61,28 @@ def find_reductions(
         if mine and (op.name in COLLECTIVES or any(result in needed for result in op.results)):
             needed.update(reads(op))
             body = home[op.results[0]]
-            bodies.setdefault(body, CollectiveBody(body, "REDUCE_GRAD")).ops.insert(0, op)
+            bodies.setdefault(body, CollectiveBody(body, "REDUCE_GRAD")).ops.append(op)
     for body in bodies.values():
-        _find_edges(body, program.outside, returned)
+        body.ops.reverse()
+    _find_edges(bodies.values(), program.outside, returned)
     return dict(sorted(bodies.items()))
 
 
-def _find_edges(body: CollectiveBody, outside: Iterable[ir.Operation], returned: Iterable[ir.Value]) -> None:
-    made = {result for op in body.ops for result in op.results}
-    body.reads = list(dict.fromkeys(v for op in body.ops for v in reads(op) if v not in made))
-    others = (op for op in outside if not (len(op.results) and op.results[0] in made))
-    read = {*returned, *(v for op in others for v in reads(op))}
-    body.makes = [result for op in body.ops for result in op.results if result in read]
+def _find_edges(
+    bodies: Iterable[CollectiveBody], outside: Iterable[ir.Operation], returned: Iterable[ir.Value]
+) -> None:
+    """Find what each body reads, and which of its results other ops read."""
+    body_of = {op.results[0]: body.index for body in bodies for op in body.ops}
+    readers: dict[ir.Value, set[int | None]] = {value: {None} for value in returned}
+    for op in outside:
+        reader = body_of.get(op.results[0]) if len(op.results) else None
+        for value in reads(op):
+            readers.setdefault(value, set()).add(reader)
+    for body in bodies:
+        made = [result for op in body.ops for result in op.results]
+        own = set(made)
+        body.reads = list(dict.fromkeys(v for op in body.ops for v in reads(op) if v not in own))
+        body.makes = [result for result in made if readers.get(result, set()) - {body.index}]
 
 
 def hoist_gathers(program: StepProgram, stages: Stages) -> dict[int, CollectiveBody]:

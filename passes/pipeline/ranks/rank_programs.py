@@ -92,7 +92,8 @@ def write_rank_programs(
                 _exchange_rows(ranks, demand, row)
         elif not is_constant(op):
             for rank in ranks:
-                if len(op.results) and op.results[0] in demand.ops[rank.number] - rank.reduced:
+                first = op.results[0] if len(op.results) else None
+                if first in demand.ops[rank.number] and first not in rank.reduced:
                     rank.copier.copy(op)
             for place, result in enumerate(op.results):
                 _transfer(ranks, demand, result, f"value {number}.{place}")

@@ -28,6 +28,9 @@ Fraction = Callable[[int, int, int], float]
 takes.
 """
 
+_Cuts = tuple[float, float, float, tuple[int, ...]]
+"""Largest weight of a stage, bytes sent, most work in flight, and the numbers of the ends of stages."""
+
 
 class Forward:
     """The forward ops of one micro-batch that depend on parameters, in order.
@@ -109,25 +112,35 @@ class Forward:
         allows: Callable[[int, int, int], bool] = lambda place, i, j: True,
         weight: Fraction | None = None,
     ) -> list[int] | None:
-        """Return the cuts at ``ends`` that minimise the largest ``weight`` of a stage, then the bytes sent.
+        """Return the cuts at ``ends`` that minimise the largest ``weight`` of a stage, then the bytes sent,
+        then the most work in flight.
 
-        Uses dynamic programming. ``weight`` defaults to the stage's cost. None if ``allows`` allows no cuts.
+        Stage ``s`` of ``p`` holds activations of up to p - s micro-batches, so early stages get less work
+        among equally good cuts. Uses dynamic programming. ``weight`` defaults to the stage's cost. None if
+        ``allows`` allows no cuts.
         """
+        cost = [self.cost[end] for end in ends]
         sent = list(map(self._sent, ends))
         if weight is None:
             weight = lambda place, i, j: self._stage_cost(place, ends[i], ends[j])  # noqa: E731
-        best: list[tuple[float, float, tuple[int, ...]] | None] = [(0.0, 0.0, ())] + [None] * (len(ends) - 1)
+        best: list[_Cuts | None] = [(0.0, 0.0, 0.0, ())] + [None] * (len(ends) - 1)
         for place in range(stages):
-            following: list[tuple[float, float, tuple[int, ...]] | None] = [None] * len(ends)
+            following: list[_Cuts | None] = [None] * len(ends)
+            flying = stages - place
             for j in range(1, len(ends)):
                 options = [
-                    (max(b[0], weight(place, i, j)), b[1] + sent[j], (*b[2], j))
+                    (
+                        max(b[0], weight(place, i, j)),
+                        b[1] + sent[j],
+                        max(b[2], flying * (cost[j] - cost[i])),
+                        (*b[3], j),
+                    )
                     for i, b in enumerate(best[:j])
                     if b is not None and allows(place, i, j)
                 ]
                 following[j] = min(options, default=None)
             best = following
-        return None if best[-1] is None else [ends[j] for j in best[-1][2][:-1]]
+        return None if best[-1] is None else [ends[j] for j in best[-1][3][:-1]]
 
     def _places(self, stages: int) -> list[int]:
         inside = range(1, len(self.ops))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch_mlir import ir
 
@@ -44,7 +45,7 @@ class StepProgram:
     def body(self) -> ir.Block:
         return self.loop.regions[0].blocks[0]
 
-    @property
+    @cached_property
     def carried(self) -> Sequence[ir.Value]:
         """The body's arguments that hold running sums."""
         return list(self.body.arguments)[: len(self.values.inits)]
@@ -54,7 +55,7 @@ class StepProgram:
         """The dim along which each of the loop's rows is stacked."""
         return [dim.value for dim in self.loop.attributes["stack_dims"]]
 
-    @property
+    @cached_property
     def captures(self) -> dict[ir.Value, ir.Value]:
         """Argument of the body -> the captured value outside."""
         inside = list(self.body.arguments)[len(self.values.inits) :]

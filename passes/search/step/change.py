@@ -25,15 +25,19 @@ class When(NamedTuple):
 
     ``is_late``: beside kernels of the backward. ``gathers``: number of times that it is gathered in a step:
     once, or once for each micro-batch. ``is_weights``: with the calls that only gradients of weights need.
+    ``major``: the dim along which its collectives are packed with others of the phase; None if they are not.
+    ``beside_s``: least seconds of the calls that run until the value is needed, beside its collectives.
     """
 
     is_late: bool = False
     gathers: int = 1
     is_weights: bool = False
+    major: int | None = None
+    beside_s: float = 0.0
 
 
-ONCE = When()
-"""When state and results of a step change."""
+ONCE, STATE = When(), When(major=0)
+"""When results of a step change, and its new state."""
 
 
 @dataclass

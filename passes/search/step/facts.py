@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program
-from shardc.passes.partition.storage import followed
+from shardc.passes.partition.storage import TRANSPOSES, followed
 from shardc.passes.search.alive import Lives
 from shardc.passes.search.calls.repeats import repeats
 from shardc.passes.search.calls.weight_calls import weight_calls
@@ -26,8 +26,8 @@ class StepFacts:
 
     ``weights``: calls that only gradients of weights need. ``repeats``: recomputed call -> the call of
     forward that it repeats. ``shapes``, ``phases``: of each call. ``roles``: of each argument. ``readers``:
-    the uses of each value. ``stored``: values that are parameters, or views of them. ``replaced``: for each
-    result, the state that it replaces.
+    the uses of each value. ``stored``: values that are parameters, or computed from one alone, with the
+    dim that is the first in memory (None: no dim). ``replaced``: for each result, the state that it replaces.
     """
 
     program: Program
@@ -40,7 +40,7 @@ class StepFacts:
     phases: Sequence[str]
     roles: Sequence[str]
     readers: Mapping[int, Sequence[Use]]
-    stored: Mapping[int, bool]
+    stored: Mapping[int, int | None]
     replaced: Sequence[int | None]
 
     @staticmethod
@@ -60,7 +60,7 @@ class StepFacts:
             [phase_of(node.op) for node in program.nodes],
             roles,
             _readers(program),
-            followed(program, {value: True for value, role in given if role == "param"}),
+            _stored(program, [value for value, role in given if role == "param"]),
             program.state_of_results(),
         )
 
@@ -70,6 +70,22 @@ class StepFacts:
         if call >= 0:
             return self.folded.weights[call]
         return min((self.folded.weights[reader] for reader, _ in self.readers.get(value, ())), default=1.0)
+
+
+def _stored(program: Program, parameters: Sequence[int]) -> Mapping[int, int | None]:
+    """Return the values that are followed from parameters, with the dim that is the first in memory."""
+    values = followed(program, dict.fromkeys(parameters, True))
+    found: dict[int, int | None] = dict.fromkeys(parameters, 0)
+    for node in program.nodes:
+        if node.results[:1] and node.results[0] in values:
+            source, made = node.operands[0], node.results[0]
+            is_same = program.types[source].shape == program.types[made].shape
+            first = found[source]
+            if node.spec.target == "aten.t":
+                found[made] = None if first is None else len(program.types[made].shape) - 1 - first
+            else:
+                found[made] = first if is_same and node.spec.target not in TRANSPOSES else None
+    return found
 
 
 def _shapes(program: Program) -> list[Shapes]:

@@ -23,7 +23,7 @@ from shardc.passes.search.distances import Distances
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.layout import WHOLE, Layout
 from shardc.passes.search.solver import ask
-from shardc.passes.search.step.change import ONCE, Change, Made, When
+from shardc.passes.search.step.change import ONCE, STATE, Change, Made, When
 from shardc.passes.search.step.facts import Use
 from shardc.passes.search.step.on_mesh import StepOnMesh
 from shardc.passes.search.ways import Way
@@ -52,10 +52,13 @@ class StepGraph:
         self.work, self._alive = Work(facts.passes, axes, rates, facts.weights), Alive(facts.lives, axes)
         distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s)
         self._distances = distances, distances.of_weights()
+        self._overlaps = links.overlaps
         self.graph = Graph(self._alive.moments)
         self.changes: list[Change] = []
         """All possible changes of layout that take time."""
         self.call_node: list[int] = []
+        self._until: list[float] = [0.0]
+        """Least seconds of all calls before each call."""
         self.ways = step.ways
         """Ways of each call's node, by call."""
         self.argument_node: list[int] = []
@@ -80,7 +83,7 @@ class StepGraph:
         """Return the cheapest chain of steps of a change: the axis number and the seconds of each."""
         distances = self._distances[change.when.is_weights]
         layouts = (*change.made.layouts, *change.needed.layouts)
-        return distances.steps(change.shape, change.element_bytes, layouts, pair)
+        return distances.steps(change.shape, change.element_bytes, layouts, pair, change.when.major)
 
     def _node(self, key: Hashable, states: Sequence[Way] | Sequence[Layout]) -> int:
         """Return the node of ``key`` and ``states``, which is new or shared with equal layers.
@@ -119,6 +122,7 @@ class StepGraph:
             weight = self.folded.weights[number]
             seconds = self.work.seconds(number, ways) * weight
             graph.costs[node] += seconds
+            self._until.append(self._until[-1] + float(seconds.min()) / weight)
             self.floor_s += float(seconds.min()) if phase != OPTIMIZER else 0.0
             self.floor_weights_s += float(seconds.min()) if number in facts.weights else 0.0
             if phase == BACKWARD:
@@ -157,7 +161,8 @@ class StepGraph:
         def when(some: Sequence[Use]) -> When:
             weights = self._facts.weights
             is_weights = self.program.producer[value] in weights or all(node in weights for node, _ in some)
-            return When(is_late, gathers, is_weights)
+            major = 0 if is_late else self._facts.stored.get(value)
+            return When(is_late, gathers, is_weights, major, 0.0 if is_late else self._beside_s(value, some))
 
         if self._is_shared(value, uses):
             made = self._kept(value, made, uses, when(uses))
@@ -168,6 +173,17 @@ class StepGraph:
             for use in group:
                 reader = Made(self.call_node[use[0]], self._step.needed(*use), self.folded.weights[use[0]])
                 self._reshard(value, near, reader, when([use]))
+
+    def _beside_s(self, value: int, uses: Sequence[Use]) -> float:
+        """Return the least seconds of the calls between a call and the first that reads its value.
+
+        Only calls of the same phase count, such as the gradient of a weight beside that of the input. If a
+        call takes longer than in its fastest way, more is hidden, but not more than it takes longer.
+        """
+        made, first = self.program.producer[value], min(node for node, _ in uses)
+        if made < 0 or not self._overlaps or self._facts.phases[made] != self._facts.phases[first]:
+            return 0.0
+        return max(0.0, self._until[first] - self._until[made + 1])
 
     def _is_shared(self, value: int, uses: Sequence[Use]) -> bool:
         """Return whether several calls read a value that can be split."""
@@ -220,11 +236,15 @@ class StepGraph:
         for change in self._changes.values():
             made, needed, when = change.made, change.needed, change.when
             distances = self._distances[when.is_weights]
-            seconds = distances.between(change.shape, change.element_bytes, made.layouts, needed.layouts)
+            given = change.shape, change.element_bytes, made.layouts, needed.layouts
+            seconds = distances.between(*given, when.major)
             if when.gathers > 1:
                 seconds = seconds * change.all_times(self._sizes)
+            if when.beside_s:
+                seconds = np.maximum(seconds - when.beside_s, 0.0)
             if seconds.any():
-                self.graph.add_edge(made.node, needed.node, seconds * change.weight, when.is_late)
+                is_late = when.is_late and self._overlaps
+                self.graph.add_edge(made.node, needed.node, seconds * change.weight, is_late)
                 self.changes.append(change)
 
     def _add_returns(self) -> None:
@@ -232,7 +252,7 @@ class StepGraph:
         program = self.program
         for value, argument in zip(program.returns, self._facts.replaced, strict=True):
             if argument is not None:
-                self._reshard(value, self._made[value], self._made[argument])
+                self._reshard(value, self._made[value], self._made[argument], STATE)
                 continue
             shape = program.types[value].shape
             layouts = (

@@ -1,14 +1,17 @@
 """Simulation of PyTorch's caching allocator, which reserves more GPU memory than a program's tensors hold.
 
-The allocator rounds sizes and takes memory in segments; of a partly used segment only the rest is reused. The
-simulation replays a program's own requests in their order.
+The allocator rounds sizes and keeps what is freed. With expandable segments, which shardc's runtime asks for,
+a pool is one range of addresses, and memory is mapped at its end where no free block is large enough. The
+simulation replays a program's own requests in their order. It never unmaps memory, which PyTorch does before
+it fails: a program may run in less memory, but waits for the device then.
 """
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from shardc.cost.origin import Measured, Published
@@ -18,14 +21,13 @@ _CODE = Published("c10/cuda/CUDACachingAllocator.cpp, its constants at the top")
 _PLAYED = Measured("played on Llama 3.1 8B, zero3 on 8 and 128 devices: 11.8% and 14.4%", "November 2026")
 
 ROUND_BYTES: Annotated[int, _CODE] = 512
-"""Sizes are multiples of this; a small block is split if at least this much remains."""
+"""Sizes are multiples of this."""
 SMALL_BYTES: Annotated[int, _CODE] = 1 << 20
-"""Sizes up to this come from small segments; a large block is split if more than this remains."""
-SMALL_SEGMENT_BYTES: Annotated[int, _CODE] = 2 << 20
-"""Size of a segment for small blocks; other segments are multiples of this."""
-MIDDLE_BYTES: Annotated[int, _CODE] = 10 << 20
-"""Smaller sizes come from segments of ``MIDDLE_SEGMENT_BYTES``, larger ones from a segment of their own."""
-MIDDLE_SEGMENT_BYTES: Annotated[int, _CODE] = 20 << 20
+"""Sizes up to this are in a pool of their own."""
+SMALL_GRANULE_BYTES: Annotated[int, _CODE] = 2 << 20
+"""The pool of small sizes grows by multiples of this."""
+GRANULE_BYTES: Annotated[int, _CODE] = 20 << 20
+"""The pool of all other sizes grows by multiples of this."""
 
 UNKNOWN_SLACK: Annotated[float, _PLAYED] = 0.13
 """Assumed ratio of reserved to held memory, minus 1, if a program's requests are not known."""
@@ -35,98 +37,118 @@ def reserved_bytes(requests: Iterable[tuple[int, int]], given: int, rounds: int 
     """Return the bytes reserved after the program ran ``rounds`` times.
 
     ``requests``: (block, bytes), with negative bytes for a block that is freed. The first ``given`` requests
-    are arguments, which stay allocated. The second run meets fragmented memory.
+    are arguments. A program may free an argument, such as optimizer state, whose new value is a block of the
+    same size that stays; that is the argument of the next run, which meets fragmented memory.
     """
-    memory, blocks = CachingAllocator(), dict[int, _Block]()
-    events = list(requests)
-    for block, size in events[:given]:
-        blocks[block] = memory.allocate(size)
+    memory, events = CachingAllocator(), list(requests)
+    arguments = {block: memory.allocate(size) for block, size in events[:given]}
+    end = max((n for n, (_, size) in enumerate(events) if size > 0), default=-1) + 1  # then all is freed
     for _ in range(rounds):
-        own: dict[int, _Block] = {}
-        for block, size in events[given:]:
+        own: dict[int, Block] = {}
+        replaced: list[tuple[int, int]] = []
+        for block, size in events[given:end]:
             if size > 0:
                 own[block] = memory.allocate(size)
             elif block in own:
                 memory.free(own.pop(block))
-        for left in own.values():
-            memory.free(left)
+            else:
+                replaced.append((block, arguments[block].size))
+                memory.free(arguments[block])
+        left = _by_size(own.values())
+        for block, size in replaced:
+            arguments[block] = left[size].pop(0) if left.get(size) else memory.allocate(size)
+        for rest in itertools.chain.from_iterable(left.values()):
+            memory.free(rest)
     return memory.reserved_bytes
 
 
-@dataclass(slots=True, eq=False)
-class _Block:
-    """Part of a segment, with its neighbours."""
+def _by_size(blocks: Iterable[Block]) -> dict[int, list[Block]]:
+    found: dict[int, list[Block]] = {}
+    for block in blocks:
+        found.setdefault(block.size, []).append(block)
+    return found
 
+
+@dataclass(frozen=True)
+class Block:
+    """Part of a segment. ``address``: its place in the segment, in bytes."""
+
+    segment: Segment
+    address: int
     size: int
-    small: bool
-    free: bool = False
-    before: _Block | None = None
-    after: _Block | None = None
 
 
 class CachingAllocator:
-    """Pools of one stream. Segments are never returned, as PyTorch does until a device is full."""
+    """Pools of one stream, each an expandable segment."""
 
     def __init__(self) -> None:
-        self.reserved_bytes = 0
-        self._number = 0
-        self._free: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
-        self._keys: dict[_Block, tuple[int, int, _Block]] = {}
+        self._small, self._large = Segment(SMALL_GRANULE_BYTES), Segment(GRANULE_BYTES)
 
-    def allocate(self, size_bytes: int) -> _Block:
+    @property
+    def reserved_bytes(self) -> int:
+        return self._small.mapped + self._large.mapped
+
+    def allocate(self, size_bytes: int) -> Block:
         size = -(-max(size_bytes, 1) // ROUND_BYTES) * ROUND_BYTES
-        block = self._best(size, size <= SMALL_BYTES) or self._segment(size)
-        remaining = block.size - size
-        if remaining >= ROUND_BYTES if block.small else remaining > SMALL_BYTES:
-            rest = _Block(remaining, block.small, before=block, after=block.after)
-            if rest.after is not None:
-                rest.after.before = rest
-            block.size, block.after = size, rest
-            self._add(rest)
-        return block
+        segment = self._small if size <= SMALL_BYTES else self._large
+        return Block(segment, segment.allocate(size), size)
 
-    def free(self, block: _Block) -> None:
+    def free(self, block: Block) -> None:
+        block.segment.free(block.address, block.size)
+
+
+@dataclass(eq=False)
+class Segment:
+    """Range of addresses, of which the first ``mapped`` bytes have memory.
+
+    ``by_size``: free blocks as (size, address), sorted. ``starts``: size of each free block by its address.
+    ``ends``: address of each free block by the address behind it.
+    """
+
+    granule: int
+    mapped: int = 0
+    by_size: list[tuple[int, int]] = field(default_factory=list)
+    starts: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def allocate(self, size: int) -> int:
+        """Return the address of a new block: in the smallest free block that is large enough.
+
+        The free block at the end, which can grow, is taken last.
+        """
+        at = bisect_left(self.by_size, (size,))
+        fitting = [address for found, address in self.by_size[at : at + 2] if address + found < self.mapped]
+        address = fitting[0] if fitting else self._end(size)
+        rest = self._take(address) - size
+        if rest:
+            self._add(address + size, rest)
+        return address
+
+    def free(self, address: int, size: int) -> None:
         """Free a block and merge it with free neighbours."""
-        if block.before is not None and block.before.free:
-            before = block.before
-            self._take(before)
-            before.size, before.after = before.size + block.size, block.after
-            block = before
-        if block.after is not None and block.after.free:
-            self._take(block.after)
-            block.size, block.after = block.size + block.after.size, block.after.after
-        if block.after is not None:
-            block.after.before = block
-        self._add(block)
+        if address in self.ends:
+            before = self.ends[address]
+            address, size = before, size + self._take(before)
+        if address + size in self.starts:
+            size += self._take(address + size)
+        self._add(address, size)
 
-    def _best(self, size: int, small: bool) -> _Block | None:
-        """Take the smallest free block that is large enough; of equal ones the first in memory."""
-        pool = self._free[small]
-        at = bisect_left(pool, (size,))
-        if at == len(pool):
-            return None
-        block = pool[at][2]
-        self._take(block)
-        return block
+    def _end(self, size: int) -> int:
+        """Return the address of the free block at the end, which has at least ``size`` bytes then."""
+        address = self.ends.get(self.mapped, self.mapped)
+        lacking = size - (self.mapped - address)
+        if lacking > 0:
+            more = -(-lacking // self.granule) * self.granule
+            start, self.mapped = self.mapped, self.mapped + more
+            self.free(start, more)
+        return address
 
-    def _segment(self, size: int) -> _Block:
-        if size <= SMALL_BYTES:
-            taken = SMALL_SEGMENT_BYTES
-        elif size < MIDDLE_BYTES:
-            taken = MIDDLE_SEGMENT_BYTES
-        else:
-            taken = -(-size // SMALL_SEGMENT_BYTES) * SMALL_SEGMENT_BYTES
-        self.reserved_bytes += taken
-        return _Block(taken, size <= SMALL_BYTES)
+    def _add(self, address: int, size: int) -> None:
+        insort(self.by_size, (size, address))
+        self.starts[address], self.ends[address + size] = size, address
 
-    def _add(self, block: _Block) -> None:
-        self._number += 1
-        key = self._keys[block] = (block.size, self._number, block)
-        block.free = True
-        insort(self._free[block.small], key)
-
-    def _take(self, block: _Block) -> None:
-        key = self._keys.pop(block)
-        pool = self._free[block.small]
-        del pool[bisect_left(pool, key)]
-        block.free = False
+    def _take(self, address: int) -> int:
+        size = self.starts.pop(address)
+        del self.ends[address + size]
+        del self.by_size[bisect_left(self.by_size, (size, address))]
+        return size

@@ -27,6 +27,11 @@ class LinkModel:
         """Return whether links of all axes have the same speed."""
         return self.placement is None
 
+    @property
+    def overlaps(self) -> bool:
+        """Return whether kernels run while messages are sent."""
+        return self.placement is None or self.placement.cluster.library.overlaps
+
     def seconds(self, kind: str, axes: Iterable[Axis], ways: int, local_bytes: float) -> float:
         """Return the seconds of a collective over ``axes`` with ``ways`` members of ``local_bytes`` each."""
         if self.placement is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated
 
-from shardc.cost.origin import Assumed, Fitted, Published
+from shardc.cost.origin import Assumed, Fitted, Measured, Published
 
 _FITTED = Fitted("vTrain's 20 multi-node and 60 single-node rows (decision 77)")
 
@@ -35,6 +35,12 @@ ATTENTION_REACHED: Annotated[float, _FLASH] = 0.7
 ATTENTION_BACKWARD_REACHED: Annotated[float, _FLASH] = 0.6
 """The same for its backward."""
 
+_CPU = Measured("19 products of one thread of a Zen 4 (decision 136)", "2026-11-29: 0.8 to 1.35 of the time")
+CPU_REACHED: Annotated[float, _CPU] = 0.95
+"""Share of the rate of a product of 1,024 rows, columns and terms that others reach beside their traffic."""
+PACKED: Annotated[int, _CPU] = 3
+"""Passes over a product's right factor: libraries read it, write it in blocks, and read these."""
+
 
 @dataclass(frozen=True)
 class DeviceRates:
@@ -42,7 +48,8 @@ class DeviceRates:
 
     ``half_flop_s`` is for products of 2-byte elements, ``single_flop_s`` for 4-byte ones. ``units``:
     processors over which a product's tiles are distributed (1: no waves). ``launch_s``: time between two
-    kernels of a stream. ``cache_bytes``: size of the last cache.
+    kernels of a stream. ``cache_bytes``: size of the last cache. ``is_cpu``: its products are a library's for
+    CPUs, and its peaks are those of a measured product.
     """
 
     half_flop_s: float
@@ -53,6 +60,7 @@ class DeviceRates:
     cache_bytes: float = 0.0
     matmul_reached: float = MATMUL_REACHED
     stream_reached: float = STREAM_REACHED
+    is_cpu: bool = False
 
     def flop_s(self, element_bytes: int) -> float:
         """Return the peak rate of products of such elements."""
@@ -94,9 +102,14 @@ def pass_s(moved_bytes: float, is_plain: bool, rates: DeviceRates) -> float:
 
 @lru_cache(maxsize=65536)
 def product_s(p: Product, rates: DeviceRates) -> float:
-    """Return the seconds of a product: the longer of waves of the best tiles and the traffic."""
+    """Return the seconds of a product.
+
+    On GPUs, the longer of waves of the best tiles and the traffic; on CPUs, their sum, without tiles.
+    """
     if not p.flops:
         return rates.launch_s
+    if rates.is_cpu:
+        return rates.launch_s + _cpu_product_s(p, rates)
     arithmetic_s = min(_tiled_s(p, m, n, part, rates) for (m, n), part in TILES.items())
     return rates.launch_s + _roofline_s(arithmetic_s, p.moved_bytes, rates)
 
@@ -113,6 +126,14 @@ def other_flops_s(flops: float, moved_bytes: float, element_bytes: int, rates: D
     """Return the seconds of other arithmetic in products, such as a convolution's."""
     arithmetic_s = flops / (rates.matmul_reached * rates.flop_s(element_bytes))
     return rates.launch_s + _roofline_s(arithmetic_s, moved_bytes, rates)
+
+
+def _cpu_product_s(p: Product, rates: DeviceRates) -> float:
+    """Return the seconds on a CPU. A product with one row or column reads its factors in place."""
+    packings = 0 if 1 in (p.m, p.n) else PACKED - 1
+    moved = p.moved_bytes + packings * p.batch * p.k * p.n * p.element_bytes
+    arithmetic_s = p.flops / (CPU_REACHED * rates.flop_s(p.element_bytes))
+    return arithmetic_s + moved / (rates.stream_reached * rates.memory_bytes_s)
 
 
 def _tiled_s(p: Product, rows: int, columns: int, part: float, rates: DeviceRates) -> float:

@@ -16,7 +16,8 @@ from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import Parallelism
 from shardc.passes.manager.program import copy_module, find_function
 from shardc.passes.recompute.torch_recompute import drop_modules
-from shardc.passes.search.fold import STANDING, More
+from shardc.passes.search.fold import More
+from shardc.passes.search.repetitions import STANDING
 from shardc.planning.depth.few import MORE
 from shardc.planning.depth.runs import runs_of
 from shardc.planning.depth.shallow import Periods, shallow

@@ -160,3 +160,19 @@ TRITON_INTERPRET = Variable(
     "1".__eq__,
     "1 runs Triton kernels in Triton's interpreter, on the CPU.",
 )
+ALLOCATOR = Variable(
+    "PYTORCH_ALLOC_CONF",
+    "PyTorch's settings",
+    "",
+    str,
+    "PyTorch's settings of its allocator. Without them a step on a GPU sets `expandable_segments:True`.",
+    "none",
+)
+CUDA_ALLOCATOR = Variable(
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PyTorch's settings",
+    "",
+    str,
+    "The former name of `PYTORCH_ALLOC_CONF`, which acts alike.",
+    "none",
+)

@@ -1,4 +1,4 @@
-"""Checks of a step's planned memory against the GPU's memory."""
+"""GPU memory of a process: the allocator's segments, and checks of a step's planned memory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,9 +6,22 @@ from contextlib import contextmanager
 import torch
 from torch import cuda
 
+from . import torch_private
+from .environment import ALLOCATOR, CUDA_ALLOCATOR
 from .errors import OutOfDeviceMemory
 
 HINT = "use a smaller batch, more micro-batches, more ranks, or a plan that shards parameters (plan='zero3')"
+
+
+def expand_segments() -> None:
+    """Make PyTorch's CUDA allocator use expandable segments, unless the environment has settings for it.
+
+    Blocks of such segments join when they are free, so less memory is reserved than in segments of fixed
+    size. Plans count memory so (``shardc/cost/allocator.py``).
+    """
+    settings = torch_private.optional("set_allocator_settings")
+    if settings is not None and ALLOCATOR.text() is None and CUDA_ALLOCATOR.text() is None:
+        settings("expandable_segments:True")
 
 
 def check_memory(planned_bytes: int, device: torch.device, rank: int) -> None:

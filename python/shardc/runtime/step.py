@@ -22,8 +22,10 @@ from .checkpoint.objects import RANDOM, Generators, Stateful, pack, unpack
 from .checkpoint.save import Saver, Saving
 from .comm.collectives import Rank
 from .comm.connect import TIMEOUT_S, Device, connect
+from .comm.direct import DirectGroup
 from .comm.flights import Flights
-from .comm.groups import Group, Groups, HostGroup
+from .comm.groups import Group, Groups
+from .comm.host import HostGroup
 from .comm.layout import Leaf, cut, placed, with_padding
 from .comm.mesh import Mesh
 from .comm.symmetric import taken, use_symmetric_memory
@@ -106,7 +108,8 @@ class TrainStep:
         part = part_of(manifest["pipeline"], every, self._mesh, self._place.rank)
         self._program, self._part = program, part
         self._arguments, self._function = part.arguments, program.steps[part.number]
-        group = HostGroup if self._place.device.type != "cpu" and not self._place.nccl else Group
+        on_cpu = self._place.device.type == "cpu"
+        group = Group if self._place.nccl else DirectGroup if on_cpu else HostGroup
         groups = Groups(self._mesh, self._place.rank, program.groups, self._place.timeout, group)
         self.collectives = use_symmetric_memory(groups, self._place.device, self._place.nccl)
         """Line for each group of ranks on how its collectives run."""

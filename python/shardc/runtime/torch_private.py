@@ -127,6 +127,11 @@ NAMES = {
     "pop_mode_temporarily": Name(f"{_DISPATCH}:_pop_mode_temporarily", "the same"),
     # Devices and processes
     "storage_uses": Name("torch._C:_storage_Use_Count", "whether what a CUDA graph lent is still held"),
+    "set_allocator_settings": Name(
+        "torch.cuda.memory:_set_allocator_settings",
+        "segments of GPU memory that grow",
+        "PYTORCH_ALLOC_CONF in the environment",
+    ),
     "symmetric_memory": Name(
         "torch.distributed._symmetric_memory", "small collectives by the GPUs themselves"
     ),

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from shardc.runtime.comm import connect
-from shardc.runtime.comm.groups import HostGroup
+from shardc.runtime.comm.host import HostGroup
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from rank_main import run
 
 from shardc.runtime.comm.collectives import Rank
 from shardc.runtime.comm.connect import connect
-from shardc.runtime.comm.groups import Groups
+from shardc.runtime.comm.direct import PART_BYTES, DirectGroup
+from shardc.runtime.comm.groups import Group, Groups
 from shardc.runtime.comm.mesh import Mesh, ways
 
 DATA, TENSOR = ("data", 1, 2), ("tensor", 1, 2)
@@ -133,16 +134,50 @@ def check_pending(rank: Rank, axes: tuple) -> None:
         same(pending[20 + i].wait(), torch.cat(parts), f"pending gather {i}")
 
 
+def check_long(rank: Rank, axes: tuple) -> None:
+    """Tensors with parts above ``PART_BYTES``, beside messages between neighbours in the same group."""
+    members, count = next(p for p in rank.mesh.partition(axes) if rank.number in p), ways(axes)
+    place, long = members.index(rank.number), PART_BYTES
+    value = lambda r: (torch.arange(long) % 7 + r).float()  # noqa: E731
+    gathers = [rank.all_gather(value(rank.number) + i, dim=0, axes=axes) for i in range(2)]
+    rank.send([value(rank.number)], to=(place + 1) % count, axes=axes)
+    before = (place - 1) % count
+    message = rank.receive([((long,), torch.float32)], source=before, axes=axes)
+    total = sum(map(value, members))
+    scattered = rank.reduce_scatter(value(rank.number), dim=0, axes=axes)
+    same(rank.all_reduce(value(rank.number), axes=axes).wait(), total, f"long all_reduce {axes}")
+    same(message.wait()[0], value(members[before]), f"message {axes}")
+    same(scattered.wait(), total.chunk(count)[place], f"long reduce_scatter {axes}")
+    for i, gathered in reversed(list(enumerate(gathers))):
+        same(gathered.wait(), torch.cat([value(r) + i for r in members]), f"long all_gather {axes}")
+    rank.finish_all_sends()
+
+
+def check_equal_sums(rank: Rank, axes: tuple) -> None:
+    """Rounded sums are the same bits on every rank; of 16-bit numbers, the sum rounded once."""
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        random = torch.Generator().manual_seed(rank.number)
+        x = torch.randn(1003, generator=random).to(dtype)
+        got = rank.all_reduce(x, axes=axes).wait()
+        every = rank.all_gather(got[None], dim=0, axes=axes).wait()
+        same(every, got.expand_as(every), f"equal sums of {dtype} over {axes}")
+        if dtype != torch.float32 and isinstance(rank._groups[axes], DirectGroup):
+            terms = rank.all_gather(x[None], dim=0, axes=axes).wait().float()
+            same(got, sum(terms.unbind()).to(dtype), f"sum of {dtype} over {axes}")
+
+
 def main() -> None:
-    for mesh, lists in MESHES.items():
+    for (mesh, lists), make in product(MESHES.items(), (Group, DirectGroup)):
         place = connect(mesh, "cpu", 60)
-        rank = Rank(mesh, place.rank, place.device, Groups(mesh, place.rank, lists, place.timeout))
+        rank = Rank(mesh, place.rank, place.device, Groups(mesh, place.rank, lists, place.timeout, make))
         for axes, dtype in product(lists, DTYPES):
             check_group(rank, axes, dtype)
         for axes in lists:
             check_small(rank, axes)
             check_pending(rank, axes)
             check_exchange(rank, axes)
+            check_long(rank, axes)
+            check_equal_sums(rank, axes)
         a, b = ((DATA,), (TENSOR,)) if mesh.space[0][0] == "data" else ((MAJOR,), (MINOR,))
         both, turned = (*a, *b), (*b, *a)
         check_permute(

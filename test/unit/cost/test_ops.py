@@ -32,6 +32,15 @@ def test_terms_are_added_faster_the_more_there_are() -> None:
     assert short.flops / product_s(short, A100) < long.flops / product_s(long, A100)
 
 
+def test_a_cpu_packs_weights_and_pads_no_rows() -> None:
+    cpu = DeviceRates(2e11, 1e11, 3e10, is_cpu=True, stream_reached=1.0)
+    few, some = (Product(1, rows, 1024, 1024, 4) for rows in (4, 16))
+    assert product_s(few, replace(cpu, single_flop_s=1e15)) == pytest.approx(3 * 4 * 1024**2 / 3e10, rel=0.02)
+    assert product_s(some, cpu) - product_s(few, cpu) == pytest.approx(12 * 2 * 1024**2 / 0.95e11, rel=0.05)
+    alone = Product(1, 1, 1024, 1024, 4)
+    assert product_s(alone, replace(cpu, single_flop_s=1e15)) == pytest.approx(4 * 1024**2 / 3e10, rel=0.01)
+
+
 def test_an_empty_product_takes_a_launch() -> None:
     assert product_s(Product(1, 0, 8, 8), replace(A100, launch_s=3e-6)) == 3e-6
 

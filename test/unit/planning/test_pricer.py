@@ -10,7 +10,7 @@ import torch
 from planned import write_config
 from torch import nn
 
-from shardc.cost.allocator import SMALL_SEGMENT_BYTES
+from shardc.cost.allocator import GRANULE_BYTES
 from shardc.cost.cluster.names import find_cluster
 from shardc.cost.schedule_form import ScheduleForm, form_of
 from shardc.planning.candidates import Candidate
@@ -87,8 +87,8 @@ def assert_same_stages(foretold: Priced, whole: Priced) -> None:
     for mine, theirs in zip(foretold.memory, whole.memory, strict=True):
         # Gathers ahead of their use do not fill their windows in stages of few layers.
         assert isclose(mine.peak_bytes, theirs.peak_bytes, rel_tol=5e-3 if foretold.sent else 0)
-        # Small models take few segments of the allocator, and may take one more.
-        one = SMALL_SEGMENT_BYTES
+        # Small models take few granules of the allocator, and may take one more.
+        one = GRANULE_BYTES
         assert isclose(mine.reserved_bytes, theirs.reserved_bytes, rel_tol=0.05, abs_tol=one)
     assert totals(list(foretold.transfers)) == totals(list(whole.transfers))
     for mine, theirs in ((foretold.work.own, whole.work.own), (foretold.work.single, whole.work.single)):

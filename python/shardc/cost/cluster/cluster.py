@@ -13,7 +13,9 @@ from shardc.cost.cluster.facts import Facts, NotNegative, Positive
 from shardc.cost.cluster.level import Level
 from shardc.diagnostics.cluster import BadClusterSize, LinksDoNotConnect, TwoOfOneName
 
-Algorithm = Literal["ring", "tree", "two-level", "torus", "halving-doubling", "pairwise", "point-to-point"]
+Algorithm = Literal[
+    "ring", "tree", "two-level", "torus", "halving-doubling", "pairwise", "direct", "point-to-point"
+]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
@@ -26,6 +28,8 @@ class Library(Facts):
     """Time that any collective takes besides its steps."""
     algorithms: tuple[Algorithm, ...] = ALGORITHMS
     """Algorithms that it can use."""
+    overlaps: bool = True
+    """Whether kernels run while it communicates. Over Gloo they do not, unless cores are idle."""
 
 
 @dataclass(frozen=True)

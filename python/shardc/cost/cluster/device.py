@@ -75,6 +75,11 @@ class Device(Facts):
         return find_gpu(self.arch) if self.arch else None
 
     @property
+    def is_cpu(self) -> bool:
+        """Return whether it is a CPU: it has no ``arch``, and no rate of f16, which all GPUs have."""
+        return self.gpu is None and self.flop_s.f16 is None
+
+    @property
     def has_caching_allocator(self) -> bool:
         """Return whether PyTorch's caching allocator serves it.
 

@@ -66,7 +66,8 @@ def local_cluster(figures: Figures, processes: int = 1) -> Cluster:
     latency_s = max(figures.message_s, waiting * figures.crowded_s)
     link = Level("memory", processes, 2 * figures.sent_bytes_s, latency_s, "bus")
     launch_s = max(0.0, figures.collective_s - 2 * figures.message_s)
-    library = Library("gloo", launch_s, ("ring", "pairwise", "point-to-point"))
+    overlaps = figures.cores >= 2 * processes  # Gloo copies messages on a core of its own
+    library = Library("gloo", launch_s, ("ring", "direct", "point-to-point"), overlaps)
     return Cluster(f"local-{processes}", (device,), (link,), library)
 
 

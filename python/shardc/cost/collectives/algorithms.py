@@ -14,11 +14,13 @@ from typing import Annotated
 
 from shardc.cost.cluster.mapping import Span
 from shardc.cost.collective import sent_bytes
-from shardc.cost.origin import Published
+from shardc.cost.origin import Measured, Published
 
 Spans = Sequence[Span]
 TREE_PART: Annotated[float, Published("NCCL 2.19, src/graph/tuning.cc: 0.5 to 0.9, by bytes")] = 0.75
 """Share of a ring's rate that trees reach."""
+DIRECT_STEPS: Annotated[float, Measured("4 and 8 Gloo processes on 2 cores", "2026-11-29: 2.0 to 2.6")] = 2.0
+"""Latencies of a direct exchange: each member is scheduled to send, and again when all others have sent."""
 PHASES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
 """How often a ring goes round."""
 
@@ -146,6 +148,20 @@ def pairwise(kind: str, spans: Spans, local_bytes: float) -> float:
     return max(steps_s, slowest_s)
 
 
+def direct(kind: str, spans: Spans, local_bytes: float) -> float:
+    """Return the time of each member sending to all others at once, as ``runtime/comm/direct.py`` does.
+
+    An all-reduce sends whole tensors, and each member adds them.
+    """
+    ways = ways_of(spans)
+    part = local_bytes / (ways if kind in ("reduce_scatter", "all_to_all") else 1)
+    latency_s, below, slowest_s = max(span.level.latency_s for span in spans), 1, 0.0
+    for span in spans:
+        slowest_s = max(slowest_s, part * below * (span.ways - 1) / span.member_bytes_s)
+        below *= span.ways
+    return max(DIRECT_STEPS * latency_s, slowest_s)
+
+
 def point_to_point(kind: str, spans: Spans, local_bytes: float) -> float:
     """Return the time of one message across the outermost links."""
     slowest = min(span.member_bytes_s for span in spans)
@@ -160,6 +176,7 @@ ALGORITHMS: dict[str, tuple[Seconds, tuple[str, ...]]] = {
     "torus": (torus, ("all_reduce", "all_gather", "reduce_scatter")),
     "halving-doubling": (halving_doubling, ("all_reduce", "all_gather", "reduce_scatter")),
     "pairwise": (pairwise, ("all_to_all",)),
+    "direct": (direct, ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")),
     "point-to-point": (point_to_point, ("permute", "exchange")),
 }
 """Algorithms with their functions and the kinds of collectives that they support."""
@@ -175,6 +192,8 @@ def applies(name: str, kind: str, spans: Spans) -> bool:
     if name == "halving-doubling":
         powers = all(span.ways & (span.ways - 1) == 0 for span in spans)
         return powers and topologies <= {"switch", "tree", "bus"}
+    if name == "direct":
+        return not topologies & {"ring", "torus"}
     if name == "tree":
         return not all(span.is_innermost for span in spans)
     return name != "two-level" or len(spans) > 1

@@ -39,11 +39,16 @@ def best(kind: str, links: Links, local_bytes: float) -> Choice:
     """Return the fastest algorithm of the library. Raises UnknownAlgorithm if it has none."""
     if links.ways == 1:
         return Choice("none", 0.0)
-    known = [name for name in _names(kind, links) if not links.algorithms or name in links.algorithms]
+    known = [name for name in _names(kind, links) if _has(links, name)]
     if not known:
         raise UnknownAlgorithm(kind=kind, name="", nearest="", known=", ".join(_names(kind, links)))
     choices = [Choice(name, _seconds(name, kind, links, local_bytes)) for name in known]
     return min(choices, key=lambda choice: choice.seconds)
+
+
+def _has(links: Links, name: str) -> bool:
+    """Return whether the library has an algorithm. One that names none has all of libraries, not our own."""
+    return name in links.algorithms if links.algorithms else name != "direct"
 
 
 def _names(kind: str, links: Links) -> list[str]:

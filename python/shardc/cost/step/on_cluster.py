@@ -66,7 +66,7 @@ def costs_on(
     def transfer_s(size_bytes: float) -> float:
         return seconds("permute", placement.links([pipe]), size_bytes) if pipe else 0.0
 
-    return Costs(rates_of(slowest), collective_s, transfer_s)
+    return Costs(rates_of(slowest), collective_s, transfer_s, overlap=cluster.library.overlaps)
 
 
 def rates_of(device: Device) -> DeviceRates:
@@ -78,4 +78,5 @@ def rates_of(device: Device) -> DeviceRates:
         memory_bytes_s=device.memory_bytes_s,
         units=1 if gpu is None else gpu.units,
         cache_bytes=0.0 if gpu is None else gpu.l2_bytes,
+        is_cpu=device.is_cpu,
     )

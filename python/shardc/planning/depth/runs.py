@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from shardc.frontend.step.fold.signature import signature
+from shardc.passes.search.repetitions import is_odd_chain
 
 LONGEST_PERIOD = 8
 """Longest repeating pattern of layers, such as seven layers of one kind and one of another."""
@@ -57,7 +58,7 @@ def runs_of(model: nn.Module) -> list[Run]:
 def _runs(module: nn.Module, owner: nn.Module | None, name: str) -> Iterator[Run]:
     covered: set[int] = set()
     if isinstance(module, nn.ModuleList | nn.Sequential) and type(module) in (nn.ModuleList, nn.Sequential):
-        found = stretches([signature(layer) for layer in module])
+        found = stretches([signature(layer) for layer in module], [_matrices(layer) for layer in module])
         if found:
             yield Run(owner, name, module, found)
         covered = {n for stretch in found for n in range(stretch.start, stretch.end)}
@@ -66,16 +67,22 @@ def _runs(module: nn.Module, owner: nn.Module | None, name: str) -> Iterator[Run
             yield from _runs(child, module, child_name)
 
 
-def stretches(items: Sequence[Hashable | None]) -> tuple[Stretch, ...]:
+def _matrices(layer: nn.Module) -> int:
+    return sum(parameter.dim() > 1 for parameter in layer.parameters())
+
+
+def stretches(items: Sequence[Hashable | None], matrices: Sequence[int] = ()) -> tuple[Stretch, ...]:
     """Return the stretches of at least :data:`FEWEST` periods, each as long as possible, from the start on.
 
-    An item None equals no other.
+    An item None equals no other. An odd number of equal parts with a single matrix each is no period: the
+    best cuts of a chain of products alternate (columns, rows). ``matrices``: how many each item has.
     """
     found: list[Stretch] = []
     at = 0
     while at < len(items):
         tried = [Stretch(at, p, _repeats(items, at, p)) for p in range(1, LONGEST_PERIOD + 1)]
-        long = [stretch for stretch in tried if stretch.count >= FEWEST]
+        spans = [(s, slice(at, at + s.period)) for s in tried if s.count >= FEWEST]
+        long = [s for s, span in spans if not is_odd_chain(items[span], sum(matrices[span]))]
         found += sorted(long, key=lambda s: (-s.end, s.period))[:1]
         at = found[-1].end if long else at + 1
     return tuple(found)

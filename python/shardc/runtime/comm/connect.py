@@ -9,6 +9,7 @@ import torch.distributed as dist
 from .. import environment
 from ..arguments import device_given, seconds_given
 from ..errors import NoSuchDevice, WorldMismatch
+from ..memory import expand_segments
 from .mesh import Mesh
 
 Device = torch.device | str | None
@@ -48,6 +49,7 @@ def connect(mesh: Mesh, device: Device = None, timeout_s: float = TIMEOUT_S) -> 
     place = own_device() if device is None else _found(device_given(device))
     if place.type == "cuda":
         torch.cuda.set_device(place)
+        expand_segments()
     if world > 1:
         _join(place, timeout)
         nccl = place.type == "cuda" and backend_of(None, place) == "nccl"

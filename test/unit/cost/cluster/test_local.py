@@ -9,7 +9,7 @@ import pytest
 from shardc.cost.cluster.local import Figures, local_cluster, processes_of
 from shardc.cost.cluster.mapping import Placement
 from shardc.cost.cluster.names import is_local
-from shardc.cost.collectives.seconds import seconds
+from shardc.cost.collectives.seconds import best, seconds
 from shardc.diagnostics.cluster import UnknownCluster
 
 FIGURES = Figures(
@@ -51,7 +51,17 @@ def test_processes_wait_for_each_other_on_cores_that_they_share() -> None:
     latencies = [local_cluster(crowded, count).levels[0].latency_s for count in (1, 2, 4, 8)]
     assert latencies == [FIGURES.message_s, FIGURES.message_s, 1e-3, 3e-3]
     links = Placement.of(local_cluster(crowded, 4), {"x": 4}).links(["x"])
-    assert seconds("all_reduce", links, 1e5) == pytest.approx(6e-3, rel=0.1)
+    assert seconds("all_reduce", links, 1e7) > seconds("all_reduce", links, 5e6) > 6e-3
+    assert best("all_reduce", links, 5e6).algorithm == "ring"
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"])
+def test_few_bytes_are_sent_to_all_at_once(kind: str) -> None:
+    """As the runtime does over Gloo: one step, however many processes there are."""
+    crowded = replace(FIGURES, cores=2.0, crowded_s=1e-3)
+    links = Placement.of(local_cluster(crowded, 4), {"x": 4}).links(["x"])
+    assert best(kind, links, 4e3).algorithm == "direct"
+    assert seconds(kind, links, 4e3) == pytest.approx(2e-3, rel=0.1)
 
 
 def test_names() -> None:

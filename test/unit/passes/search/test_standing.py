@@ -75,3 +75,21 @@ def test_few_layers_cost_what_all_cost(candidate: Candidate) -> None:
     assert few.solution.seconds == pytest.approx(whole.solution.seconds, rel=0.05)
     assert few.held_bytes == pytest.approx(whole.held_bytes, rel=0.15)
     assert pricer(True).versions.stands
+
+
+def test_cuts_of_equal_products_alternate() -> None:
+    """Eight equal products with few rows: columns, then rows, with one all-reduce for two of them."""
+    inner = (part for _ in range(8) for part in (nn.Linear(1024, 1024, bias=False), nn.ReLU()))
+    model = nn.Sequential(nn.Linear(64, 1024), *inner, nn.Linear(1024, 64), Mean()).to("meta")
+    batch = (torch.empty(16, 64, device="meta"),)
+    question = Question("products", model, torch.optim.AdamW(model.parameters()), batch)
+    asked = Pricer(question, cluster=find_cluster("cpu-4"))
+    tensor = asked.price(Candidate({"tensor": 4}, "tensor")).on(find_cluster("cpu-4"))
+    found = asked.found(Candidate({"data": 4}, "auto"))
+    assert isinstance(found, Found)
+    assert found.solution.seconds <= tensor.time.seconds
+
+
+class Mean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.square().mean()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from torch import nn
 
@@ -25,12 +27,22 @@ def test_stretches(kinds: str, expected: list[Stretch]) -> None:
     assert list(stretches(list(kinds))) == expected
 
 
+def test_a_period_with_one_matrix_is_doubled() -> None:
+    assert stretches(list("a" * 13), [1] * 13) == (Stretch(0, 2, 6),)
+    assert stretches(list("ab" * 12), [1, 0] * 12) == (Stretch(0, 4, 6),)
+    assert stretches(list("a" * 21), [1] * 21) == (Stretch(0, 2, 10),)
+    assert stretches(list("aab" * 6), [1] * 18) == (Stretch(0, 3, 6),)
+    assert stretches(list("a" * 11), [1] * 11) == ()
+    assert stretches(list("a" * 6), [2] * 6) == (Stretch(0, 1, 6),)
+
+
 def test_what_has_no_signature_equals_nothing() -> None:
     assert stretches([None] * 8) == ()
 
 
 def layers(count: int, width: int = 4) -> nn.ModuleList:
-    return nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(count))
+    parts = (nn.Linear(width, 8), nn.ReLU(), nn.Linear(8, width))
+    return nn.ModuleList(nn.Sequential(*copy.deepcopy(parts)) for _ in range(count))
 
 
 def test_a_list_inside_a_layer_is_part_of_it() -> None:

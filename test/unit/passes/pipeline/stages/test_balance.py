@@ -38,3 +38,27 @@ def test_the_fewest_bytes_are_sent_among_fast_cuts(stages: int) -> None:
 
 def sent(forward: Forward, cuts: tuple[int, ...] | list[int]) -> float:
     return sum(forward.crossing[place] for place in cuts)
+
+
+def test_early_stages_get_less_work_among_equally_good_cuts() -> None:
+    """Stage s of p holds up to p - s micro-batches."""
+    forward = drawn(0, ops=7)
+    forward.work = [0.1, *[1.0] * 6]  # an embedding and six equal layers
+    forward.cost = [0.0, *itertools.accumulate(forward.work)]
+    forward.crossing = [1e-3 / WIRE] * 8
+    cuts = forward.balanced(4)
+    assert cuts == [2, 3, 5]  # not the embedding alone, and then two layers for each stage
+    fast = [
+        other
+        for other in itertools.combinations(range(1, 7), 3)
+        if forward.slowest(other) <= forward.slowest(cuts) * (1 + SLACK)
+    ]
+    assert in_flight(forward, cuts) == pytest.approx(min(in_flight(forward, other) for other in fast))
+    assert in_flight(forward, cuts) < max(in_flight(forward, other) for other in fast)
+
+
+def in_flight(forward: Forward, cuts: tuple[int, ...] | list[int]) -> float:
+    """Return the most work whose activations a stage holds."""
+    ends, stages = [0, *cuts, len(forward.ops)], len(cuts) + 1
+    costs = [forward.cost[j] - forward.cost[i] for i, j in itertools.pairwise(ends)]
+    return max((stages - place) * cost for place, cost in enumerate(costs))

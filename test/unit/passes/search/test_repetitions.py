@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.passes.search.fold import longest_repetition
+from shardc.passes.search.repetitions import longest_repetition
 
 LAYER = list(range(10, 20))
 
@@ -22,3 +22,12 @@ def test_what_begins_in_the_middle_of_a_layer_is_left_alone() -> None:
 def test_no_layers() -> None:
     assert longest_repetition(list(range(40)))[2] == 0
     assert longest_repetition([])[2] == 0
+
+
+def test_a_layer_with_one_product_is_folded_in_pairs() -> None:
+    products = [False, True, *[number == 12 for number in LAYER] * 6]
+    assert longest_repetition([1, 2, *LAYER * 6], products=products) == (2, 20, 60)
+    assert longest_repetition([1, 2, *LAYER * 7], products=[False, True, *products[2:12] * 7])[1:] == (20, 60)
+    assert longest_repetition(LAYER * 9, products=products[2:12] * 9)[1:] == (20, 80)
+    two = [number in (12, 17) for number in LAYER]
+    assert longest_repetition(LAYER * 6, products=two * 6) == (0, 10, 60)
