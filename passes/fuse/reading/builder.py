@@ -34,10 +34,14 @@ Table = tuple[Value, Sequence[int | None]]
 
 @dataclass
 class Builder:
-    """Builder of the ``nodes`` of one call, in order. While ``loose``, new nodes are loose."""
+    """Builder of the ``nodes`` of one call, in order. While ``loose``, new nodes are loose.
+
+    ``unrolls``: whether short rows of the call are reduced by one op each.
+    """
 
     call: int
     loose: bool = False
+    unrolls: bool = False
     nodes: list[Node] = field(default_factory=list)
 
     def point(
@@ -91,7 +95,7 @@ class Builder:
             zero = kind == "sum"  # a sum of -0 is 0
             type_ = TensorType(x.type.shape, dtype)
             return self.point(lambda s, e: s.add(e, 0) if zero else e, [x], type_, dtype=dtype)
-        if is_short(x, dims):
+        if self.unrolls and is_short(x, dims):
             return self._unrolled(kind, x, dims, dtype)
         space = Space()
         read = [space.new(n) for n in x.type.shape]

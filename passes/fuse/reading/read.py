@@ -13,6 +13,7 @@ from shardc.passes.fuse.grouping.legal import Refused, check_parts
 from shardc.passes.fuse.lower.table import is_worth_alone, lower
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Block, Step, Value, View
+from shardc.passes.fuse.reading.rows import UNROLLED
 from shardc.passes.fuse.reading.symbols import Symbols
 from shardc.passes.fuse.reading.view import CUTS, VIEWS, view_of
 
@@ -162,7 +163,7 @@ def _lowered(step: Step, call: OpCall, free: bool) -> list[Value | None] | None:
     if not free:
         step.why = "makes a result of the graph whose strides callers rely on"
         return None
-    builder = Builder(step.number)
+    builder = Builder(step.number, unrolls=call.target in UNROLLED)
     try:
         made = lower(builder, _as_read(step, call), [v for v in step.operands if v.type is not _NO_TENSOR])
         made += [None] * (len(call.results) - len(made))

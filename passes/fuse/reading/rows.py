@@ -15,6 +15,14 @@ SHORT_ROW = 4
 """Most elements whose reduction is one pointwise op, such as the coordinates of a point."""
 
 
+UNROLLED = frozenset(
+    f"aten.{name}"
+    for names in ("sum.dim_IntList mean.dim amax amin max.dim min.dim", "prod.dim_int linalg_vector_norm")
+    for name in names.split()
+)
+"""Reductions whose short rows may be one op. Others, such as a softmax, read their sums for each element."""
+
+
 def is_short(x: Value, dims: Sequence[int]) -> bool:
     """Return whether a reduction of ``x`` over ``dims`` is one op, which can fuse with any other.
 

@@ -49,6 +49,11 @@ def test_rows_of_more_elements_are_reductions_as_before(fuse: Any) -> None:
     assert '"reduction"' in long and '"reduction"' not in short
 
 
+def test_a_softmax_of_few_classes_computes_each_power_once(fuse: Any) -> None:
+    """Its sums are read for each element, so they stay reductions."""
+    assert '"reduction"' in str(fuse(lambda x: torch.softmax(x, -1) * 2, torch.randn(40, 4)).module)
+
+
 def test_nan_and_the_sign_of_zero_are_those_of_a_reduction(fuse: Any) -> None:
     x = torch.zeros(70, 3)
     x[0, 1], x[1], x[2] = float("nan"), -0.0, torch.tensor([-0.0, 0.0, -0.0])
