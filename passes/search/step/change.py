@@ -26,7 +26,7 @@ class When(NamedTuple):
     ``is_late``: beside kernels of the backward. ``gathers``: number of times that it is gathered in a step:
     once, or once for each micro-batch. ``is_weights``: with the calls that only gradients of weights need.
     ``major``: the dim along which its collectives are packed with others of the phase; None if they are not.
-    ``beside_s``: least seconds of the calls that run until the value is needed, beside its collectives.
+    ``beside_s``: least seconds of the calls that run until the value is needed, beside sums over devices.
     """
 
     is_late: bool = False

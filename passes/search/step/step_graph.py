@@ -23,6 +23,7 @@ from shardc.passes.search.distances import Distances
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.layout import WHOLE, Layout
 from shardc.passes.search.solver import ask
+from shardc.passes.search.step.beside import Beside
 from shardc.passes.search.step.change import ONCE, STATE, Change, Made, When
 from shardc.passes.search.step.facts import Use
 from shardc.passes.search.step.on_mesh import StepOnMesh
@@ -57,8 +58,7 @@ class StepGraph:
         self.changes: list[Change] = []
         """All possible changes of layout that take time."""
         self.call_node: list[int] = []
-        self._until: list[float] = [0.0]
-        """Least seconds of all calls before each call."""
+        self._beside = Beside(facts)
         self.ways = step.ways
         """Ways of each call's node, by call."""
         self.argument_node: list[int] = []
@@ -122,7 +122,7 @@ class StepGraph:
             weight = self.folded.weights[number]
             seconds = self.work.seconds(number, ways) * weight
             graph.costs[node] += seconds
-            self._until.append(self._until[-1] + float(seconds.min()) / weight)
+            self._beside.add(float(seconds.min()) / weight)
             self.floor_s += float(seconds.min()) if phase != OPTIMIZER else 0.0
             self.floor_weights_s += float(seconds.min()) if number in facts.weights else 0.0
             if phase == BACKWARD:
@@ -162,7 +162,8 @@ class StepGraph:
             weights = self._facts.weights
             is_weights = self.program.producer[value] in weights or all(node in weights for node, _ in some)
             major = 0 if is_late else self._facts.stored.get(value)
-            return When(is_late, gathers, is_weights, major, 0.0 if is_late else self._beside_s(value, some))
+            beside_s = 0.0 if is_late or not self._overlaps else self._beside.seconds(value, some)
+            return When(is_late, gathers, is_weights, major, beside_s)
 
         if self._is_shared(value, uses):
             made = self._kept(value, made, uses, when(uses))
@@ -173,17 +174,6 @@ class StepGraph:
             for use in group:
                 reader = Made(self.call_node[use[0]], self._step.needed(*use), self.folded.weights[use[0]])
                 self._reshard(value, near, reader, when([use]))
-
-    def _beside_s(self, value: int, uses: Sequence[Use]) -> float:
-        """Return the least seconds of the calls between a call and the first that reads its value.
-
-        Only calls of the same phase count, such as the gradient of a weight beside that of the input. If a
-        call takes longer than in its fastest way, more is hidden, but not more than it takes longer.
-        """
-        made, first = self.program.producer[value], min(node for node, _ in uses)
-        if made < 0 or not self._overlaps or self._facts.phases[made] != self._facts.phases[first]:
-            return 0.0
-        return max(0.0, self._until[first] - self._until[made + 1])
 
     def _is_shared(self, value: int, uses: Sequence[Use]) -> bool:
         """Return whether several calls read a value that can be split."""
@@ -241,7 +231,8 @@ class StepGraph:
             if when.gathers > 1:
                 seconds = seconds * change.all_times(self._sizes)
             if when.beside_s:
-                seconds = np.maximum(seconds - when.beside_s, 0.0)
+                is_terms = np.array([min(layout, default=WHOLE) < WHOLE for layout in made.layouts])
+                seconds = np.maximum(seconds - when.beside_s * is_terms[:, None], 0.0)
             if seconds.any():
                 is_late = when.is_late and self._overlaps
                 self.graph.add_edge(made.node, needed.node, seconds * change.weight, is_late)
