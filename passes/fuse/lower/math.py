@@ -25,7 +25,9 @@ def _narrow(b: Builder, call: OpCall, values: Sequence[Value], *, name: str) -> 
 # These have the same names in ATen and in MLIR's math dialect.
 for _name in ("cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt", "sin", "sqrt", "tanh"):
     pointwise(_name, lambda s, x, _name=_name: s.math(_name, x), heavy=True)
-for _name in ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "log10", "sinh", "tan"):
+NARROW = "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "log10", "sinh", "tan"
+"""Functions that stay calls in f64."""
+for _name in NARROW:
     lowers(f"aten.{_name}")(partial(_narrow, name=_name))
 for _name in ("ceil", "floor", "trunc"):  # integers are returned unchanged
     pointwise(_name, lambda s, x, _name=_name: s.math(_name, x) if x.dtype.is_floating_point else x)

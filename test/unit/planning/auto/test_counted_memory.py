@@ -57,15 +57,12 @@ def test_counted_memory_is_that_of_the_compiled_plan(rows: int, micro_batches: i
 
 
 def test_shards_that_a_search_keeps_are_what_the_compiled_plan_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forward and backward gather them; else the gathered tensors would live in between.
-
-    A search does not count the operand of a collective beside a weight's gradient: 268 MB of 4 GB here.
-    """
+    """Forward and backward gather them; else the gathered tensors would live in between."""
     candidate = Candidate({"nvlink": 8}, "auto", 1, room=0.045)
     made = pricer(16384, 8192)
     found, priced = made.found(candidate), made.price(candidate)
     assert isinstance(found, Found) and any(found.chosen.kept)
-    assert found.held_bytes == pytest.approx(priced.fullest.peak_bytes, rel=0.08)
+    assert found.held_bytes == pytest.approx(priced.fullest.peak_bytes, rel=0.05)
     monkeypatch.setattr(dist_insert_reshards, "read_kept", lambda *_: {})
     shared = pricer(16384, 8192).price(candidate)
     assert shared.fullest.peak_bytes > 1.05 * priced.fullest.peak_bytes
