@@ -25,6 +25,12 @@ MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, *_CHANNELS_LAS
 TOLERANT = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
 
 
+_NORMS = "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward"
+DENSE = frozenset(f"aten.{name}" for name in (*_NORMS, "_pdist_forward"))
+"""Calls whose operands must be contiguous: ATen does not check that (norms), or fails. PyTorch's own callers
+make them so, but a slice of a saved mean is not."""
+
+
 DRAWS = frozenset(["shardc.uniform"])
 """Ops whose values have as many bits as their dtype; a run in f64 draws them in that dtype, as kernels do."""
 
@@ -38,16 +44,19 @@ class AtenCall:
 
     ``args``: arguments, with types as placeholders for tensors and runtime integers, in the order of the
     call's operands. The last ones are passed by the names ``keywords``. ``results``: required types of the
-    results; None for a result that is not computed.
+    results; None for a result that is not computed. ``is_dense``: whether its tensors must be contiguous.
     """
 
     function: Callable[..., Results]
     args: tuple[object, ...]
     keywords: tuple[str, ...]
     results: tuple[TensorType | None, ...]
+    is_dense: bool = False
 
     def __call__(self, operands: Sequence[object]) -> list[Tensor | None]:
         """Run it. Raises what the operator raises, and ValueError if a result has another type."""
+        if self.is_dense:
+            operands = [x.contiguous() if isinstance(x, Tensor) else x for x in operands]
         args, count = fill(self.args, list(operands)), len(self.args) - len(self.keywords)
         made = self.function(*args[:count], **dict(zip(self.keywords, args[count:], strict=True)))
         results: list[Tensor | None] = [made] if isinstance(made, Tensor) else list(made)
@@ -71,7 +80,8 @@ def prepare(call: Call, widen: bool) -> AtenCall:
     if widen and target in DRAWS:
         run = _widened(run)
     results = tuple(type_ and executed_type(type_, widen) for type_ in call.spec.results)
-    return AtenCall(run, args, tuple(name for name, _, keyword in schema if keyword), results)
+    keywords = tuple(name for name, _, keyword in schema if keyword)
+    return AtenCall(run, args, keywords, results, target in DENSE)
 
 
 def _widened(run: Callable[..., Results]) -> Callable[..., Results]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from functools import cache
 
-from shardc.backends.eager.aten import MEMORY_FORMATS, TOLERANT
+from shardc.backends.eager.aten import DENSE, MEMORY_FORMATS, TOLERANT
 from shardc.backends.torch.names import Names
 from shardc.dialects.aten.call import Device, IntValue, OpCall
 from shardc.dialects.aten.python_numbers import is_python_number, text_of
@@ -61,6 +61,8 @@ class Functions:
         """Return the text of a call. ``operands``: names of its tensors and runtime integers, in order."""
         if spec.target in TOLERANT:
             return f"{self.name(spec.target)}({operands[0]}, {text(spec.args[1], iter(operands[1:]))})"
+        if spec.target in DENSE:
+            operands = [f"{operand}.contiguous()" for operand in operands]
         rest = iter(operands)
         if is_python_number(spec.target):
             return text_of(spec.target, [text(arg, rest) for arg in spec.args])

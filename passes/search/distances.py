@@ -42,11 +42,15 @@ class Distances:
 
     Communication of a micro-batch is counted for every micro-batch. Terms of micro-batches are added on the
     device, at its memory's rate ``stream_bytes_s``. Each stage of a pipeline counts its share. A collective
-    that is packed with others (``dist-combine``) counts its part of a full bucket, and the copy into it.
+    that is packed with others (``dist-combine``) counts its part of a bucket of ``bucket_bytes``, and the
+    copy into it.
     """
 
-    def __init__(self, axes: SearchAxes, links: LinkModel, stream_bytes_s: float) -> None:
+    def __init__(
+        self, axes: SearchAxes, links: LinkModel, stream_bytes_s: float, bucket_bytes: float = BUCKET_BYTES
+    ) -> None:
         self._axes, self._links, self._stream_bytes_s = axes, links, stream_bytes_s
+        self._bucket_bytes = bucket_bytes
         self._tables: dict[_Kind, _Table] = {}
         self._steps: dict[tuple[Layout, ...], LayoutSteps] = {}
         self._known: dict[tuple[str, int, float], float] = {}
@@ -55,7 +59,11 @@ class Distances:
     def of_weights(self) -> Distances:
         """Return the seconds beside calls that only gradients of weights need."""
         axes = self._axes.of_weights
-        return self if axes is self._axes else Distances(axes, self._links, self._stream_bytes_s)
+        return (
+            self
+            if axes is self._axes
+            else Distances(axes, self._links, self._stream_bytes_s, self._bucket_bytes)
+        )
 
     def between(
         self,
@@ -135,9 +143,9 @@ class Distances:
         return once * steps.times
 
     def _packed(self, name: str, axis: int, local_bytes: float) -> float:
-        """Return the seconds of a step's part of a full bucket; at most those of the step alone."""
+        """Return the seconds of a step's part of a bucket; at most those of the step alone."""
         ways = self._axes.axes[axis].size
-        part = local_bytes * (ways if name == "all_gather" else 1) / BUCKET_BYTES
+        part = local_bytes * (ways if name == "all_gather" else 1) / self._bucket_bytes
         alone = self._once(name, axis, local_bytes)
         if not 0.0 < part < 1.0:
             return alone

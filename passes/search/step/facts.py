@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program
@@ -63,6 +64,13 @@ class StepFacts:
             _stored(program, [value for value, role in given if role == "param"]),
             program.state_of_results(),
         )
+
+    @cached_property
+    def parameter_bytes(self) -> float:
+        """Return the size of all parameters, at least 1, also those of layers that the program lacks."""
+        pairs = zip(self.program.arguments, self.roles, strict=True)
+        values = [value for value, role in pairs if role == "param"]
+        return max(1.0, sum(self.weight(value) * self.program.types[value].size_bytes for value in values))
 
     def weight(self, value: int) -> float:
         """Return the number of values for which a value stands."""

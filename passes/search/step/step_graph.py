@@ -14,6 +14,7 @@ import numpy as np
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.mapping import Placement
+from shardc.cost.collective import BUCKET_BYTES
 from shardc.cost.links import LinkModel
 from shardc.cost.ops import DeviceRates
 from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
@@ -51,7 +52,8 @@ class StepGraph:
         self.program, self.folded = facts.program, facts.folded
         self.readers, self.stored = facts.readers, facts.stored
         self.work, self._alive = Work(facts.passes, axes, rates, facts.weights), Alive(facts.lives, axes)
-        distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s)
+        bucket_bytes = min(BUCKET_BYTES, facts.parameter_bytes)
+        distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s, bucket_bytes)
         self._distances = distances, distances.of_weights()
         self._overlaps = links.overlaps
         self.graph = Graph(self._alive.moments)
