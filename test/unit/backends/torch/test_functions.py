@@ -15,7 +15,7 @@ from shardc.dialects.aten.types import TensorType
 X = TensorType((2, 3), torch.float32)
 
 
-def text(target: str, *args: Any, operands: tuple[str, ...] = ("x", "y", "z")) -> str:
+def text(target: str, *args: Any, operands: tuple[str, ...] = ("x", "y", "z", "w")) -> str:
     return Functions(Names()).call(OpCall(target, args, (X,)), list(operands))
 
 
@@ -24,6 +24,12 @@ def text(target: str, *args: Any, operands: tuple[str, ...] = ("x", "y", "z")) -
     [
         ("aten.mm", (X, X), "mm(x, y)"),
         ("aten.add.Tensor", (X, X, 1), "add(x, y)"),
+        (
+            "aten.native_layer_norm_backward",
+            (X, X, (3,), X, X, None, None, (True, True, True)),
+            "native_layer_norm_backward(x.contiguous(), y.contiguous(), [3], z.contiguous(), w.contiguous(), "
+            "None, None, [True, True, True])",
+        ),
         ("aten.add.Tensor", (X, X, 2), "add(x, y, alpha=2)"),
         ("aten.add.Tensor", (X, X, 1.0), "add(x, y, alpha=1.0)"),
         ("aten.sum.dim_IntList", (X, (0, 1), False, None), "sum_dim_intlist(x, [0, 1])"),
