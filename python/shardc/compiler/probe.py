@@ -33,10 +33,12 @@ LONG, SHORT = (2048, 2048), (1,)
 """Shapes of a long and a short message, in 4-byte numbers."""
 MIDDLE = (1 << 16,)
 """Shape of a message between processes that share cores."""
+BETWEEN = (384, 384)
+"""Shape of the factors of products between messages of processes that share cores."""
 CROWD, CORES = 4, 2
 """Number of processes that share cores, and of the cores."""
 LIMIT_S = 60.0
-_FORM = 3
+_FORM = 4
 """Number of the form of the measurements; it changes with what is measured."""
 
 
@@ -149,13 +151,35 @@ def _alone(rank: int) -> dict[str, float]:
 
 
 def _crowded(processes: int) -> dict[str, float]:
-    """Measure a step of a ring on :data:`CORES` cores, or fewer if there are fewer."""
+    """Measure a step of a ring on :data:`CORES` cores, or fewer if there are fewer.
+
+    All-reduces follow products, as in a step of training: processes do not end these at the same time.
+    """
     torch.set_num_threads(1)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
-    middle = torch.zeros(MIDDLE)
-    dist.all_reduce(middle)
-    seconds = [_seconds(lambda: dist.all_reduce(middle)) for _ in range(30)]
-    return {"crowded_s": median(seconds) / (2 * (processes - 1))}
+    middle, factor = torch.zeros(MIDDLE), torch.randn(BETWEEN)
+
+    def compute() -> None:
+        for _ in range(3):
+            factor @ factor
+
+    def both() -> None:
+        compute()
+        dist.all_reduce(middle)
+
+    _together(both)
+    seconds = median(_together(both) - _together(compute) for _ in range(5))
+    return {"crowded_s": max(seconds, 0.0) / (2 * (processes - 1))}
+
+
+def _together(run: Callable[[], object], times: int = 20) -> float:
+    """Return the mean seconds of runs on all processes at once, until the last process is done."""
+    dist.barrier()
+    started = time.perf_counter()
+    for _ in range(times):
+        run()
+    dist.barrier()
+    return (time.perf_counter() - started) / times
 
 
 def _ping_pong(rank: int, tensor: torch.Tensor) -> None:

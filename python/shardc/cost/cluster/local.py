@@ -40,7 +40,7 @@ class Figures(Facts):
     """Bytes that each of two processes sends in a second of a long all-reduce."""
     cores: Positive = 1.0
     crowded_s: NotNegative = 0.0
-    """Time of a step of a collective of few bytes among two processes for each core."""
+    """Time of a step of a collective of few bytes, after computing, among two processes for each core."""
     all_f32_flop_s: NotNegative = 0.0
     all_bf16_flop_s: NotNegative = 0.0
     all_memory_bytes_s: NotNegative = 0.0

@@ -19,7 +19,9 @@ from shardc.cost.origin import Measured, Published
 Spans = Sequence[Span]
 TREE_PART: Annotated[float, Published("NCCL 2.19, src/graph/tuning.cc: 0.5 to 0.9, by bytes")] = 0.75
 """Share of a ring's rate that trees reach."""
-DIRECT_STEPS: Annotated[float, Measured("4 and 8 Gloo processes on 2 cores", "2026-11-29: 2.0 to 2.6")] = 2.0
+DIRECT_STEPS: Annotated[
+    float, Measured("4 Gloo processes on 2 cores, over a step of a ring", "2026-11-30: 2.7")
+] = 2.7
 """Latencies of a direct exchange: each member is scheduled to send, and again when all others have sent."""
 PHASES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
 """How often a ring goes round."""
