@@ -161,7 +161,7 @@ def _crowded(processes: int) -> dict[str, float]:
 
     def compute() -> None:
         for _ in range(3):
-            factor @ factor
+            torch.mm(factor, factor)
 
     def both() -> None:
         compute()
