@@ -13,7 +13,7 @@ _DIGITS = 9
 class Beside:
     """Time of calls that hides sums over devices, if each call is split in its fastest way.
 
-    If a call takes longer than that, more is hidden, but not more than it takes longer. So a bound holds.
+    If a call takes longer than that, more is hidden, but not more than it takes longer.
     """
 
     def __init__(self, facts: StepFacts) -> None:
