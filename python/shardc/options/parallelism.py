@@ -28,6 +28,7 @@ PlanLike = str | Path | Mapping[str, object]
 ClusterLike = str | Path | Cluster
 MICRO = "micro"
 """Time axis of micro-batches."""
+MOST_TRIALS = 64
 MOST_DEVICES = 2**31 - 1
 """Ranks are 32-bit C integers in PyTorch's process groups."""
 
@@ -219,6 +220,17 @@ class Parallelism(Group):
         "bound on all others, and the gap. Ranks on several hosts search separately: search "
         "beforehand, and give them the saved plan.",
         above=0,
+    )
+
+    search_trials: int | None = option(
+        None,
+        "With plan='auto' and no mesh, the number of plans of which the running processes try a few steps, "
+        "each with a copy of the model, before the fastest is chosen: the searched plan, and others that "
+        "are close to it by the cost model. If not given, 5 for CPU processes of this machine, and none if "
+        "a cluster is named.",
+        at_least=1,
+        at_most=MOST_TRIALS,
+        has_flag=False,
     )
 
     def __post_init__(self) -> None:

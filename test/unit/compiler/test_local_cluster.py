@@ -71,3 +71,13 @@ def test_the_figures_are_those_of_a_machine() -> None:
     assert 1e-8 < found.launch_s < 1e-2
     assert 1e-7 < found.message_s < 1.0 and 1e-7 < found.collective_s < 1.0
     assert found.cores >= 1 and 1e-7 < found.crowded_s < 1.0
+
+
+def test_measuring_draws_none_of_the_users_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "ROWS", 8)
+    monkeypatch.setattr(probe, "COPIED", (8, 8))
+    monkeypatch.setattr(probe, "_messages", lambda processes: {})
+    monkeypatch.setattr(probe, "Figures", dict)
+    before = torch.random.get_rng_state()
+    probe.measure()
+    assert torch.equal(torch.random.get_rng_state(), before)

@@ -40,6 +40,17 @@ class NothingSearched(ShardcError):
     hint = "ask for a search with plan 'auto', or leave {option} out"
 
 
+class NoTrials(ShardcError):
+    """``search_trials`` was given where no plan can be tried.
+
+    Fails: ``plan="auto", mesh={"data": 2}, search_trials=4``. Works: ``plan="auto", search_trials=4`` in
+    processes that torchrun started.
+    """
+
+    template = "no plan can be tried: {problem}"
+    hint = "leave search_trials out; or start processes with torchrun, and ask for plan 'auto' without a mesh"
+
+
 class ConstraintNotSearched(ShardcError):
     """``shardc.constrain`` requires a layout that the search does not consider.
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from shardc.cache import disk
 from shardc.cache.versions import code_versions
@@ -23,6 +23,8 @@ from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Priced
 from shardc.runtime.report.logs import CACHE
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,20 +48,27 @@ def answered(question: object, search: Callable[[], Answer]) -> Answer:
 
     Answers of searches that a time limit or Ctrl-C ended are not cached.
     """
-    if not PLAN_CACHE.get() or added:  # a key cannot cover the code of a user's rules
+    name = name_of(question)
+    if name is None:
         return search()
-    digest = hashlib.sha256(repr((question, code_versions())).encode()).hexdigest()
-    name = f"plan-{digest[:32]}.json"
-    if (found := _load(name)) is not None:
+    if (found := load(name, _unpacked)) is not None:
         return found
     with disk.alone(name):
         # Another process may have searched in the meantime.
-        found = _load(name)
+        found = load(name, _unpacked)
         if found is None:
             found = search()
             if not found.around.is_stopped:
                 disk.keep(name, json.dumps(_packed(found)).encode())
     return found
+
+
+def name_of(question: object) -> str | None:
+    """Return the name of the cache's entry for a question, compared by ``repr``; None if it is not cached."""
+    if not PLAN_CACHE.get() or added:  # a key cannot cover the code of a user's rules
+        return None
+    digest = hashlib.sha256(repr((question, code_versions())).encode()).hexdigest()
+    return f"plan-{digest[:32]}.json"
 
 
 def asked(answer: Picked, verdict: str, seconds: float) -> Answer:
@@ -68,13 +77,13 @@ def asked(answer: Picked, verdict: str, seconds: float) -> Answer:
     return Answer(priced.candidate, answer.around, verdict, seconds, priced.fullest.peak_bytes, priced)
 
 
-def _load(name: str) -> Answer | None:
-    """Load the cached answer of that name; None if it is missing or unusable."""
+def load(name: str, read: Callable[[Any], T]) -> T | None:
+    """Load the cached entry of that name, which ``read`` makes of its JSON; None if missing or unusable."""
     entry = disk.read(name)
     if entry is None:
         return None
     try:
-        return _unpacked(json.loads(entry[1]))
+        return read(json.loads(entry[1]))
     except (ValueError, KeyError, TypeError) as error:
         CACHE.debug("the entry %s is of no use: %s", name, error)
         disk.discard(name)
@@ -84,7 +93,7 @@ def _load(name: str) -> Answer | None:
 def _packed(answer: Answer) -> dict[str, object]:
     around = answer.around
     return {
-        "candidate": {**asdict(answer.candidate), "mesh": [*answer.candidate.mesh.items()]},
+        "candidate": candidate_json(answer.candidate),
         "around": {**asdict(around), "found": [asdict(estimate) for estimate in around.found]},
         "verdict": answer.verdict,
         "seconds": answer.seconds,
@@ -94,11 +103,20 @@ def _packed(answer: Answer) -> dict[str, object]:
 
 def _unpacked(held: Mapping[str, Any]) -> Answer:
     """Read an answer from JSON. Raises ValueError, KeyError, TypeError."""
-    given = held["candidate"]
-    candidate = Candidate(**{**given, "mesh": dict(given["mesh"]), "form": ScheduleForm(**given["form"])})
+    candidate = candidate_of(held["candidate"])
     found = [Estimate(**{**row, "choice": _choice(row["choice"])}) for row in held["around"]["found"]]
     around = Around(**{**held["around"], "found": found, "floor": Floor(**held["around"]["floor"])})
     return Answer(candidate, around, held["verdict"], held["seconds"], held["peak_bytes"])
+
+
+def candidate_json(candidate: Candidate) -> dict[str, object]:
+    """Return a candidate as JSON that keeps the order of its axes."""
+    return {**asdict(candidate), "mesh": [*candidate.mesh.items()]}
+
+
+def candidate_of(held: Mapping[str, Any]) -> Candidate:
+    """Read a candidate from JSON. Raises ValueError, KeyError, TypeError."""
+    return Candidate(**{**held, "mesh": dict(held["mesh"]), "form": ScheduleForm(**held["form"])})
 
 
 def _choice(row: Mapping[str, Any]) -> Choice:

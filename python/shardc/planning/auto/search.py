@@ -53,6 +53,10 @@ class SearchedPlan:
         found = front_of(self.searches, self.searches.picked(self.answer))
         return [FrontPoint(_options(self.searches.pricer, p.priced.candidate), p) for p in found.points]
 
+    def options_of(self, candidate: Candidate) -> Mapping[str, object]:
+        """Return the options of ``compile_step`` for another plan of the same question."""
+        return _options(self.searches.pricer, candidate)
+
     @property
     def candidate(self) -> Candidate:
         """Mesh, plan, micro-batches, schedule and recomputation."""

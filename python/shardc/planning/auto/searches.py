@@ -89,6 +89,11 @@ class Searches:
         """True if the user pressed Ctrl-C during a search."""
         return self._clock.is_interrupted
 
+    @property
+    def key(self) -> object:
+        """All inputs of the searches, as a key of caches."""
+        return self.pricer.key(), self.cluster, self._fixed
+
     def answer(self) -> Answer:
         """Return the pick of :meth:`best`, cached for each question. Raises NoPlanFound, NoPlanYet."""
 
@@ -98,7 +103,7 @@ class Searches:
             best = picked.priced.on(self.cluster)
             return asked(picked, verdict(self.pricer.question, best), best.time.seconds)
 
-        return answered((self.pricer.key(), self.cluster, self._fixed), search)
+        return answered(self.key, search)
 
     def _explained(self, picked: Picked) -> Picked:
         """Return a pick with the runners-up of its products. The search for them may find a cheaper plan."""

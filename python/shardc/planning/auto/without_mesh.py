@@ -6,19 +6,21 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import torch
 
 from shardc.compiler.local_cluster import cluster_of, with_devices
 from shardc.cost.cluster.cluster import Cluster
-from shardc.diagnostics.passes.search import NothingToSearchFor, NotSearched, SearchWithoutCluster
+from shardc.diagnostics.passes.search import NothingToSearchFor, NoTrials, NotSearched, SearchWithoutCluster
 from shardc.environment import ELASTIC, RANK
 from shardc.options.field import FrontEnd
 from shardc.options.parallelism import ClusterLike, lacks_mesh, parallelism_of
+from shardc.options.presets import is_searched
 from shardc.options.step import StepOptions
 from shardc.planning.auto.search import SearchedPlan, search_plan
-from shardc.planning.candidates import DATA
+from shardc.planning.auto.trials import Subject, text_of, trials_asked, trials_of
+from shardc.planning.candidates import DATA, Candidate
 from shardc.runtime.report import progress
 from shardc.runtime.report.logs import PLAN
 from shardc.step.arguments import check_arguments, processes
@@ -35,15 +37,23 @@ def _with_search(compile_: Callable[P, CompiledStep]) -> Callable[P, CompiledSte
     @wraps(compile_)
     def compile_step(*args: P.args, **kwargs: P.kwargs) -> CompiledStep:
         if not lacks_mesh(kwargs):
+            if parallelism_of(kwargs).get("search_trials") is not None:
+                raise NoTrials(problem="the mesh or the plan is given")
             return compile_(*args, **kwargs)
         bound = signature.bind(*args, **kwargs).arguments
         given = {**bound.pop("options", {}), **bound}
         model, optimizer, batch, loss, state = (given.pop(name, None) for name in ARGUMENTS)
         check_arguments({"model": model, "optimizer": optimizer, "loss": loss, "state": state})
         found = search_for(model, optimizer, batch, loss, given)
-        chosen = {**given, **found.options}
-        step = compile_on_mesh(model, optimizer, batch, loss=loss, state=state, **chosen)
-        step.around = found.searched
+        subject = Subject(model, optimizer, batch, loss, state)
+        picked, around = found.candidate, found.searched
+        count = trials_asked(subject, parallelism_of(given))
+        if trials := trials_of(found, count, lambda plan: subject.tried(given_with(given, found, plan))):
+            picked, around = trials[0].candidate, [*around, *text_of(trials)]
+        _tell(picked)
+        options = given_with(given, found, picked)
+        step = compile_on_mesh(model, optimizer, batch, loss=loss, state=state, **options)
+        step.around = around
         return step
 
     return compile_step
@@ -51,6 +61,8 @@ def _with_search(compile_: Callable[P, CompiledStep]) -> Callable[P, CompiledSte
 
 ARGUMENTS = ("model", "optimizer", "example_batch", "loss", "state")
 """Arguments of ``compile_step`` other than options."""
+SEARCH = ("search_trials",)
+"""Options that only a search without a mesh has."""
 compile_step = _with_search(compile_on_mesh)
 
 
@@ -84,10 +96,22 @@ def search_for(
         autocast=options.numerics.autocast,
         search_seconds=parallelism.search_seconds,
     )
-    PLAN.info("%s", found.candidate.text)
-    if ELASTIC.get() and RANK.get() == "0":
-        print(f"plan: {found.candidate.text}", file=sys.stderr, flush=True)
     return found
+
+
+def given_with(given: Mapping[str, object], found: SearchedPlan, plan: Candidate) -> dict[str, Any]:
+    """Return the options ``given`` with those of a plan in place of ``plan="auto"`` and its search's."""
+    dropped = SEARCH if is_searched(plan.plan) else (*SEARCH, "search_seconds")
+    options, group = {**given, **found.options_of(plan)}, given.get("parallelism")
+    if isinstance(group, Mapping):
+        options["parallelism"] = {name: value for name, value in group.items() if name not in dropped}
+    return {name: value for name, value in options.items() if name not in dropped}
+
+
+def _tell(plan: Candidate) -> None:
+    PLAN.info("%s", plan.text)
+    if ELASTIC.get() and RANK.get() == "0":
+        print(f"plan: {plan.text}", file=sys.stderr, flush=True)
 
 
 def _cluster(given: ClusterLike | None) -> Cluster:

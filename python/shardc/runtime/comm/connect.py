@@ -51,7 +51,7 @@ def connect(mesh: Mesh, device: Device = None, timeout_s: float = TIMEOUT_S) -> 
         torch.cuda.set_device(place)
         expand_segments()
     if world > 1:
-        _join(place, timeout)
+        join(place, timeout)
         nccl = place.type == "cuda" and backend_of(None, place) == "nccl"
         return Place(dist.get_rank(), place, timeout, nccl)
     return Place(0, place, timeout)
@@ -92,7 +92,8 @@ def _found(device: torch.device) -> torch.device:
     return own_device() if device.index is None else device
 
 
-def _join(device: torch.device, timeout: timedelta) -> None:
+def join(device: torch.device, timeout: timedelta = timedelta(seconds=TIMEOUT_S)) -> None:
+    """Join torchrun's process group, unless this process has. ``device``: that of this rank's tensors."""
     if dist.is_initialized():
         return
     if device.type != "cuda" or environment.LOCAL_WORLD_SIZE.get() > torch.cuda.device_count():
