@@ -6,6 +6,7 @@ the longer of arithmetic and traffic, at the share of the peak rates that librar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated
@@ -43,33 +44,6 @@ PACKED: Annotated[int, _CPU] = 3
 
 
 @dataclass(frozen=True)
-class DeviceRates:
-    """Rates by which operations are estimated, in FLOP/s and bytes/s; times in seconds.
-
-    ``half_flop_s`` is for products of 2-byte elements, ``single_flop_s`` for 4-byte ones. ``units``:
-    processors over which a product's tiles are distributed (1: no waves). ``launch_s``: time between two
-    kernels of a stream. ``cache_bytes``: size of the last cache. ``is_cpu``: its products are a library's for
-    CPUs, and its peaks are those of a measured product.
-    """
-
-    half_flop_s: float
-    single_flop_s: float
-    memory_bytes_s: float
-    units: int = 1
-    launch_s: float = 0.0
-    cache_bytes: float = 0.0
-    matmul_reached: float = MATMUL_REACHED
-    stream_reached: float = STREAM_REACHED
-    is_cpu: bool = False
-
-    def flop_s(self, element_bytes: int) -> float:
-        """Return the peak rate of products of such elements."""
-        if element_bytes <= 2:
-            return self.half_flop_s
-        return self.single_flop_s if element_bytes == 4 else self.single_flop_s / 2
-
-
-@dataclass(frozen=True)
 class Product:
     """``batch`` products of [m, k] and [k, n]; ``element_bytes``: size of elements of factors and result."""
 
@@ -90,6 +64,47 @@ class Product:
         return float(self.batch * sizes * self.element_bytes)
 
 
+class MeasuredProducts:
+    """Seconds of products that were measured on a device. ``rows``: those of ``Device.products``."""
+
+    def __init__(self, rows: Sequence[Sequence[float]]) -> None:
+        self._seconds = {Product(*map(int, sizes)): seconds for *sizes, seconds in rows}
+        self.flop_s = max(product.flops / seconds for product, seconds in self._seconds.items())
+        """Highest rate that a product reached."""
+
+    def seconds(self, product: Product) -> float | None:
+        """Return the seconds of a product; None if it was not measured."""
+        return self._seconds.get(product)
+
+
+@dataclass(frozen=True)
+class DeviceRates:
+    """Rates by which operations are estimated, in FLOP/s and bytes/s; times in seconds.
+
+    ``half_flop_s`` is for products of 2-byte elements, ``single_flop_s`` for 4-byte ones. ``units``:
+    processors over which a product's tiles are distributed (1: no waves). ``launch_s``: time between two
+    kernels of a stream. ``cache_bytes``: size of the last cache. ``is_cpu``: its products are a library's for
+    CPUs, and its peaks are those of a measured product. ``measured``: seconds of single products.
+    """
+
+    half_flop_s: float
+    single_flop_s: float
+    memory_bytes_s: float
+    units: int = 1
+    launch_s: float = 0.0
+    cache_bytes: float = 0.0
+    matmul_reached: float = MATMUL_REACHED
+    stream_reached: float = STREAM_REACHED
+    is_cpu: bool = False
+    measured: MeasuredProducts | None = None
+
+    def flop_s(self, element_bytes: int) -> float:
+        """Return the peak rate of products of such elements."""
+        if element_bytes <= 2:
+            return self.half_flop_s
+        return self.single_flop_s if element_bytes == 4 else self.single_flop_s / 2
+
+
 def pass_s(moved_bytes: float, is_plain: bool, rates: DeviceRates) -> float:
     """Return the seconds of one pass over so many bytes.
 
@@ -104,14 +119,35 @@ def pass_s(moved_bytes: float, is_plain: bool, rates: DeviceRates) -> float:
 def product_s(p: Product, rates: DeviceRates) -> float:
     """Return the seconds of a product.
 
-    On GPUs, the longer of waves of the best tiles and the traffic; on CPUs, their sum, without tiles.
+    A measured product takes what was measured. Others take, on GPUs, the longer of waves of the best tiles
+    and the traffic; on CPUs, the sum of arithmetic and traffic.
     """
     if not p.flops:
         return rates.launch_s
+    measured_s = rates.measured.seconds(p) if rates.measured else None
+    if measured_s is not None:
+        return rates.launch_s + measured_s
     if rates.is_cpu:
         return rates.launch_s + _cpu_product_s(p, rates)
     arithmetic_s = min(_tiled_s(p, m, n, part, rates) for (m, n), part in TILES.items())
     return rates.launch_s + _roofline_s(arithmetic_s, p.moved_bytes, rates)
+
+
+def least_product_s(p: Product, parts: int, rates: DeviceRates) -> float:
+    """Return the least seconds of one of ``parts`` equal parts of a product, whichever dim is split.
+
+    It takes no less than without waves, in the fastest tiles; if its sum is split, its parts take longer.
+    Measured parts may reach the highest measured rate, whatever their traffic, which a cache may serve.
+    """
+    peak_flop_s = rates.flop_s(p.element_bytes)
+    if rates.measured:
+        return rates.launch_s + p.flops / parts / max(peak_flop_s, rates.measured.flop_s)
+    arithmetic_s = p.flops / parts / peak_flop_s
+    traffic_s = p.moved_bytes / parts / (rates.stream_reached * rates.memory_bytes_s)
+    if rates.is_cpu:
+        return rates.launch_s + arithmetic_s / CPU_REACHED + traffic_s
+    waves_s = arithmetic_s * (1 + FILL / p.k) / rates.matmul_reached if p.flops else 0.0
+    return rates.launch_s + max(waves_s, traffic_s)
 
 
 def attention_s(

@@ -18,6 +18,7 @@ from shardc.dialects.collection import collection_paused
 from shardc.options.pipeline import Pipeline
 from shardc.options.presets import is_searched
 from shardc.options.step import StepOptions
+from shardc.passes.manager.program import Program
 from shardc.passes.pipeline.schedules import by_name
 from shardc.passes.search.answer.explain import Explain
 from shardc.passes.search.choose import Found, Unfit, search
@@ -46,6 +47,7 @@ from shardc.step.shard import (
     CutAt,
     capture_choices,
     compile_capture,
+    ingest_capture,
     mesh_of,
     model_plan_of,
 )
@@ -346,6 +348,17 @@ class Pricer:
     def look(self, candidate: Candidate) -> None:
         """Capture the step that a search for a candidate looks at. Raises what a capture raises."""
         self.versions.few(searched_options(candidate))
+
+    def program(self, candidate: Candidate) -> Program:
+        """Return the step that a search for a candidate looks at, on one device.
+
+        Raises what a capture raises.
+        """
+        with collection_paused():
+            capture, _ = self.versions.few(searched_options(candidate))
+            program = ingest_capture(capture).program
+        assert program is not None
+        return program
 
     def key(self) -> str:
         """Return a question's cache key: a hash of the step with few layers, and of the number of layers."""

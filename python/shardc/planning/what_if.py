@@ -84,11 +84,13 @@ def _devices(change: Callable[[Device, Amount], Device]) -> Callable[[Cluster, A
 
 
 def _flops(device: Device, amount: Amount) -> Device:
-    """Scale a device's FLOP/s of all precisions by one factor. An absolute value is that of bf16."""
+    """Scale a device's FLOP/s of all precisions by one factor. An absolute value is that of bf16.
+
+    What was measured at other rates is left out."""
     factor = amount.number if amount.is_factor else amount.number / device.peak_flop_s("bf16")
     names = ("f64", "f32", "tf32", "bf16", "f16", "f8", "i8")
     peaks = {name: factor * device.peak_flop_s(name) for name in names}
-    return replace(device, flop_s=replace(device.flop_s, **peaks))
+    return replace(device, flop_s=replace(device.flop_s, **peaks), products=())
 
 
 def _links(cluster: Cluster, amount: Amount) -> Cluster:
@@ -105,7 +107,7 @@ def _links(cluster: Cluster, amount: Amount) -> Cluster:
 OF_CLUSTER: Mapping[str, Callable[[Cluster, Amount], Cluster]] = {
     "memory": _devices(lambda device, amount: replace(device, memory_bytes=amount.of(device.memory_bytes))),
     "memory-rate": _devices(
-        lambda device, amount: replace(device, memory_bytes_s=amount.of(device.memory_bytes_s))
+        lambda device, amount: replace(device, memory_bytes_s=amount.of(device.memory_bytes_s), products=())
     ),
     "flops": _devices(_flops),
     "links": _links,

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from shardc.cost.ops import ROWS_TIME, DeviceRates, Product, attention_s, pass_s, product_s
+from shardc.cost.ops import (
+    ROWS_TIME,
+    DeviceRates,
+    MeasuredProducts,
+    Product,
+    attention_s,
+    least_product_s,
+    pass_s,
+    product_s,
+)
 
 A100 = DeviceRates(312e12, 19.5e12, 2e12, units=108, cache_bytes=40e6)
 
@@ -64,3 +73,24 @@ def test_attention_is_bound_by_arithmetic_or_by_memory() -> None:
     assert attention_s(1e12, 1e6, 2, False, A100) == pytest.approx(1e12 / (0.7 * 312e12))
     assert attention_s(1e12, 1e6, 2, True, A100) == pytest.approx(1e12 / (0.6 * 312e12))
     assert attention_s(1e6, 1e9, 2, False, A100) == pytest.approx(1e9 / (0.85 * 2e12))
+
+
+MEASURED = MeasuredProducts([(1, 256, 512, 512, 4, 5e-3), (2, 64, 64, 64, 2, 1e-6)])
+
+
+def test_a_measured_product_takes_what_was_measured() -> None:
+    rates = replace(A100, measured=MEASURED, launch_s=1e-6)
+    assert product_s(Product(1, 256, 512, 512, 4), rates) == pytest.approx(5.001e-3)
+    other = Product(1, 512, 256, 512, 4)
+    assert product_s(other, rates) == product_s(other, replace(rates, measured=None))
+
+
+@pytest.mark.parametrize(
+    "rates", [A100, replace(A100, units=1, is_cpu=True), replace(A100, measured=MEASURED)]
+)
+def test_parts_of_a_product_take_no_less_than_their_bound(rates: DeviceRates) -> None:
+    for p in (Product(1, 256, 512, 512, 4), Product(2, 64, 64, 64), Product(1, 8192, 8192, 8192)):
+        for parts in (1, 2, 8):
+            for split in ("m", "n", "k"):
+                part = replace(p, **{split: getattr(p, split) // parts})
+                assert least_product_s(p, parts, rates) <= product_s(part, rates) * (1 + 1e-12)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shardc.cost.cluster.facts import Count, Facts, NotNegative, Positive
+from shardc.cost.cluster.facts import Count, Facts, NotNegative, Positive, texts, title
 from shardc.cost.machine import GPUS, Gpu, find_gpu
-from shardc.diagnostics.cluster import MissingClusterKey
+from shardc.diagnostics.cluster import BadClusterValue, MissingClusterKey
 
 WIDER = {"f8": "f16", "i8": "f8", "f16": "bf16", "bf16": "tf32", "tf32": "f32", "f64": "f32"}
 """For each precision, the wider one whose units compute it on a device without units of its own."""
+
+PRODUCT = "batch", "rows", "columns", "terms", "bytes of an element", "seconds"
+"""Numbers of a row of ``Device.products``."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class Device(Facts):
     """Time from a kernel's end to the start of the next one in the stream."""
     power_w: Positive | None = None
     """Power that it draws under load."""
+    products: tuple[tuple[Positive, ...], ...] = ()
+    """Measured products: batch, rows, columns, terms, bytes of an element, seconds of each."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,6 +62,12 @@ class Device(Facts):
             object.__setattr__(self, "memory_bytes_s", self._figure("memory_bytes_s", gpu))
         if self.launch_s < 0:
             object.__setattr__(self, "launch_s", self._figure("launch_s", gpu))
+        if any(len(row) != len(PRODUCT) for row in self.products):
+            expected = f"{len(PRODUCT)} numbers for each product"
+            says = texts(Device)["products"]
+            raise BadClusterValue(
+                key="products", of=title(self), given="another number", expected=expected, says=says
+            )
         if gpu is None and self.flop_s.f32 is None:
             raise self._missing("f32", "flop_s of ")
 

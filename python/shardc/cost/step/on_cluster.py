@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.device import Device
 from shardc.cost.cluster.mapping import Links, Placement
 from shardc.cost.collectives.seconds import seconds
-from shardc.cost.ops import DeviceRates
+from shardc.cost.ops import DeviceRates, MeasuredProducts
 from shardc.cost.step.costs import Costs
 from shardc.cost.step.step_time import StepTime, step_time_of
 from shardc.cost.step.work import Deeper, Item, StepWork
@@ -69,6 +69,11 @@ def costs_on(
     return Costs(rates_of(slowest), collective_s, transfer_s, overlap=cluster.library.overlaps)
 
 
+@lru_cache(maxsize=16)
+def _measured(rows: tuple[tuple[float, ...], ...]) -> MeasuredProducts:
+    return MeasuredProducts(rows)
+
+
 def rates_of(device: Device) -> DeviceRates:
     """Return the rates of a device; f32 products run without tf32, as PyTorch's default is."""
     gpu = device.gpu
@@ -79,4 +84,5 @@ def rates_of(device: Device) -> DeviceRates:
         units=1 if gpu is None else gpu.units,
         cache_bytes=0.0 if gpu is None else gpu.l2_bytes,
         is_cpu=device.is_cpu,
+        measured=_measured(device.products) if device.products else None,
     )

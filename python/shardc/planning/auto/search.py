@@ -54,7 +54,7 @@ class SearchedPlan:
         return [FrontPoint(_options(self.searches.pricer, p.priced.candidate), p) for p in found.points]
 
     def options_of(self, candidate: Candidate) -> Mapping[str, object]:
-        """Return the options of ``compile_step`` for another plan of the same question."""
+        """Return the options of ``compile_step`` for ``candidate``, another plan of the same question."""
         return _options(self.searches.pricer, candidate)
 
     @property

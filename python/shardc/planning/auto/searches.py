@@ -11,6 +11,7 @@ from math import inf
 import torch
 
 from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.names import is_local
 from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B, ScheduleForm
 from shardc.diagnostics.passes.search import NotSearched
 from shardc.options.field import options_of
@@ -22,6 +23,7 @@ from shardc.planning.auto.choose import Start
 from shardc.planning.auto.fit import TRIES, Picked, search_to_fit
 from shardc.planning.auto.kept import Answer, answered, asked
 from shardc.planning.auto.known import Known
+from shardc.planning.auto.local_products import with_local_products
 from shardc.planning.auto.space import RECOMPUTED, Choice, choices
 from shardc.planning.auto.stages import added_by_stages
 from shardc.planning.candidates import Candidate
@@ -64,11 +66,17 @@ class Searches:
         **options: object,
     ) -> None:
         options_of(Parallelism)["search_seconds"].check(search_seconds, "compile_step")
-        question, self.pricer, self.cluster = pricer.question, pricer, cluster
+        question = pricer.question
         policies, forms = policies_of(question.model, recompute), forms_of(options.get("schedule"))
         sizes = question.samples, question.layers
         given = choices(cluster, *sizes, policies, micro_batches, forms)
         self._given = [choice for choice in given if choice.stages > 1 or "schedule" not in options]
+        if is_local(cluster.name) and self._given:
+            parts = sorted({choice.micro_batches for choice in self._given})
+            program = pricer.program(self._given[0].candidate)
+            cluster = with_local_products(cluster, program, question.samples, parts)
+            pricer = pricer.on(cluster)
+        self.pricer, self.cluster = pricer, cluster
         self._price = partial(pricer.price, **options)
         sizes = question.name, question.samples, question.layers, question.tokens
         layers = tuple(repeated_layers(question.model))  # modules that may be recomputed

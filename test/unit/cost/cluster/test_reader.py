@@ -76,6 +76,13 @@ WRONG = [
     ("{f32: 1e13, bf16: 1e14}", "{bf16: 1e14, fp32: 1}", UnknownClusterKey, "no key 'fp32'; did you mean", 7),
     ("{f32: 1e13, bf16: 1e14}", "{bf16: 1e14}", MissingClusterKey, "flop_s of device 'chip' has no 'f32'", 3),
     ("    launch_s: 3e-6\n", "", MissingClusterKey, "device 'chip' has no 'launch_s'", 3),
+    (
+        "    launch_s: 3e-6\n",
+        "    launch_s: 3e-6\n    products: [[1, 8, 8, 8, 4, 1e-6], [8, 8]]\n",
+        BadClusterValue,
+        "products of device 'chip' is another number, not 6 numbers for each product",
+        7,
+    ),
     ("topology: switch", "topology: torus", LinksDoNotConnect, "a torus needs dims", 9),
     ("topology: switch", "topology: torus\n    dims: [3, 1]", LinksDoNotConnect, "3 x 1 does not have 2", 11),
     ("topology: switch", "topology: mesh", LinksDoNotConnect, "a mesh needs wiring", 9),
