@@ -16,6 +16,7 @@ from shardc.diagnostics.base import Remark
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.passes.search.answer.answer import Answer
+from shardc.passes.search.dist_search import capacity_of
 from shardc.planning.candidates import Candidate
 from shardc.planning.depth.blend import Blend
 from shardc.planning.memory import RankMemory, memory_of
@@ -106,6 +107,11 @@ class Price:
         """Memory of the fullest rank's device."""
         return self._tightest[1]
 
+    @property
+    def searched_bytes(self) -> float:
+        """Memory of a device that a search for the plan counts with."""
+        return capacity_of(self.cluster, self.priced.candidate.mesh, self.priced.pipe)
+
     @cached_property
     def _tightest(self) -> tuple[RankMemory, float]:
         pairs = zip(self.priced.memory, self._capacities(), strict=True)
@@ -124,7 +130,9 @@ class Price:
     def needed_bytes(self) -> int:
         """Memory that the fullest device needs: the peak, and on GPUs the caching allocator's slack."""
         cached = all(device.has_caching_allocator for device in self.cluster.used(self.priced.devices))
-        return max(self.fullest.reserved_bytes, self.fullest.peak_bytes) if cached else self.fullest.peak_bytes
+        return (
+            max(self.fullest.reserved_bytes, self.fullest.peak_bytes) if cached else self.fullest.peak_bytes
+        )
 
     @property
     def slack(self) -> float:

@@ -193,7 +193,7 @@ def _place(price: Price) -> tuple[str, str]:
     mesh = " x ".join(f"{name} {size}" for name, size in candidate.mesh.items())
     parts = f", {candidate.micro_batches} micro-batches" if candidate.micro_batches > 1 else ""
     order = f", {candidate.form}" if candidate.schedule else ""
-    return candidate.plan, mesh + parts + order
+    return candidate.plan, mesh + parts + order + candidate.uneven_text
 
 
 def _figures(price: Price) -> tuple[str, ...]:

@@ -95,7 +95,9 @@ def _packed(answer: Answer) -> dict[str, object]:
 def _unpacked(held: Mapping[str, Any]) -> Answer:
     """Read an answer from JSON. Raises ValueError, KeyError, TypeError."""
     given = held["candidate"]
-    candidate = Candidate(**{**given, "mesh": dict(given["mesh"]), "form": ScheduleForm(**given["form"])})
+    shares = {axis: tuple(of) for axis, of in given["shares"].items()}
+    more = {"shares": shares, "speeds": tuple(given["speeds"]), "form": ScheduleForm(**given["form"])}
+    candidate = Candidate(**{**given, "mesh": dict(given["mesh"]), **more})
     found = [Estimate(**{**row, "choice": _choice(row["choice"])}) for row in held["around"]["found"]]
     around = Around(**{**held["around"], "found": found, "floor": Floor(**held["around"]["floor"])})
     return Answer(candidate, around, held["verdict"], held["seconds"], held["peak_bytes"])
@@ -103,4 +105,5 @@ def _unpacked(held: Mapping[str, Any]) -> Answer:
 
 def _choice(row: Mapping[str, Any]) -> Choice:
     axes = tuple((str(name), int(size)) for name, size in row["axes"])
-    return Choice(**{**row, "axes": axes, "form": ScheduleForm(**row["form"])})
+    uneven = {name: tuple(row[name]) for name in ("shares", "speeds")}
+    return Choice(**{**row, "axes": axes, "form": ScheduleForm(**row["form"]), **uneven})

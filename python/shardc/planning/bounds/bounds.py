@@ -59,7 +59,10 @@ class Bounds:
         held = looked.held
         if options.get("offload") == "optimizer":
             held = [replace(holding, state_bytes=0) for holding in held]
-        costs, layers = fastest_costs_on(cluster, candidate.mesh, chosen.pipeline_axis()), self._versions.whole[0][0] - FEW
+        costs, layers = (
+            fastest_costs_on(cluster, candidate.mesh, chosen.pipeline_axis()),
+            self._versions.whole[0][0] - FEW,
+        )
         seconds = step_s(looked.shallow.step, looked.deeper.step, layers, costs, shape)
         return Bound(fullest_bytes(held, shape, has_whole_sums=whole), seconds)
 
