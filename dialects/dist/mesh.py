@@ -71,6 +71,11 @@ class Mesh:
         """Time axes whose iterations are divided among the ranks along a space axis, by name."""
         return {a.name: a for a in self.axes if a.trips}
 
+    @property
+    def shared_names(self) -> list[str]:
+        """Space axes with unequal shares."""
+        return [shared_axis(name) for name in self.shares]
+
     def sharers(self, axis: Axis) -> Axis | None:
         """Return the space axis whose ranks divide the iterations of ``axis``; None if each rank runs all."""
         return self.whole(shared_axis(axis.name)) if axis.name in self.shares else None

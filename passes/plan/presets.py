@@ -63,7 +63,8 @@ def read_preset(text: str, setting: Setting) -> Plan:
     for name, axis in sorted(terms, key=lambda t: (t[0] == "expert", plan.attention.get(t[1]) == ULYSSES)):
         APPLY[name](plan, setting, axis)
     if is_searched(text):
-        for axis in batch_axes([a.name for a in setting.mesh.space if a.name != plan.pipeline]):
+        names = [axis.name for axis in setting.mesh.space if axis.name != plan.pipeline]
+        for axis in batch_axes(names, setting.mesh.shared_names):
             data(plan, setting, axis)
     close_inputs(plan, setting)
     return plan

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import TypeVar
 
@@ -25,7 +26,10 @@ class SearchAxes:
     ``time`` has the numbers of the axes along which micro-batches run. ``batch`` has the numbers of the
     device axes that shard samples in forward and backward. ``stages`` is the number of pipeline stages that
     divide the calls among them; the axis of stages shards no call. ``form`` is their schedule. ``is_weights``
-    is True for calls that only gradients of weights need.
+    is True for calls that only gradients of weights need. ``speeds``: relative speeds of the ranks of a
+    pipeline, if they differ; ``rank``: the rank whose time is counted. ``shared``: the number of the device
+    axis along which unequal shares divide the iterations of the axis of time, if there is one; ``runs``: the
+    iterations of the device whose time is counted, 0 for all.
 
     The axis of time follows the axes of the batch, and at least the first axis. So a device holds the samples
     of all its micro-batches if that axis shards the batch. Within a micro-batch the other axes may shard the
@@ -38,18 +42,31 @@ class SearchAxes:
     stages: int = 1
     form: ScheduleForm = ONE_F_ONE_B
     is_weights: bool = False
+    speeds: tuple[float, ...] = ()
+    rank: int = 0
+    shared: int | None = None
+    runs: int = 0
 
     @staticmethod
     def of(mesh: Mesh, pipeline: str = "") -> SearchAxes:
         """Return the axes of a mesh. ``pipeline`` is the name of its axis of stages, if any."""
         space = tuple(mesh.whole(axis.name) for axis in mesh.space if axis.name != pipeline)
         times = tuple(mesh.whole(axis.name) for axis in mesh.axes if axis.kind == "time")
-        names = batch_axes([axis.name for axis in space])
+        names = batch_axes([axis.name for axis in space], mesh.shared_names)
         first = max(len(names), len(space[:1]))
         axes = (*space[:first], *times, *space[first:])
         stages = mesh.size(pipeline) if pipeline else 1
         numbers = tuple(range(first, first + len(times))), tuple(range(len(names)))
-        return SearchAxes(axes, *numbers, stages)
+        shared = next((n for n, axis in enumerate(space) if axis.name in mesh.shared_names), None)
+        return SearchAxes(axes, *numbers, stages, shared=shared)
+
+    def at(self, runs: int) -> SearchAxes:
+        """Return the same axes for a device that runs so many iterations."""
+        return replace(self, runs=runs)
+
+    def on_rank(self, rank: int, speeds: tuple[float, ...]) -> SearchAxes:
+        """Return the same axes for one rank of a pipeline whose ranks have these ``speeds``."""
+        return replace(self, rank=rank, speeds=speeds)
 
     def under(self, form: ScheduleForm) -> SearchAxes:
         """Return the same axes with another schedule of stages."""
@@ -82,11 +99,30 @@ class SearchAxes:
     @property
     def trips(self) -> int:
         """Return the number of micro-batches of a step."""
-        return prod(self.axes[number].size for number in self.time)
+        return prod(map(self._runs, self.time))
+
+    @property
+    def gathers(self) -> int:
+        """Return how often a step gathers a parameter in a phase. Shares keep what was gathered once."""
+        return self.trips if self.shared is None else 1
 
     def turns(self, layout: Layout) -> int:
         """Return how often a value with this layout is computed: once per micro-batch, or once per step."""
-        return prod(self.axes[number].size for number in self.time if layout[number] != WHOLE)
+        return prod(self._runs(number) for number in self.time if layout[number] != WHOLE)
+
+    def turns_of(self, choices: Sequence[object]) -> int:
+        """Return how often a call runs that makes these ``choices`` of the axes."""
+        return prod(self._runs(number) for number in self.time if choices[number] is not None)
+
+    def _runs(self, number: int) -> int:
+        return self.runs or self.axes[number].size
+
+    def divided(self, layout: Layout) -> Layout:
+        """Return a layout of a loop's value with the terms that devices with unequal shares hold of it."""
+        if self.shared is None:
+            return layout
+        mark = min(layout[number] for number in self.time)
+        return layout if mark >= WHOLE else (*layout[: self.shared], mark, *layout[self.shared + 1 :])
 
     def busy(self, turns: int) -> float:
         """Return the time of a pipeline stage, as a fraction of the time of all stages on one device.
@@ -95,10 +131,34 @@ class SearchAxes:
         the pipeline fills and drains. Stages are assumed to take equally long, which is a lower bound
         (GPipe, 2019).
         """
+        part = self._part
         if turns == 1:
+            return part
+        if self.is_weights:  # they run where a stage waits
+            return self.form.weight_slots(self.stages, turns) / turns * part
+        return (turns * part + self._waits(turns) * (1 - part)) / turns
+
+    def _waits(self, turns: int) -> float:
+        """Return for how many micro-batches of each other stage a stage waits."""
+        return (self.form.slots(self.stages, turns) - turns) / max(self.stages - 1, 1)
+
+    @cached_property
+    def _part(self) -> float:
+        """Part of a stage's time in a bound on the slowest stage: a mean of all stages' times.
+
+        Let m be the micro-batches, w the part of the other stages' time that a stage waits, and t_s the
+        seconds of stage s for a micro-batch. A step takes m max t + w (sum of t - max t), which is at least
+        the sum of (m l_s + w (1 - l_s)) t_s for any parts l_s that add up to 1. The best ones are those with
+        which each call takes equally long wherever it runs: m l_s + w (1 - l_s) in proportion to the speed.
+        """
+        if not self.speeds:
             return 1 / self.stages
-        slots = self.form.weight_slots if self.is_weights else self.form.slots
-        return slots(self.stages, turns) / (turns * self.stages)
+        turns = self.trips
+        waits = self._waits(turns) if turns > 1 else 0.0
+        slots = turns + waits * (self.stages - 1)
+        total = sum(self.speeds)
+        parts = [max(0.0, slots * speed / total - waits) for speed in self.speeds]
+        return parts[self.rank] / sum(parts)
 
     def held(self, layouts: tuple[Layout, ...], is_kept: bool = False) -> np.ndarray:
         """Return how many copies of its share of a value the fullest stage holds in each of ``layouts``.

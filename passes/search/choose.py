@@ -117,6 +117,8 @@ def search(
     """
     clock = clock or Clock()
     solution = known or SEARCHERS[searcher](step.graph, capacity, cutoff_s, clock)
+    if known is not None and step.others:
+        solution = replace(known, seconds=step.graph.total(known.chosen))
     least = step.graph.least_bytes / capacity
     free_s = max(solution.free_s, step.floor_s)
     if isinstance(solution, NoSolution) or solution.bound_s >= cutoff_s:
@@ -128,6 +130,9 @@ def search(
     answer = None
     if explain:
         solution, answer = explained(step, solution, capacity, clock, explain)
+    if step.others:
+        solution = replace(solution, seconds=step.slowest_s(solution.chosen))
+        answer = answer and replace(answer, seconds=solution.seconds)
     held = float(max(step.graph.bytes_at(solution.chosen)))
     chosen = chosen_of(step, solution.chosen)
     layered = LayeredCuts.of(step.program, chosen) if explain else None
@@ -158,6 +163,9 @@ def write(program: Program, mesh: Mesh, chosen: Chosen, pipeline: str = "") -> N
     rows = []
     for position, layout in enumerate(chosen.arguments):
         row = edge_attributes(program.function, "arg_attrs", position)
+        if mesh.shares and program.argument_key(position)[0] == "input":
+            rows.append(row)  # the plan splits it into shares
+            continue
         rank = len(program.types[program.arguments[position]].shape)
         row["dist.sharding"] = codec.write(sharding_of(layout, rank, axes))
         row["dist.why"] = ir.StringAttr.get("searched", context)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
+from statistics import fmean
 from typing import ClassVar
 
 from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.mapping import Placement
 from shardc.cost.cluster.names import find_cluster
 from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.diagnostics.base import remark
@@ -19,8 +22,8 @@ from shardc.passes.search.clock import Clock
 from shardc.passes.search.layered import LayeredCuts
 from shardc.passes.search.saved import SavedCuts
 from shardc.passes.search.step.facts import StepFacts
+from shardc.passes.search.step.graph_on import graph_on
 from shardc.passes.search.step.on_mesh import StepOnMesh
-from shardc.passes.search.step.step_graph import graph_on
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,14 @@ class DistSearch(ReadingPass):
             expected = f"one of {', '.join(SEARCHERS)}"
             raise BadPassOption(pass_name=self.name, option="searcher", text=self.searcher, expected=expected)
         mesh, program = reading.sharded(level=1)
-        clock, capacity = Clock(self.seconds, hears=self.hears), capacity_of(self._cluster, mesh.world_size)
+        clock, sizes = Clock(self.seconds, hears=self.hears), {axis.name: axis.size for axis in mesh.space}
+        capacity = capacity_of(self._cluster, sizes, self.pipeline)
         with clock.running():
             step = StepOnMesh(StepFacts.of(program), mesh, self.pipeline)
             graph = graph_on(step, self._cluster, self.form)
             found = search(graph, capacity, self.searcher, explain="runners-up", clock=clock)
         if isinstance(found, Unfit):
-            raise why_none(found, self._cluster, mesh.world_size)
+            raise why_none(found, capacity, mesh.world_size)
         write(program, mesh, found.chosen, self.pipeline)
         if found.answer is not None:
             found.answer.write(program.module)
@@ -72,13 +76,20 @@ class DistSearch(ReadingPass):
         return self.on or find_cluster(self.cluster)
 
 
-def why_none(found: Unfit, cluster: Cluster, devices: int) -> NoPlanYet | NoPlanFound:
-    """Return the error of a search on so many devices of a cluster that found no plan."""
+def why_none(found: Unfit, capacity_bytes: float, devices: int) -> NoPlanYet | NoPlanFound:
+    """Return the error of a search on so many devices of ``capacity_bytes`` that found no plan."""
     if found.why:
         return NoPlanYet(why=found.why)
-    return NoPlanFound(devices=devices, memory=size_text(capacity_of(cluster, devices)))
+    return NoPlanFound(devices=devices, memory=size_text(capacity_bytes))
 
 
-def capacity_of(cluster: Cluster, devices: int) -> float:
-    """Return the memory of the smallest device in bytes."""
-    return min(device.memory_bytes for device in cluster.used(devices))
+def capacity_of(cluster: Cluster, mesh: Mapping[str, int], pipe: str = "") -> float:
+    """Return the memory of the smallest device in bytes.
+
+    If stages along ``pipe`` have several kinds of device, it is the mean of the stages' smallest devices: a
+    search counts the mean of what stages hold. Raises MeshDoesNotFit.
+    """
+    if not pipe or len(cluster.devices) == 1:
+        return min(device.memory_bytes for device in cluster.used(prod(mesh.values())))
+    stages = Placement.of(cluster, mesh).kinds_along(pipe)
+    return fmean(min(device.memory_bytes for device in kinds) for kinds in stages)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import prod
 
 import numpy as np
 
@@ -75,6 +74,10 @@ class Work:
         self._of_weights, self._weights = axes.of_weights, weights
         self._known: dict[object, np.ndarray] = {}
 
+    def on(self, rates: DeviceRates) -> Work:
+        """Return the seconds on other devices."""
+        return Work(self._passes, self._axes, rates, self._weights)
+
     def seconds(self, number: int, ways: Sequence[Way]) -> np.ndarray:
         """Return the seconds of node ``number`` in each of ``ways``."""
         if self._passes.is_free[number]:
@@ -84,16 +87,14 @@ class Work:
         part = self._passes.parts[number]
         key = id(ways), node.spec, self._passes.phases[number], moved, part, axes.is_weights
         if key not in self._known:
-            times = np.array([turns * axes.busy(turns) for turns in map(self._turns, ways)])
+            turns = [axes.turns_of(way.choices) for way in ways]
+            times = np.array([count * axes.busy(count) for count in turns])
             self._known[key] = times * (
                 self._pass_s(node, moved, part, ways)
                 if moved
                 else np.array([self._products_s(node, way) for way in ways])
             )
         return self._known[key]
-
-    def _turns(self, way: Way) -> int:
-        return prod(self._sizes[number] for number in self._axes.time if way.choices[number] is not None)
 
     def _products_s(self, node: Node, way: Way) -> float:
         spec, last = node.spec, node.spec.tensors[-1]

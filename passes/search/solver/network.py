@@ -39,10 +39,12 @@ class _Solver:
         alone = [costs - least for costs, least in zip(network.costs, self._least, strict=True)]
         functions = [*alone, *network.edges.values()]
         largest = sum(float(seconds[np.isfinite(seconds)].max(initial=0.0)) for seconds in functions)
-        self._scale = _TOP / 2 / largest if largest else 1.0
+        self._gap_s = _GAP * sum(map(abs, self._least))
+        # A gap in integers above the cost that stands for an impossible choice would end every later search.
+        most_s = max(largest, 4 * self._gap_s)
+        self._scale = _TOP / 2 / most_s if most_s else 1.0
         self._cfn = pytoulbar2.CFN(ubinit=_TOP, verbose=-1)
         tb2.option.trwsAccuracy = _ACCURACY
-        self._gap_s = _GAP * sum(map(abs, self._least))
         tb2.option.absgap = int(self._gap_s * self._scale)
         for node, costs in enumerate(alone):
             self._cfn.AddVariable(f"x{node}", range(len(costs)))

@@ -46,6 +46,11 @@ class StepOnMesh:
         """Sizes of the mesh's axes of devices."""
         return {axis.name: axis.size for axis in self._mesh.space}
 
+    @property
+    def trips(self) -> Sequence[int]:
+        """Iterations that the device at each place along the axis with unequal shares runs."""
+        return [runs for share in self._mesh.shares.values() for runs in share.trips]
+
     def needed(self, call: int, place: int) -> tuple[Layout, ...]:
         """Return the layout of an operand of a call in each of its ways; equal layouts are one object."""
         return self._of(call, False, place)
@@ -99,7 +104,7 @@ class StepOnMesh:
         key = id(ways), is_made, place
         if key not in self._layouts:
             found = made_of(ways, place) if is_made else needed_of(ways, place)
-            self._layouts[key] = self.same(found)
+            self._layouts[key] = self.same(tuple(map(self.axes.divided, found)))
         return self._layouts[key]
 
     def _wanted(self, call: Node, ways: Sequence[Way]) -> Sequence[Way]:

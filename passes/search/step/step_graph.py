@@ -12,18 +12,14 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from shardc.cost.cluster.cluster import Cluster
-from shardc.cost.cluster.mapping import Placement
 from shardc.cost.collective import BUCKET_BYTES
 from shardc.cost.links import LinkModel
 from shardc.cost.ops import DeviceRates
-from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
-from shardc.cost.step.on_cluster import costs_on
 from shardc.passes.search.alive import Alive
+from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.distances import Distances
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.layout import WHOLE, Layout
-from shardc.passes.search.solver import ask
 from shardc.passes.search.step.beside import Beside
 from shardc.passes.search.step.change import ONCE, STATE, Change, Made, When
 from shardc.passes.search.step.facts import Use
@@ -34,20 +30,11 @@ from shardc.passes.search.work import Work
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 
-def graph_on(step: StepOnMesh, cluster: Cluster, form: ScheduleForm = ONE_F_ONE_B) -> StepGraph:
-    """Return the graph of a step on the devices of a cluster, with a schedule of stages."""
-    ask.start()  # its imports run while the graph is built
-    rates = costs_on(cluster, step.sizes, step.pipeline).rates
-    return StepGraph(step, LinkModel(Placement.of(cluster, step.sizes)), rates, form)
-
-
 class StepGraph:
     """Graph of a step, and the meaning of its states: ways of calls, and layouts of values."""
 
-    def __init__(
-        self, step: StepOnMesh, links: LinkModel, rates: DeviceRates, form: ScheduleForm = ONE_F_ONE_B
-    ) -> None:
-        facts, axes = step.facts, step.axes.under(form)
+    def __init__(self, step: StepOnMesh, links: LinkModel, rates: DeviceRates, axes: SearchAxes) -> None:
+        facts = step.facts
         self._step, self._facts, self.axes, self._sizes = step, facts, axes, axes.sizes
         self.program, self.folded = facts.program, facts.folded
         self.readers, self.stored = facts.readers, facts.stored
@@ -66,10 +53,10 @@ class StepGraph:
         self.argument_node: list[int] = []
         self.layouts: list[Sequence[Layout]] = []
         """Layouts of each argument's node, by argument."""
-        self.floor_s = 0.0
-        """Seconds of forward and backward with each call split in its fastest way."""
-        self.floor_weights_s = 0.0
-        """The part of calls that only gradients of weights need."""
+        self.least_s: list[float] = []
+        """Seconds of each call of forward and backward, split in its fastest way; 0 for other calls."""
+        self.others: list[Graph] = []
+        """Graphs with the times of other devices, if those of a step differ."""
         self.copies: dict[int, Made] = {}
         """Copies of values for all their readers, by value."""
         self._made: dict[int, Made] = {}
@@ -80,6 +67,33 @@ class StepGraph:
         self._add_reads()
         self._add_returns()
         self._add_changes()
+
+    @property
+    def floor_s(self) -> float:
+        """Seconds of forward and backward with each call split in its fastest way."""
+        return sum(self.least_s)
+
+    @property
+    def floor_weights_s(self) -> float:
+        """The part of calls that only gradients of weights need."""
+        return sum(self.least_s[number] for number in self._facts.weights)
+
+    @property
+    def weights(self) -> frozenset[int]:
+        """Calls that only gradients of weights need."""
+        return self._facts.weights
+
+    def least_on(self, rates: DeviceRates) -> list[float]:
+        """Return :attr:`least_s` on other devices."""
+        work, weights, phases = self.work.on(rates), self.folded.weights, self._facts.phases
+        return [
+            0.0 if phases[n] == OPTIMIZER else float(work.seconds(n, ways).min()) * weights[n]
+            for n, ways in enumerate(self.ways)
+        ]
+
+    def slowest_s(self, chosen: Sequence[int]) -> float:
+        """Return the seconds of a choice of states on the slowest device."""
+        return max(graph.total(chosen) for graph in (self.graph, *self.others))
 
     def steps(self, change: Change, pair: tuple[Layout, Layout]) -> list[tuple[int, float]]:
         """Return the cheapest chain of steps of a change: the axis number and the seconds of each."""
@@ -112,7 +126,7 @@ class StepGraph:
         layouts = self._step.layouts_of(shape)
         if role in ("param", "opt_state"):
             return layouts
-        kept = (WHOLE, 0) if role == "input" else (WHOLE,)
+        kept = (WHOLE, 0) if role == "input" and self.axes.shared is None else (WHOLE,)
         return self._step.same(tuple(layout for layout in layouts if all(dim in kept for dim in layout)))
 
     def _add_calls(self) -> None:
@@ -125,8 +139,7 @@ class StepGraph:
             seconds = self.work.seconds(number, ways) * weight
             graph.costs[node] += seconds
             self._beside.add(float(seconds.min()) / weight)
-            self.floor_s += float(seconds.min()) if phase != OPTIMIZER else 0.0
-            self.floor_weights_s += float(seconds.min()) if number in facts.weights else 0.0
+            self.least_s.append(float(seconds.min()) if phase != OPTIMIZER else 0.0)
             if phase == BACKWARD:
                 graph.cover[node] += seconds
             self.call_node.append(node)
@@ -146,14 +159,19 @@ class StepGraph:
     def _add_reads(self) -> None:
         for value, uses in self.readers.items():
             for phase, group in self._groups(value, uses):
-                self._add_readers(value, group, 1 if phase in ("", OPTIMIZER) else self.axes.trips)
+                self._add_readers(value, group, 1 if phase in ("", OPTIMIZER) else self.axes.gathers)
 
     def _groups(self, value: int, uses: Sequence[Use]) -> Iterator[tuple[str, Sequence[Use]]]:
-        """Yield the uses that share copies of a value. A parameter is gathered anew in each phase."""
+        """Yield the uses that share copies of a value.
+
+        A parameter is gathered anew in each phase; with unequal shares it is gathered before the loop.
+        """
         if value not in self.stored:
             yield "", uses
             return
         phases = [self._facts.phases[node] for node, _ in uses]
+        if self.axes.shared is not None:
+            phases = [phase if phase == OPTIMIZER else FORWARD for phase in phases]
         for phase in dict.fromkeys(phases):
             yield phase, [use for use, of in zip(uses, phases, strict=True) if of == phase]
 

@@ -20,7 +20,7 @@ from shardc.options.constraints import parse_constraints
 from shardc.options.experts import Experts, Overflow, copies_of, read_copies
 from shardc.options.field import Group, Hint, option, required, size_of
 from shardc.options.plan_file import load_plan_file, named_file
-from shardc.options.presets import AUTO, PRESETS, PRODUCTS, is_searched, plan_terms, product_of
+from shardc.options.presets import AUTO, PRESETS, PRODUCTS, SEARCHED_AXES, is_searched, plan_terms, product_of
 from shardc.options.recompute import Recompute, read_recompute
 from shardc.options.shares import Shares, read_shares, settled, shares_of
 
@@ -259,7 +259,9 @@ class Parallelism(Group):
         """Raise NotSearched for options that a search does not support."""
         chosen = {
             "memory_budget": self.memory_budget is not None,
-            "shares": self.shares is not None,
+            "shares of an axis that is not the outermost": bool({*(self.shares or ())} - {*[*self.mesh][:1]}),
+            # two axes would shard the batch
+            "shares on so many axes": self.shares is not None and len(self.mesh) > SEARCHED_AXES + 1,
             "expert_capacity": self.expert_capacity is not None,
             "expert_chunks": self.expert_chunks > 1,
             "expert_group": self.expert_group is not None,

@@ -1,7 +1,7 @@
 """Names of presets, the axes that each looks for, and products of presets as text."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from shardc.diagnostics.passes.plan import AxisOfTwoPresets, UnknownAxis, UnknownPreset
 from shardc.diagnostics.passes.search import AutoInProduct
@@ -59,12 +59,13 @@ def is_searched(plan: object) -> bool:
     return isinstance(plan, str) and AUTO in (word.strip() for word in plan.split("*"))
 
 
-def batch_axes(axes: Sequence[str]) -> list[str]:
+def batch_axes(axes: Sequence[str], shared: Collection[str] = ()) -> list[str]:
     """Return the axes that shard the batch under a searched plan: all but the innermost two.
 
     A search decides for each call what the innermost two do. ``axes``: device axes without a pipeline's.
+    ``shared``: the axis with unequal shares, if any; it shards the batch, too.
     """
-    return list(axes[:-SEARCHED_AXES])
+    return [axis for number, axis in enumerate(axes) if number < len(axes) - SEARCHED_AXES or axis in shared]
 
 
 SEARCHED_AXES = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from shardc.cost.cluster.cluster import Cluster
@@ -23,6 +23,8 @@ class Candidate:
 
     ``recompute``: recomputation policy; None if the plan leaves it to other options. ``room``: the part of a
     device's memory that a search may use. ``form``: the schedule of stages, unless other options name one.
+    ``shares``: weights of unequal parts of the batch, by mesh axis. ``speeds``: relative speeds of stages'
+    ranks.
     """
 
     mesh: Mapping[str, int]
@@ -31,6 +33,8 @@ class Candidate:
     recompute: Policy | None = None
     room: float = 1.0
     form: ScheduleForm = ONE_F_ONE_B
+    shares: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    speeds: tuple[float, ...] = ()
 
     @property
     def options(self) -> dict[str, object]:
@@ -42,7 +46,13 @@ class Candidate:
         }
         if self.recompute is not None:
             found["recompute"] = self.recompute
-        return {**found, **self.schedule}
+        return {**found, **self.schedule, **self.uneven}
+
+    @property
+    def uneven(self) -> dict[str, object]:
+        """Options of ``compile_step`` for devices of several kinds."""
+        shares = {"shares": {axis: [*weights] for axis, weights in self.shares.items()}}
+        return {**(shares if self.shares else {}), **({"speeds": [*self.speeds]} if self.speeds else {})}
 
     @property
     def schedule(self) -> dict[str, object]:
@@ -59,7 +69,14 @@ class Candidate:
         parts = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
         order = f", {self.form}" if self.form != ONE_F_ONE_B else ""
         again = f", recompute {self.recompute}" if self.recompute not in (None, "none") else ""
-        return f"{self.plan} on {axes}{parts}{order}{again}"
+        return f"{self.plan} on {axes}{parts}{order}{again}{self.uneven_text}"
+
+    @property
+    def uneven_text(self) -> str:
+        """Text such as ``, shares data 3:1`` or ``, speeds 3:1``; empty for equal devices."""
+        found = [f", shares {axis} {':'.join(map(str, of))}" for axis, of in self.shares.items()]
+        found += [f", speeds {':'.join(f'{speed:g}' for speed in self.speeds)}"] if self.speeds else []
+        return "".join(found)
 
 
 def plans_of(mesh: Mapping[str, int], batch: int) -> Iterator[Candidate]:

@@ -59,13 +59,14 @@ class Graphs:
 
         Raises what a capture raises.
         """
-        mesh = make_mesh(candidate.mesh, candidate.micro_batches)
+        mesh = make_mesh(candidate.mesh, candidate.micro_batches, candidate.shares)
         least = self._with_step(candidate, lambda step: step.least_memory(mesh, candidate.plan))
         stages = candidate.mesh.get(PIPE, 1)
-        return least.on(prod(candidate.mesh.values()), stages, candidate.micro_batches, candidate.form)
+        parts = mesh.axes[-1].size if candidate.shares else candidate.micro_batches
+        return least.on(prod(candidate.mesh.values()), stages, parts, candidate.form)
 
     def _graph(self, candidate: Candidate) -> StepGraph:
-        mesh = make_mesh(candidate.mesh, candidate.micro_batches)
+        mesh = make_mesh(candidate.mesh, candidate.micro_batches, candidate.shares)
         asked = mesh, candidate.plan, self._cluster, candidate.form
         return self._with_step(candidate, lambda step: step.graph(*asked))
 

@@ -8,13 +8,15 @@ from functools import cached_property
 from math import prod
 
 from shardc.cost.cluster.cluster import Cluster
-from shardc.cost.step.on_cluster import costs_on, step_time_on
+from shardc.cost.cluster.mapping import Placement
+from shardc.cost.step.on_cluster import step_time_on
 from shardc.cost.step.step_time import StepTime
 from shardc.cost.step.work import Deeper, StepWork
 from shardc.diagnostics.base import Remark
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.passes.search.answer.answer import Answer
+from shardc.passes.search.dist_search import capacity_of
 from shardc.planning.candidates import Candidate
 from shardc.planning.depth.blend import Blend
 from shardc.planning.memory import RankMemory, memory_of
@@ -79,40 +81,63 @@ class Priced:
 
     def on(self, cluster: Cluster) -> Price:
         """Return the price on a cluster. Raises MeshDoesNotFit, and NoHostMemory if state is offloaded."""
-        costs = costs_on(cluster, self.candidate.mesh, self.pipe)
         where = cluster, self.candidate.mesh
         steps = (self.step, *self.deeper)
         time, *deeper = (step_time_on(*where, step, self.pipe, self.schedule, self.stages) for step in steps)
         time = self.blend.time(time, deeper)
         time = with_copies(time, cluster, max(rank.host_bytes for rank in self.memory))
-        return Price(self, cluster, time, costs.rates.half_flop_s)
+        return Price(self, cluster, time)
 
 
 @dataclass(frozen=True)
 class Price:
-    """Cost of a plan on a cluster. ``peak_flop_s``: a device's peak FLOP/s for matmuls of 2-byte dtypes."""
+    """Cost of a plan on a cluster."""
 
     priced: Priced
     cluster: Cluster
     time: StepTime
-    peak_flop_s: float
 
     @cached_property
+    def fullest(self) -> RankMemory:
+        """Memory of the rank that has the least left of its device's memory."""
+        return self._tightest[0]
+
+    @property
     def capacity_bytes(self) -> float:
-        """Memory of the smallest device in use."""
-        return min(device.memory_bytes for device in self.cluster.used(self.priced.devices))
+        """Memory of the fullest rank's device."""
+        return self._tightest[1]
+
+    @property
+    def searched_bytes(self) -> float:
+        """Memory of a device that a search for the plan counts with."""
+        return capacity_of(self.cluster, self.priced.candidate.mesh, self.priced.pipe)
+
+    @cached_property
+    def _tightest(self) -> tuple[RankMemory, float]:
+        pairs = zip(self.priced.memory, self._capacities(), strict=True)
+        return max(pairs, key=lambda pair: pair[0].peak_bytes - pair[1])
+
+    def _capacities(self) -> list[float]:
+        """Return the memory of the smallest device that runs each distinct rank's program."""
+        priced, used = self.priced, self.cluster.used(self.priced.devices)
+        smallest = min(device.memory_bytes for device in used)
+        if not priced.pipe or len(used) == 1:
+            return [smallest] * len(priced.memory)
+        stages = Placement.of(self.cluster, priced.candidate.mesh).kinds_along(priced.pipe)
+        return [min(device.memory_bytes for device in kinds) for kinds in stages]
 
     @property
     def needed_bytes(self) -> int:
         """Memory that the fullest device needs: the peak, and on GPUs the caching allocator's slack."""
-        fullest = self.priced.fullest
         cached = all(device.has_caching_allocator for device in self.cluster.used(self.priced.devices))
-        return max(fullest.reserved_bytes, fullest.peak_bytes) if cached else fullest.peak_bytes
+        return (
+            max(self.fullest.reserved_bytes, self.fullest.peak_bytes) if cached else self.fullest.peak_bytes
+        )
 
     @property
     def slack(self) -> float:
         """Memory of the allocator beyond the peak, relative to the peak."""
-        return self.needed_bytes / max(self.priced.fullest.peak_bytes, 1) - 1
+        return self.needed_bytes / max(self.fullest.peak_bytes, 1) - 1
 
     @property
     def free_bytes(self) -> float:
@@ -140,8 +165,10 @@ class Price:
         FLOPs of the single-device program's matmuls, without recomputation, relative to the FLOPs that the
         devices could do at their peak in the time of a step.
         """
+        devices = map(self.cluster.device, range(self.priced.devices))
+        peak_flop_s = sum(device.peak_flop_s("bf16") for device in devices)
         flops = sum(work.flops for work in self.priced.work.single)
-        return flops / (self.peak_flop_s * self.priced.devices * self.time.seconds)
+        return flops / (peak_flop_s * self.time.seconds)
 
     @property
     def energy_j(self) -> float | None:

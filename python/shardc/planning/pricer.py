@@ -28,7 +28,7 @@ from shardc.passes.search.layered import LayeredCuts
 from shardc.passes.search.step.step_graph import StepGraph
 from shardc.planning.bounds.bound import Bound
 from shardc.planning.bounds.bounds import Bounds
-from shardc.planning.candidates import DATA, Candidate
+from shardc.planning.candidates import DATA, PIPE, Candidate
 from shardc.planning.depth.blend import NotAffine
 from shardc.planning.depth.fallback import log_whole, unless_refused
 from shardc.planning.depth.few import FEW, Few
@@ -159,7 +159,7 @@ class Pricer:
         with clock.running():
             found = self.found(candidate, clock=clock, explain=explain)
         if isinstance(found, Unfit):
-            raise why_none(found, cluster, prod(candidate.mesh.values()))
+            raise why_none(found, self._capacity_bytes(candidate), prod(candidate.mesh.values()))
         key = candidate.text, whole, repr(options)
         before = self._searched.get(key)
         if before is None or before[0] != found.layered:
@@ -274,9 +274,7 @@ class Pricer:
         ``cutoff_s``: seconds per step that a result must beat. ``clock``: time limit. ``explain``: what to
         explain of it. Raises what a capture raises.
         """
-        cluster = self.cluster_of(candidate)
-        assert cluster is not None, "searches are for a cluster"
-        capacity = capacity_of(cluster, prod(candidate.mesh.values()))
+        capacity = self._capacity_bytes(candidate)
         graph, clock = self.graph(candidate), clock or Clock()
         assert self._graphs is not None
         solved, key = self._graphs.solved, (candidate.text, capacity)
@@ -303,11 +301,15 @@ class Pricer:
 
         Raises what a capture raises.
         """
-        cluster = self.cluster_of(candidate)
-        assert cluster is not None, "searches are for a cluster"
         with collection_paused():
             needed = self._graphs_for(candidate).least_bytes(candidate)
-        return needed / capacity_of(cluster, prod(candidate.mesh.values()))
+        return needed / self._capacity_bytes(candidate)
+
+    def _capacity_bytes(self, candidate: Candidate) -> float:
+        """Return the bytes of a device that a search for a candidate may use."""
+        cluster = self.cluster_of(candidate)
+        assert cluster is not None, "searches are for a cluster"
+        return capacity_of(cluster, candidate.mesh, PIPE if PIPE in candidate.mesh else "")
 
     def _graphs_for(self, candidate: Candidate) -> Graphs:
         cluster = self.cluster_of(candidate)
@@ -410,7 +412,7 @@ class Pricer:
 def _chosen(candidate: Candidate, options: Mapping[str, object]) -> StepOptions:
     given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
     again = {"recompute": candidate.recompute} if candidate.recompute else {}
-    return StepOptions.of({**given, **options, **again, **candidate.schedule})
+    return StepOptions.of({**given, **options, **again, **candidate.schedule, **candidate.uneven})
 
 
 def _with_form(candidate: Candidate, options: Mapping[str, object]) -> Candidate:

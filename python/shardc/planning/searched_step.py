@@ -13,9 +13,10 @@ from shardc.passes.manager.program import copy_module, find_function
 from shardc.passes.manager.reading import Reading
 from shardc.passes.search.fold import More
 from shardc.passes.search.step.facts import StepFacts
+from shardc.passes.search.step.graph_on import graph_on
 from shardc.passes.search.step.least_memory import LeastMemory
 from shardc.passes.search.step.on_mesh import StepOnMesh
-from shardc.passes.search.step.step_graph import StepGraph, graph_on
+from shardc.passes.search.step.step_graph import StepGraph
 from shardc.runtime.report import progress
 from shardc.step.shard import ingest_capture, lay_out
 

@@ -128,7 +128,7 @@ def _head(question: Question, price: Price) -> list[str]:
 
 
 def _memory(price: Price) -> list[str]:
-    fullest = price.priced.fullest
+    fullest = price.fullest
     peak, capacity = size_text(fullest.peak_bytes), size_text(price.capacity_bytes)
     slack = (
         f", {size_text(price.needed_bytes)} with the allocator's slack of {price.slack:.1%}"
@@ -153,7 +153,7 @@ def _memory(price: Price) -> list[str]:
 
 
 def _modules(question: Question, price: Price) -> list[str]:
-    found = module_memory(question.model, price.priced.fullest)
+    found = module_memory(question.model, price.fullest)
     texts = [
         (name, where, size_text(state), size_text(made))
         for name, where, state, made in module_rows(found, MODULES)
@@ -193,7 +193,7 @@ def _place(price: Price) -> tuple[str, str]:
     mesh = " x ".join(f"{name} {size}" for name, size in candidate.mesh.items())
     parts = f", {candidate.micro_batches} micro-batches" if candidate.micro_batches > 1 else ""
     order = f", {candidate.form}" if candidate.schedule else ""
-    return candidate.plan, mesh + parts + order
+    return candidate.plan, mesh + parts + order + candidate.uneven_text
 
 
 def _figures(price: Price) -> tuple[str, ...]:
@@ -203,7 +203,7 @@ def _figures(price: Price) -> tuple[str, ...]:
         time_text(price.time.seconds),
         f"{price.tokens_s:,.0f}" if price.priced.tokens else "-",
         f"{price.flop_utilization:.1%}",
-        size_text(price.priced.fullest.peak_bytes),
+        size_text(price.fullest.peak_bytes),
         free,
         bound(price),
     )

@@ -33,6 +33,7 @@ def _price(question: Question, price: Price) -> Json:
         "mesh": dict(candidate.mesh),
         "micro_batches": candidate.micro_batches,
         **candidate.schedule,
+        **candidate.uneven,
         "cluster": price.cluster.name,
         "fits": price.fits,
         "capacity_bytes": price.capacity_bytes,

@@ -147,14 +147,15 @@ class Placement:
 
     def slowest_along(self, axis: str) -> list[Device]:
         """Return the slowest device at each place along an axis, by 16-bit products. Raises KeyError."""
+        return [min(kinds, key=lambda kind: kind.peak_flop_s("bf16")) for kinds in self.kinds_along(axis)]
+
+    def kinds_along(self, axis: str) -> list[list[Device]]:
+        """Return the kinds of device at each place along an axis. Raises KeyError."""
         ways, stride = self.strided(self._whole(axis))
-        found: list[Device | None] = [None] * ways
+        found: list[dict[Device, None]] = [{} for _ in range(ways)]
         for rank in range(prod(n for _, n in self.axes)):
-            place, device = rank // stride % ways, self.cluster.device(rank)
-            known = found[place]
-            if known is None or device.peak_flop_s("bf16") < known.peak_flop_s("bf16"):
-                found[place] = device
-        return [device for device in found if device is not None]
+            found[rank // stride % ways][self.cluster.device(rank)] = None
+        return [[*kinds] for kinds in found]
 
     def spans(self, strided: list[Strided]) -> Iterable[Span]:
         """Yield the span of a group at each level, from the innermost."""

@@ -30,6 +30,7 @@ class Costs:
         call_s: Seconds of the host for each kernel.
         action_s: Seconds of the host around each forward and backward of a pipeline's micro-batch.
         overlap: Whether kernels run during transfers, and during collectives until their results are needed.
+        ranks: Costs on each rank of a pipeline whose ranks have several kinds of device; empty otherwise.
     """
 
     rates: DeviceRates
@@ -38,6 +39,11 @@ class Costs:
     call_s: float = 0.0
     action_s: float = 0.0
     overlap: bool = True
+    ranks: tuple[Costs, ...] = ()
+
+    def of_rank(self, rank: int) -> Costs:
+        """Return the costs on a pipeline's rank."""
+        return self.ranks[rank] if self.ranks else self
 
     def seconds(self, item: Item) -> float:
         """Return the seconds of an item alone."""

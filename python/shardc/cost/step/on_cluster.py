@@ -49,12 +49,15 @@ def costs_on(
 ) -> Costs:
     """Return the costs on the first devices of a cluster; the last axis of ``mesh`` is the innermost.
 
-    ``pipe``: axis along which stages send to the next. ``device``: the device to take; by default the slowest
-    of the kinds. Raises MeshDoesNotFit.
+    ``pipe``: axis along which stages send to the next; if its ranks have several kinds of device, each rank
+    has costs of its own. ``device``: the device to take; by default the slowest of the kinds. Raises
+    MeshDoesNotFit.
     """
     placement = Placement.of(cluster, mesh)
     used = cluster.used(max(1, prod(mesh.values())))
     slowest = device or min(used, key=lambda device: device.peak_flop_s("bf16"))
+    along = placement.slowest_along(pipe) if pipe and device is None and len(used) > 1 else []
+    ranks = [costs_on(cluster, mesh, pipe, kind) for kind in along] if len(set(along)) > 1 else []
 
     @cache
     def links(axes: tuple[Axis, ...]) -> Links:
@@ -66,7 +69,28 @@ def costs_on(
     def transfer_s(size_bytes: float) -> float:
         return seconds("permute", placement.links([pipe]), size_bytes) if pipe else 0.0
 
-    return Costs(rates_of(slowest), collective_s, transfer_s, overlap=cluster.library.overlaps)
+    overlaps = cluster.library.overlaps
+    return Costs(rates_of(slowest), collective_s, transfer_s, overlap=overlaps, ranks=tuple(ranks))
+
+
+def fastest_costs_on(cluster: Cluster, mesh: Mapping[str, int], pipe: str) -> Costs:
+    """Return costs that are no higher than those on any rank of a pipeline along ``pipe``.
+
+    Raises MeshDoesNotFit.
+    """
+    costs = costs_on(cluster, mesh, pipe)
+    if not costs.ranks:
+        return costs
+    rates = [each.rates for each in costs.ranks]
+    fastest = replace(
+        costs.rates,
+        half_flop_s=max(each.half_flop_s for each in rates),
+        single_flop_s=max(each.single_flop_s for each in rates),
+        memory_bytes_s=max(each.memory_bytes_s for each in rates),
+        units=1,  # without waves
+        cache_bytes=max(each.cache_bytes for each in rates),
+    )
+    return replace(costs, rates=fastest, ranks=())
 
 
 @lru_cache(maxsize=16)

@@ -95,6 +95,7 @@ def spans_of_step(work: StepWork, costs: Costs, schedule: Schedule | None = None
 def _rank(number: int, timeline: Timeline, work: StepWork, costs: Costs, schedule: Schedule) -> RankSpans:
     actions, places = timeline.spans[number], stage_places(schedule)
     found = RankSpans(number, actions, tuple(_messages(number, timeline, work, schedule)))
+    costs = costs.of_rank(number)
     for span in actions:
         found.end_s = span.start_s
         stage = work.stages[places[span.action.stage]]

@@ -74,8 +74,7 @@ def step_time_of(
 
 def timeline_of_step(work: StepWork, costs: Costs, schedule: Schedule) -> Timeline:
     """Return the timeline of a pipeline's ranks, without work that runs once per step."""
-    actions = [_played_actions(stage, costs, schedule.slices) for stage in work.stages]
-    return _timeline(actions, work, costs, schedule)
+    return _timeline(_actions(work, costs, schedule), work, costs, schedule)
 
 
 def stage_cost(stage: StageWork, costs: Costs) -> StageCost:
@@ -94,23 +93,31 @@ def stage_places(schedule: Schedule) -> list[int]:
     return [place[stage] for stage in range(schedule.stages)]
 
 
+def _actions(work: StepWork, costs: Costs, schedule: Schedule) -> list[dict[str, Played]]:
+    """Simulate the actions of each stage on its rank."""
+    return [
+        _played_actions(work.stages[place], costs.of_rank(schedule.rank_of[stage]), schedule.slices)
+        for stage, place in enumerate(stage_places(schedule))
+    ]
+
+
 def _timeline(
     actions: Sequence[Mapping[str, Played]], work: StepWork, costs: Costs, schedule: Schedule
 ) -> Timeline:
-    stages = [_cost(actions[place], work.stages[place], costs) for place in stage_places(schedule)]
+    placed = zip(actions, stage_places(schedule), strict=True)
+    stages = [_cost(played, work.stages[place], costs) for played, place in placed]
     return simulate(schedule, stages, overlap=costs.overlap)
 
 
 def _pipelined(work: StepWork, costs: Costs, schedule: Schedule, deeper: Deeper | None) -> StepTime:
-    actions = [_played_actions(stage, costs, schedule.slices) for stage in work.stages]
+    actions, at = _actions(work, costs, schedule), stage_places(schedule)
     if deeper is not None:
-        longer = [_played_actions(stage, costs, schedule.slices) for stage in deeper.work.stages]
-        actions = [_deepened(*stage) for stage in zip(actions, longer, deeper.more, strict=True)]
-    at = stage_places(schedule)
+        longer, more = _actions(deeper.work, costs, schedule), [deeper.more[place] for place in at]
+        actions = [_deepened(*stage) for stage in zip(actions, longer, more, strict=True)]
     timeline = _timeline(actions, work, costs, schedule)
     found = list[StepTime]()
     for rank, spans in enumerate(timeline.spans):
-        done = [actions[at[span.action.stage]][span.action.kind] for span in spans]
+        done = [actions[span.action.stage][span.action.kind] for span in spans]
         busy = reduce(Played.__add__, done, Played())
         rest, items = _once(work, rank, spans, at, costs), _flops(work, spans, at, schedule.slices)
         if deeper is not None:
@@ -136,6 +143,7 @@ def _with_flops(time: StepTime, deeper: StepTime, more: int) -> StepTime:
 
 def _once(work: StepWork, rank: int, spans: Sequence[Span], at: Sequence[int], costs: Costs) -> Played:
     """Return what a rank runs once per step."""
+    costs = costs.of_rank(rank)
     once = [work.stages[p].actions.get(kind, ()) for p in _places(spans, at) for kind in ONCE]
     return reduce(Played.__add__, map(costs.play, once), costs.play_sections(work.ranks[rank]))
 

@@ -38,6 +38,8 @@ _SHORT = 0.8
 """Part of memory beyond which a choice is expected to lack memory, and is tried after all others."""
 _WEIGHTS = 1 / 3
 """Usual part of weights' gradients in the work of a micro-batch: forward, I and W take equally long."""
+Pace = Callable[[Choice], tuple[float, float]]
+"""Time of a choice's kernels relative to equal parts on the slowest device: all, and those of weights."""
 _HASTE = 3.0
 """Until something is found, times of kernels beyond which the search of a choice ends: others come first."""
 LIMIT_S = 30.0
@@ -65,14 +67,14 @@ class Floor:
     weights_s: float = 0.0
 
     @staticmethod
-    def of(found: Found | Unfit, choice: Choice) -> Floor:
-        """Return the bound that the search of a choice implies for all."""
+    def of(found: Found | Unfit, pace: tuple[float, float]) -> Floor:
+        """Return the bound that the search of a choice of such a pace implies for all."""
         rest_s = found.floor_s - found.floor_weights_s
-        return Floor(rest_s / choice.waiting, found.floor_weights_s / choice.weights_waiting)
+        return Floor(rest_s / pace[0], found.floor_weights_s / pace[1] if pace[1] else 0.0)
 
-    def seconds(self, choice: Choice) -> float:
-        """Return the lower bound on the seconds of a choice."""
-        return self.rest_s * choice.waiting + self.weights_s * choice.weights_waiting
+    def seconds(self, pace: tuple[float, float]) -> float:
+        """Return the lower bound on the seconds of a choice of such a pace."""
+        return self.rest_s * pace[0] + self.weights_s * pace[1]
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ def search_around(
     added: Callable[[Choice], float] | None = None,
     least: Callable[[Choice], float] | None = None,
     known: Mapping[Choice, float] | None = None,
+    pace: Pace | None = None,
 ) -> Around:
     """Search the choices with ``find``.
 
@@ -127,17 +130,20 @@ def search_around(
     observes it, too. ``start``: the choice to try first. ``prepare``: does a part of ``find`` beforehand,
     while another search runs. ``added``: seconds that a choice takes in addition to those of ``find``.
     ``least``: part of memory that a choice needs at least; those that need more than all are left out.
-    ``known``: lower bounds on the seconds of choices that are known beforehand.
+    ``known``: lower bounds on the seconds of choices that are known beforehand. ``pace``: how fast a choice's
+    kernels are; default: as on equal devices.
     """
     with collection_paused(), Ahead(find, prepare) as ahead:
         all_s = {choice: added(choice) if added else 0.0 for choice in choices}
-        return _Search(all_s, ahead, limit_s, clock or Clock(), start, least, known or {}).run()
+        paces = {choice: pace(choice) if pace else choice.waits for choice in all_s}
+        return _Search(all_s, paces, ahead, limit_s, clock or Clock(), start, least, known or {}).run()
 
 
 @dataclass
 class _Search:
     choices: Mapping[Choice, float]
     """Choices, and the seconds that each takes in addition to those of its search."""
+    paces: Mapping[Choice, tuple[float, float]]
     ahead: Ahead
     limit_s: float
     clock: Clock
@@ -191,7 +197,7 @@ class _Search:
         """Take a bound on the time of all choices, and leave out those that certainly lack memory."""
         self.floor = floor
         for choice, more_s in self.choices.items():
-            self.least[choice] = max(floor.seconds(choice) + more_s, self.known.get(choice, 0.0))
+            self.least[choice] = max(floor.seconds(self.paces[choice]) + more_s, self.known.get(choice, 0.0))
         if self.least_part is not None:
             for choice, part in zip(self.choices, map(self.least_part, self.choices), strict=True):
                 if part > 1:
@@ -294,17 +300,17 @@ class _Search:
         more_s = self.choices[choice]
         cutoff_s, is_hasty = self.best_s - more_s, False
         if not self.found and self.floor is not None and self.haste < inf:
-            cutoff_s, is_hasty = self.haste * self.floor.seconds(choice), True
+            cutoff_s, is_hasty = self.haste * self.floor.seconds(self.paces[choice]), True
 
         def following() -> Choice | None:
             return None if self._is_late or self.clock.is_enough else self._next(running=choice)
 
         found = self.ahead.found(choice, cutoff_s, following)
         # The first choice recomputes nothing: it has the calls of later choices, or fewer.
-        floor = self.floor or self._set_floor(Floor.of(found, choice))
+        floor = self.floor or self._set_floor(Floor.of(found, self.paces[choice]))
         free_s = found.free_s if isinstance(found, Unfit) else found.solution.free_s
         for other, seconds in self.choices.items():
-            carried_s = _carried(choice, free_s, other, floor) + seconds
+            carried_s = self._carried(choice, free_s, other, floor) + seconds
             self.least[other] = max(self.least[other], carried_s)
         if isinstance(found, Unfit):
             if is_hasty and cutoff_s <= found.bound_s < inf:
@@ -322,6 +328,20 @@ class _Search:
             variants = (other for other in self.choices if _is_less(choice, other))
             self.beaten.update(other for other in variants if more_s <= self.choices[other])
         self.found.append(Estimate(choice, seconds, bound_s, found.held_bytes))
+
+    def _carried(self, other: Choice, free_s: float, choice: Choice, floor: Floor) -> float:
+        """Return the least seconds of a choice if another one takes ``free_s`` in enough memory; 0 if
+        unrelated.
+
+        More micro-batches take no less work, nor does more recomputation. The kernels of ``floor`` wait as
+        the schedules say. Whatever else the other choice does may be what waits the least here.
+        """
+        is_turned = choice.micro_batches % other.micro_batches == 0 and choice.axes == other.axes
+        if not is_turned or choice.unequal != other.unequal or _policy(other) > _policy(choice):
+            return 0.0
+        mine, others = self.paces[choice], self.paces[other]
+        ratio = min(1.0, *(a / b for a, b in zip(mine, others, strict=True) if b))
+        return floor.seconds(mine) + ratio * max(0.0, free_s - floor.seconds(others))
 
     def _least_s(self, choice: Choice) -> float:
         """Return a lower bound on the seconds of a choice."""
@@ -363,29 +383,19 @@ def _spread(choices: Sequence[Choice]) -> Iterator[Choice]:
 
 
 def _is_near(choice: Choice, best: Choice) -> bool:
-    """Return True if one thing differs: stages or micro-batches by a factor of 2, recomputation, schedule."""
+    """Return True if one thing differs: stages or micro-batches by a factor of 2, recomputation, schedule,
+    shares.
+    """
     ratios = (choice.stages / best.stages, choice.micro_batches / best.micro_batches)
     is_moved = [ratio != 1 for ratio in ratios]
-    is_moved += [_policy(choice) != _policy(best), choice.form != best.form]
+    is_moved += [_policy(choice) != _policy(best), choice.form != best.form, choice.shares != best.shares]
     return sum(is_moved) == 1 and all(0.5 <= ratio <= 2 for ratio in ratios)
-
-
-def _carried(other: Choice, free_s: float, choice: Choice, floor: Floor) -> float:
-    """Return the least seconds of a choice if another one takes ``free_s`` in enough memory; 0 if unrelated.
-
-    More micro-batches take no less work, nor does more recomputation. The kernels of ``floor`` wait as the
-    schedules say. Whatever else the other choice does may be what waits the least here.
-    """
-    is_turned = choice.micro_batches % other.micro_batches == 0 and choice.axes == other.axes
-    if not is_turned or _policy(other) > _policy(choice):
-        return 0.0
-    ratio = min(1.0, choice.waiting / other.waiting, choice.weights_waiting / other.weights_waiting)
-    return floor.seconds(choice) + ratio * max(0.0, free_s - floor.seconds(other))
 
 
 def _is_less(other: Choice, choice: Choice) -> bool:
     """Return True if ``choice`` is another one with changes that only save memory."""
-    if other.stages != choice.stages or _policy(other) > _policy(choice) or other == choice:
+    is_related = other.stages == choice.stages and other.unequal == choice.unequal
+    if not is_related or _policy(other) > _policy(choice) or other == choice:
         return False
     if other.micro_batches == choice.micro_batches:
         return other.form.is_no_slower(choice.form, choice.stages, choice.micro_batches)

@@ -13,7 +13,7 @@ from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.diagnostics.text import size_text
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
-from shardc.planning.auto.choose import LIMIT_S, Around, Start, search_around
+from shardc.planning.auto.choose import LIMIT_S, Around, Pace, Start, search_around
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Price, Priced
@@ -51,6 +51,7 @@ def search_to_fit(
     prepare: Callable[[Candidate, float], None] | None = None,
     added: Callable[[Choice], float] | None = None,
     least: Callable[[Candidate], float] | None = None,
+    pace: Pace | None = None,
 ) -> Picked:
     """Search for the cheapest plan that fits after it is compiled.
 
@@ -63,7 +64,8 @@ def search_to_fit(
     ``start``: start of the first search; each later one starts from the result before. ``clock``: time limit
     of all searches together. ``prepare``: does a part of ``find`` beforehand. ``added``: seconds that a
     choice takes in addition to those of ``find``. ``least``: the part of the memory that ``find`` may use
-    which a candidate needs at least. Raises NoPlanFound, NoPlanYet.
+    which a candidate needs at least. ``pace``: how fast a choice's kernels are. Raises NoPlanFound,
+    NoPlanYet.
     """
     clock = clock or Clock()
     limit_s = LIMIT_S if clock.limit_s == inf else inf
@@ -72,7 +74,7 @@ def search_to_fit(
         ahead = None if prepare is None else partial(_found, prepare, room)
         needed = None if least is None else partial(_least, least, room)
         asked = partial(_found, find, room), limit_s, clock, start, ahead, added, needed
-        around = search_around(given, *asked)
+        around = search_around(given, *asked, pace=pace)
         if not around.found and around.is_stopped and not tried:
             raise NoPlanYet(why=around.why)
         compiled = _compiled(around, room, price)
@@ -156,9 +158,8 @@ def _room(within: float, held_bytes: float, compiled: Price) -> float:
 
     The uncounted rest of the compiled plan's memory is assumed to stay the same.
     """
-    capacity_bytes = compiled.capacity_bytes
-    lacking = compiled.needed_bytes - within * capacity_bytes
-    return max(_LEAST * within, _SPARE * (held_bytes - lacking) / capacity_bytes)
+    lacking = compiled.needed_bytes / compiled.capacity_bytes - within
+    return max(_LEAST * within, _SPARE * (held_bytes / compiled.searched_bytes - lacking))
 
 
 def _fits(price: Price, within: float) -> bool:

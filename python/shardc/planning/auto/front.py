@@ -71,7 +71,7 @@ def front_text(front: Front) -> list[str]:
     rows += [
         (
             size_text(point.needed_bytes),
-            size_text(point.priced.fullest.peak_bytes),
+            size_text(point.fullest.peak_bytes),
             time_text(point.time.seconds),
             point.priced.candidate.text,
         )
@@ -93,6 +93,6 @@ def _point(point: Price) -> Json:
         **candidate.options,
         "searched_bytes": candidate.room * point.capacity_bytes,
         "needed_bytes": point.needed_bytes,
-        "peak_bytes": point.priced.fullest.peak_bytes,
+        "peak_bytes": point.fullest.peak_bytes,
         "step_s": point.time.seconds,
     }

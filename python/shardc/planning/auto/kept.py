@@ -116,9 +116,12 @@ def candidate_json(candidate: Candidate) -> dict[str, object]:
 
 def candidate_of(held: Mapping[str, Any]) -> Candidate:
     """Read a candidate from JSON. Raises ValueError, KeyError, TypeError."""
-    return Candidate(**{**held, "mesh": dict(held["mesh"]), "form": ScheduleForm(**held["form"])})
+    shares = {axis: tuple(of) for axis, of in held["shares"].items()}
+    more = {"shares": shares, "speeds": tuple(held["speeds"]), "form": ScheduleForm(**held["form"])}
+    return Candidate(**{**held, "mesh": dict(held["mesh"]), **more})
 
 
 def _choice(row: Mapping[str, Any]) -> Choice:
     axes = tuple((str(name), int(size)) for name, size in row["axes"])
-    return Choice(**{**row, "axes": axes, "form": ScheduleForm(**row["form"])})
+    uneven = {name: tuple(row[name]) for name in ("shares", "speeds")}
+    return Choice(**{**row, "axes": axes, "form": ScheduleForm(**row["form"]), **uneven})

@@ -26,6 +26,7 @@ from shardc.planning.auto.known import Known
 from shardc.planning.auto.local_products import with_local_products
 from shardc.planning.auto.space import RECOMPUTED, Choice, choices
 from shardc.planning.auto.stages import added_by_stages
+from shardc.planning.auto.unequal import Unequal
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Priced
 from shardc.planning.pricer import Pricer
@@ -90,6 +91,8 @@ class Searches:
         self._beside: Future[Found | Unfit] | None = None
         """Runners-up of the first pick, which are searched while it is priced."""
         self._added: Callable[[Choice], float] | None = None
+        self._unequal: Unequal | None = None
+        """The cluster's kinds of device, if there are several."""
         self._known = Known(self._found, capacity_bytes, lambda: self._clock.is_over)
 
     @property
@@ -138,6 +141,7 @@ class Searches:
         if self._given:
             self.pricer.look(self._given[0].candidate)
             self._added = self._added or self._added_by_stages()
+            self._add_unequal()
         with self._clock.running():
             picked = search_to_fit(
                 self._given,
@@ -152,6 +156,7 @@ class Searches:
                 prepare=self._prepare,
                 added=self._added,
                 least=self.pricer.least_part,
+                pace=None if self._unequal is None else self._unequal.pace,
             )
         self._start = picked.around.start
         return picked
@@ -162,6 +167,13 @@ class Searches:
             return None
         first = self._given[0]
         return added_by_stages(self.pricer.graph(first.candidate), first, self.cluster)
+
+    def _add_unequal(self) -> None:
+        """Add choices with unequal shares and stages, if there are several kinds of device."""
+        first = self._given[0]
+        if self._unequal is None and first.stages == 1 and len(self.cluster.used(self.cluster.size)) > 1:
+            self._unequal = Unequal.of(self.pricer.graph(first.candidate), self.cluster)
+            self._given = [*self._unequal.choices(self._given, self.pricer.question.samples)]
 
     def _priced(self, candidate: Candidate) -> Priced:
         progress.step(f"price of {candidate.text}")

@@ -25,13 +25,19 @@ MOST_IN_TURN = 16
 
 @dataclass(frozen=True)
 class Choice:
-    """Point of the outer search's space."""
+    """Point of the outer search's space.
+
+    ``shares``: weights of unequal parts of the batch along the outermost axis; empty for equal ones.
+    ``speeds``: relative speeds of stages' ranks; empty if all are equal.
+    """
 
     stages: int
     micro_batches: int
     axes: tuple[tuple[str, int], ...]
     recompute: Policy = "none"
     form: ScheduleForm = ONE_F_ONE_B
+    shares: tuple[int, ...] = ()
+    speeds: tuple[float, ...] = ()
 
     @property
     def mesh(self) -> Mapping[str, int]:
@@ -40,7 +46,9 @@ class Choice:
     @property
     def candidate(self) -> Candidate:
         plan = f"pipeline*{AUTO}" if self.stages > 1 else AUTO
-        return Candidate(self.mesh, plan, self.micro_batches, self.recompute, form=self.form)
+        shares = {self.axes[0][0]: self.shares} if self.shares else {}
+        asked = self.mesh, plan, self.micro_batches, self.recompute
+        return Candidate(*asked, form=self.form, shares=shares, speeds=self.speeds)
 
     @property
     def waiting(self) -> float:
@@ -53,9 +61,18 @@ class Choice:
         return self.form.weight_slots(self.stages, self.micro_batches) / self.micro_batches
 
     @property
+    def waits(self) -> tuple[float, float]:
+        """Both of the above."""
+        return self.waiting, self.weights_waiting
+
+    @property
     def in_flight(self) -> float:
-        """Part of the batch whose activations a rank holds at a time, at most."""
-        return self.form.in_flight(self.stages, self.micro_batches) / self.micro_batches
+        """Part of the batch whose activations a rank holds at a time, at most.
+
+        With unequal shares it is a part of one share, relative to an equal one.
+        """
+        part = len(self.shares) / sum(self.shares) if self.shares else 1.0
+        return part * self.form.in_flight(self.stages, self.micro_batches) / self.micro_batches
 
     @property
     def pending(self) -> int:
@@ -67,9 +84,16 @@ class Choice:
         return self.parts == other.parts and self.recompute == other.recompute
 
     @property
-    def parts(self) -> tuple[int, int, tuple[tuple[str, int], ...]]:
-        """How the step is split: stages, micro-batches and mesh, without recomputation and schedule."""
-        return self.stages, self.micro_batches, self.axes
+    def parts(self) -> tuple[object, ...]:
+        """How the step is split: stages, micro-batches, mesh, shares and speeds, without recomputation and
+        schedule.
+        """
+        return self.stages, self.micro_batches, self.axes, *self.unequal
+
+    @property
+    def unequal(self) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Parts for devices of several kinds: shares and speeds."""
+        return self.shares, self.speeds
 
 
 def choices(

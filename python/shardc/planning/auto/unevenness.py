@@ -32,9 +32,10 @@ class Unevenness:
 
         The slowest stage computes all micro-batches. If it is the first one, it waits less than in a pipeline
         of equal stages: it computes forwards while the others compute their first micro-batch. A call runs in
-        one stage, and so does its backward. Several stages of a rank even each other out.
+        one stage, and so does its backward. Several stages of a rank even each other out. Stages on several
+        kinds of device are not counted: passes over memory may even them out.
         """
-        if choice.stages == 1 or choice.form.per_rank > 1:
+        if choice.stages == 1 or choice.form.per_rank > 1 or choice.speeds:
             return 0.0
         longer = max(0.0, unevenness(self.work, choice.stages) - 1)
         return self.kernels_s * longer * max(0.0, 1 - (choice.stages + 1) / choice.micro_batches)

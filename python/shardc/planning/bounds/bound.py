@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.cost.cluster.cluster import Cluster
-from shardc.cost.step.on_cluster import costs_on
+from shardc.cost.step.on_cluster import fastest_costs_on
 from shardc.cost.step.work import Item
 from shardc.options.presets import CONTEXT_PRESETS
 from shardc.passes.manager.program import Program
@@ -111,7 +111,7 @@ class Least:
     ) -> float:
         if cluster is None:
             return 0.0
-        rates = costs_on(cluster, candidate.mesh, pipe).rates
+        rates = fastest_costs_on(cluster, candidate.mesh, pipe).rates
         parts = shape.devices * shape.micro_batches
         # Where a sequence is split, attention may leave out what a causal mask hides.
         left_out = ("attention",) if set(CONTEXT_PRESETS) & {*presets.values()} else ()

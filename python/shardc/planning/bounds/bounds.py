@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from shardc.cost.cluster.cluster import Cluster
-from shardc.cost.step.on_cluster import costs_on
+from shardc.cost.step.on_cluster import fastest_costs_on
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.collection import collection_paused
 from shardc.frontend.step.spec import TensorSpec
@@ -59,7 +59,10 @@ class Bounds:
         held = looked.held
         if options.get("offload") == "optimizer":
             held = [replace(holding, state_bytes=0) for holding in held]
-        costs, layers = costs_on(cluster, candidate.mesh), self._versions.whole[0][0] - FEW
+        costs, layers = (
+            fastest_costs_on(cluster, candidate.mesh, chosen.pipeline_axis()),
+            self._versions.whole[0][0] - FEW,
+        )
         seconds = step_s(looked.shallow.step, looked.deeper.step, layers, costs, shape)
         return Bound(fullest_bytes(held, shape, has_whole_sums=whole), seconds)
 

@@ -31,7 +31,7 @@ class Priced:
     seconds: float
 
     def on(self, cluster: Cluster) -> Price:
-        return Price(self, self.counted + NOT_COUNTED, cluster.devices[0].memory_bytes)
+        return Price(self, self.counted + NOT_COUNTED, *[cluster.devices[0].memory_bytes] * 2)
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Price:
     priced: Priced
     needed_bytes: float
     capacity_bytes: float
+    searched_bytes: float
 
     @property
     def fits(self) -> bool:
