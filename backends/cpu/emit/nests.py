@@ -17,6 +17,8 @@ from shardc.dialects.kern.size import AnySize, hint
 
 PARALLEL_ROWS = 16
 """Number of rows below which a sum over the middle of a tensor is divided along the summed axis instead."""
+CARRIED_ROWS = 64
+"""Number of terms below which it is not, because joining partial sums takes as long as adding the terms."""
 BLOCK, BLOCK_BYTES, MOST_BYTES = 64, 1 << 14, 1 << 17
 """Least elements of a block, bytes of a tensor in it (half of the first cache), and most of them."""
 
@@ -110,6 +112,7 @@ def _candidates(remaining: list[Root], reads: dict[Root, Reads]) -> list[frozens
         if fast in root.parallel:
             rest = root.parallel - {fast}
             many = hint(prod(root.loops[a] for a in rest)) >= PARALLEL_ROWS
+            many |= bool(rest) and hint(prod(root.loops[a] for a in root.reduced)) < CARRIED_ROWS
             found += [rest, *carried] if many else [*carried, rest]
         else:
             found += [root.parallel] if root.parallel else carried

@@ -15,7 +15,7 @@ from shardc.cost.work import ADDITIONS
 from shardc.dialects.kern.generic import loop_of
 from shardc.dialects.kern.size import AnySize
 
-MAX_PARTS = 16
+MAX_PARTS = 32
 """Maximum number of parts of a nest's concatenations, because each part copies the loop's body."""
 SHORT = 4
 """Most steps of an axis that is written out because they share work. LLVM reads and writes as many adjacent

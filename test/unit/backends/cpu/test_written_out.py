@@ -25,6 +25,14 @@ def _turned(q: Tensor, v: Tensor) -> Tensor:
     return torch.stack([w * across[:, n] + axis[n] * v.sum(-1) for n in range(3)], -1)
 
 
+def _filtered(x: Tensor) -> Tensor:
+    before, last, made = torch.zeros_like(x[0]), torch.zeros_like(x[0]), []
+    for n in range(x.shape[0]):
+        last, before = 0.2 * x[n] + 1.2 * last.tanh() - 0.5 * before, last
+        made.append(last)
+    return torch.stack(made)
+
+
 def check_gradients(f: Callable[..., Tensor], *tensors: Tensor) -> None:
     """Compare the values and gradients of compiled ``f`` with eager in f64."""
 
@@ -42,7 +50,12 @@ def check_gradients(f: Callable[..., Tensor], *tensors: Tensor) -> None:
 
 @pytest.mark.parametrize(
     ("f", "shapes"),
-    [(_shaded, [(3, 3, 9, 11), (3, 3)]), (_shaded, [(1, 4, 20, 7), (1, 4)]), (_turned, [(203, 4), (203, 3)])],
+    [
+        (_shaded, [(3, 3, 9, 11), (3, 3)]),
+        (_shaded, [(1, 4, 20, 7), (1, 4)]),
+        (_turned, [(203, 4), (203, 3)]),
+        (_filtered, [(24, 130)]),
+    ],
 )
 def test_values(f: Callable[..., Tensor], shapes: list[tuple[int, ...]], threads: int) -> None:
     check_gradients(f, *map(torch.randn, shapes))
