@@ -12,7 +12,7 @@ from shardc.backends.body.graph import Argument
 from shardc.backends.body.linear import Axis, Index, Picked, row_major
 from shardc.backends.body.nest import components, fast_axis, is_ready, members_of, merge_axes, offsets_of
 from shardc.backends.body.roots import Reads, Root, Roots
-from shardc.backends.cpu.emit.written_out import SHORT, part_axes, shared_axes
+from shardc.backends.cpu.emit.written_out import SHORT, is_side_by_side, part_axes, shared_axes
 from shardc.dialects.kern.size import AnySize, hint
 
 PARALLEL_ROWS = 16
@@ -32,8 +32,9 @@ class Nest(body.Nest):
     are processed in short tiles. ``turned``: arguments of which a tile is copied first, to be contiguous
     along the row. ``contraction``: the nest has the loops of a matmul instead of rows, and roots that read
     its result run in them. ``written_out``: axes inside the rows that are unrolled (see :func:`part_axes`).
-    ``block``: an axis inside the rows, and how many elements of it are computed at a time, so that what
-    several loops of a row read stays in the first cache (see :func:`_block`).
+    ``lanes``: everything inside the rows is written out, and the last row axis is the innermost loop
+    (:func:`is_side_by_side`). ``block``: an axis inside the rows, and how many elements of it are computed
+    at a time, so that what several loops of a row read stays in the first cache (see :func:`_block`).
     """
 
     split: bool = False
@@ -42,6 +43,7 @@ class Nest(body.Nest):
     turned: list[tuple[Argument, Index]] = field(default_factory=list)
     written_out: list[Axis] = field(default_factory=list)
     contraction: Contraction | None = None
+    lanes: bool = False
     block: tuple[Axis, int] | None = None
 
     def carried(self, root: Root) -> bool:
@@ -75,11 +77,17 @@ def _best_rows(
 
     Row axes for which reductions read contiguous memory are preferred.
     """
-    choices = [
-        (rows, members_of(rows, _suited(rows, near, reads), done, roots, reads))
-        for rows in _candidates(near, reads)
-    ]
-    return max(choices, key=lambda c: (bool(c[1]), not _strided(*c, reads), len(c[1])))
+    choices = list[tuple[frozenset[Axis], list[Root], bool]]()
+    for rows in _candidates(near, reads):
+        members = members_of(rows, near, done, roots, reads)
+        is_lanes = is_side_by_side(rows, members, reads)
+        if not is_lanes:
+            members = members_of(rows, _suited(rows, near, reads), done, roots, reads)
+        choices.append((rows, members, is_lanes))
+    rows, members, _ = max(
+        choices, key=lambda c: (bool(c[1]), c[2] or not _strided(*c[:2], reads), len(c[1]), c[2])
+    )
+    return rows, members
 
 
 def _matmul(
@@ -143,8 +151,10 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
     chosen = part_axes(members, reads, sizes)
     parts = [a for a in nest.order if a in chosen]
     if any(nest.inner(root) for root in members) or not nest.rows:
-        nest.written_out = [a for a in parts if a not in nest.rows]
-        nest.block = _block(nest)
+        nest.lanes = is_side_by_side(nest.rows, members, reads)
+        inside = [a for a in nest.order if a not in nest.rows]
+        nest.written_out = inside if nest.lanes else [a for a in parts if a in inside]
+        nest.block = None if nest.lanes else _block(nest)
         return nest
     chosen |= shared_axes(nest, reads, prod(int(sizes[a]) for a in parts))
     parts = [a for a in nest.order if a in chosen]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 
 from torch_mlir import ir
@@ -10,6 +10,7 @@ from torch_mlir import ir
 from shardc.backends.body import nest as body
 from shardc.backends.body.graph import Generic
 from shardc.backends.body.linear import Axis, Index
+from shardc.backends.body.nest import fast_axis
 from shardc.backends.body.roots import Reads, Root
 from shardc.cost.work import ADDITIONS
 from shardc.dialects.kern.generic import loop_of
@@ -23,10 +24,15 @@ elements of each step of a vector loop by shuffles."""
 SHARED_WORK = 8
 """Least work, in additions, that steps share: a division and a root, say."""
 
+MAX_WORK = 1000
+"""Most work, in additions, of the written-out sums of a row."""
+MAX_STORED = 16
+"""Most elements of such a row that are results: they are in registers until all its sums are known."""
+
 CASTS = ("arith.index_cast", "arith.trunci", "arith.extsi")
 
 
-def shared_axes(nest: body.Nest, reads: Mapping[Root, Reads], parts: int) -> set[Axis]:
+def shared_axes(nest: body.Nest, reads: dict[Root, Reads], parts: int) -> set[Axis]:
     """Return short axes of a pointwise nest whose steps share work, such as the length of a vector.
 
     ``parts``: copies of the loop's body so far.
@@ -40,6 +46,40 @@ def shared_axes(nest: body.Nest, reads: Mapping[Root, Reads], parts: int) -> set
                 found.add(axis)
                 parts *= size
     return found
+
+
+def is_side_by_side(rows: Collection[Axis], members: Sequence[Root], reads: dict[Root, Reads]) -> bool:
+    """Return whether short sums inside of rows are best written out, so that rows are lanes of vectors.
+
+    That is so if neighbours in memory are in different rows: a sum over 20 days, or a softmax over 10
+    classes of each pixel. Then a row is read from memory once, and what is computed of it stays in registers.
+    """
+    sums = [root for root in members if root.reduced]
+    sizes = {axis: size for root in members for axis, size in root.loops.items() if axis not in rows}
+    whole = all(root.reduced == root.loops.keys() - set(rows) for root in sums)
+    if not sums or not whole or any(not set(rows) <= root.parallel for root in members):
+        return False
+    if not all(isinstance(size, int) for size in sizes.values()) or fast_axis(sums, reads) not in rows:
+        return False
+    work = 0
+    for root in members:
+        copies = prod(int(sizes[axis]) for axis in root.loops if axis in sizes)
+        work += copies * (1 + sum(map(_work, _bodies(root, reads[root]))))
+        if copies > (MAX_PARTS if root.reduced else MAX_STORED) or work > MAX_WORK:
+            return False
+    return True
+
+
+def _bodies(root: Root, reads: Reads) -> list[Generic]:
+    """Return the ops that an element of a root's results comes from."""
+    found = dict.fromkeys((value.generic, value.loops_at(index)) for value, index in reads.between)
+    return [generic for generic, _ in found] + ([root.generic] if root.generic else [])
+
+
+def _work(generic: Generic) -> int:
+    """Return the work of an op's body, in additions."""
+    numbers = [op for op in generic.body_ops if not isinstance(op.results[0].type, ir.IndexType)]
+    return sum(ADDITIONS.get(op.name, 1) for op in numbers if len(op.operands))
 
 
 def _shared_work(root: Root, reads: Reads, axis: Axis) -> int:

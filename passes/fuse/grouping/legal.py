@@ -23,9 +23,10 @@ from shardc.passes.fuse.reading.graph import Access, Node, Value
 from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.reading.unit import Unit, joined, unit_of
 
-MAX_NODES, MAX_POINTWISE = 96, 256
-"""Limits of nodes in a kernel with reductions, and in others: loops over time, written out. Larger kernels
-compile slowly, and the sums of a large kernel do not fit into registers."""
+MAX_NODES, MAX_POINTWISE, NODES_OF_A_SUM = 96, 256, 10
+"""Limits of nodes in a kernel with many reductions, and in one without: a loop over time, written out. Each
+reduction takes the place of ten nodes, because many sums do not fit into registers. Larger kernels compile
+slowly."""
 MAX_TENSORS = 64
 """Limit of tensors that a kernel reads. Slices of one tensor count as one."""
 MAX_SERIAL = 1 << 16
@@ -131,7 +132,7 @@ def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
     read.
     """
     nodes, space = unit.nodes, unit.space
-    most = MAX_NODES if any(node.reduce for node in nodes) else MAX_POINTWISE
+    most = max(MAX_NODES, MAX_POINTWISE - NODES_OF_A_SUM * sum(bool(node.reduce) for node in nodes))
     if len(nodes) > most:
         raise Refused(f"a kernel has at most {most} ops")
     inner = [v for v in unit.accesses if v.node is not None and v.node in unit.domains and v.node.out is v]
