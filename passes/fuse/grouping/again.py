@@ -24,45 +24,69 @@ MOST_BYTES = 1.1
 
 @dataclass
 class _Source:
-    """Ops of ``value``, in any order, and the tensors that they come from."""
+    """Ops of a value, in any order, and the tensors that they come from."""
 
-    value: Value
     nodes: set[Node]
     read: set[Value]
+
+
+@dataclass
+class _Change:
+    """Unit ``new`` that replaces ``reader``, and the reads ``before`` of the reader's nodes."""
+
+    reader: Unit
+    new: Unit | None
+    before: dict[Node, list[Access]]
 
 
 def compute_again(units: Units, kernels: Sequence[Unit]) -> None:
     """Let kernels compute values of others again where that saves memory traffic.
 
-    Only values that no other op reads are considered, within one phase of the program.
+    Only values that kernels alone read are considered, within one phase of the program.
     """
     every = set(kernels)
-    for reader in kernels:
-        makers = {units.maker[v] for v in reader.accesses if v in units.maker} & every - {reader}
-        for maker in sorted(makers, key=in_order):
-            one_phase = len(units.phases_of(maker) | units.phases_of(reader)) == 1
-            if one_phase and not any(node.contracts for node in (*maker.nodes, *reader.nodes)):
-                _compute(units, maker, reader)
+    for maker in sorted(kernels, key=in_order):
+        if any(node.contracts for node in maker.nodes):
+            continue
+        groups: dict[tuple[Unit, ...], list[tuple[Value, _Source]]] = {}
+        for value in [node.out for node in maker.nodes if not node.others and node.out not in units.kept]:
+            readers = units.readers.get(value, set()) - {maker}
+            source = _source(value, maker) if readers and readers <= every else None
+            if source is not None and all(_may(units, value, maker, reader) for reader in readers):
+                groups.setdefault(tuple(sorted(readers, key=in_order)), []).append((value, source))
+        for readers, found in groups.items():
+            _compute(units, readers, found)
 
 
-def _compute(units: Units, maker: Unit, reader: Unit) -> None:
-    values = (v for v in reader.accesses if units.maker.get(v) is maker)
-    found = [s for v in values if (s := _source(units, v, maker, reader)) is not None]
-    nodes = sorted(set[Node]().union(*(s.nodes for s in found)), key=attrgetter("order"))
-    more = set[Value]().union(*(s.read for s in found)) - reader.accesses.keys()
-    spared = sum(size_hint(s.value.type) for s in found)
-    if 0 < len(nodes) <= MOST_OPS and sum(size_hint(v.type) for v in more) <= MOST_BYTES * spared:
-        _replace(units, reader, nodes, [s.value for s in found])
+def _may(units: Units, value: Value, maker: Unit, reader: Unit) -> bool:
+    one_phase = len(units.phases_of(maker) | units.phases_of(reader)) == 1
+    jumps = any(access.jumps for access in reader.accesses[value])
+    return one_phase and not jumps and not any(node.contracts for node in reader.nodes)
 
 
-def _source(units: Units, value: Value, maker: Unit, reader: Unit) -> _Source | None:
-    """Return the ops that compute ``value`` from tensors; None if it must be read."""
-    node = value.node
-    if node is None or node.out is not value or node.others or value in units.kept:
-        return None
-    if units.readers[value] - {maker} != {reader} or any(a.jumps for a in reader.accesses[value]):
-        return None
-    nodes, read, left = set[Node](), set[Value](), [node]
+def _compute(units: Units, readers: Sequence[Unit], found: Sequence[tuple[Value, _Source]]) -> None:
+    """Let all ``readers`` compute the values of ``found``, or none."""
+    nodes = sorted(set[Node]().union(*(s.nodes for _, s in found)), key=attrgetter("order"))
+    read = set[Value]().union(*(s.read for _, s in found))
+    spared = sum(size_hint(value.type) for value, _ in found)
+    more = (sum(size_hint(v.type) for v in read - reader.accesses.keys()) for reader in readers)
+    if len(nodes) > MOST_OPS or any(size_bytes > MOST_BYTES * spared for size_bytes in more):
+        return
+    changes = list[_Change]()
+    for reader in readers:
+        changes.append(_change(units, reader, nodes))
+        if changes[-1].new is None:
+            for node, accesses in (pair for change in changes for pair in change.before.items()):
+                node.accesses[:] = accesses
+            return
+    for change in changes:
+        _commit(units, change, [value for value, _ in found])
+
+
+def _source(value: Value, maker: Unit) -> _Source | None:
+    """Return the ops that compute ``value`` from tensors and sums; None if it must be read."""
+    assert value.node is not None
+    nodes, read, left = set[Node](), set[Value](), [value.node]
     while left:
         node = left.pop()
         if node.compute is None or node.heavy or node.indices or node.gathers or node.check or node.loose:
@@ -76,11 +100,11 @@ def _source(units: Units, value: Value, maker: Unit, reader: Unit) -> _Source | 
                 return None
             elif inner not in nodes:
                 left.append(inner)
-    return _Source(value, nodes, read)
+    return _Source(nodes, read)
 
 
-def _replace(units: Units, reader: Unit, nodes: Sequence[Node], values: Collection[Value]) -> None:
-    """Add copies of ``nodes`` to ``reader``, which reads their results instead of ``values``, if legal."""
+def _change(units: Units, reader: Unit, nodes: Sequence[Node]) -> _Change:
+    """Return ``reader`` with copies of ``nodes``, whose results it reads; its nodes read them already."""
     copies: dict[Value, Node] = {}
     for node in nodes:
         accesses = [_renamed(access, copies) for access in node.accesses]
@@ -90,16 +114,19 @@ def _replace(units: Units, reader: Unit, nodes: Sequence[Node], values: Collecti
     for node in reader.nodes:
         node.accesses[:] = [_renamed(access, copies) for access in node.accesses]
     try:
-        new = _with_copies(units, reader, list(copies.values()))
+        return _Change(reader, _with_copies(units, reader, list(copies.values())), before)
     except Refused:
-        for node, accesses in before.items():
-            node.accesses[:] = accesses
-        return
+        return _Change(reader, None, before)
+
+
+def _commit(units: Units, change: _Change, values: Collection[Value]) -> None:
+    reader, new = change.reader, change.new
+    assert new is not None
     for value in values:
         units.readers[value].discard(reader)
     for value in new.accesses:
         units.readers.setdefault(value, set()).add(reader)
-    units.maker.update((made.out, reader) for made in copies.values())
+    units.maker.update((node.out, reader) for node in new.nodes)
     reader.nodes, reader.space = new.nodes, new.space
     reader.accesses, reader.domains = new.accesses, new.domains
 

@@ -59,3 +59,17 @@ def test_a_result_of_the_graph_is_read(fuse: Any) -> None:
     done = fuse(f, x)
     for found, exact in zip(done.results, f(x.double()), strict=True):
         assert_near(found, exact.float())
+
+
+def test_two_kernels_compute_a_value_again_or_none_does(fuse: Any) -> None:
+    def f(g: Tensor, x: Tensor) -> list[Tensor]:
+        scaled = g * 2
+        along = (scaled * x).mean(1, keepdim=True)
+        return [((scaled - x * along) * x).sum((0, 2)), (scaled * along).amax(2)]
+
+    g, x = torch.randn(4, 40, 300), torch.randn(4, 40, 300)
+    done = fuse(f, g, x)
+    for found, exact in zip(done.results, f(g.double(), x.double()), strict=True):
+        assert_near(found, exact.float())
+    assert len(done.kernels) == 3
+    assert not any("4,40,300" in shapes for shapes in _made(str(done.module)))
