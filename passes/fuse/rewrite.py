@@ -13,6 +13,8 @@ from shardc.dialects.kern.kernel import CHECKS, write_checks
 from shardc.dialects.kern.size import symbols_of
 from shardc.passes.fuse.bodies.bodies import Bodies
 from shardc.passes.fuse.bodies.marks import Marks, name_results, phase_of
+from shardc.passes.fuse.bodies.whole import read_whole
+from shardc.passes.fuse.grouping.again import compute_again
 from shardc.passes.fuse.grouping.choose import Division
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision, exports, group
@@ -80,6 +82,9 @@ class Rewrite:
         return any(not isinstance(value.ir, ir.BlockArgument) for value in self._read.steps[call].operands)
 
     def _rewrite(self, kernels: list[Unit]) -> None:
+        compute_again(self._units, kernels)
+        for unit in kernels:
+            read_whole(unit)
         staying = self._staying(kernels)
         self._units.kept |= {v for unit in staying if unit.step for v in unit.step.operands}
         results = {unit: exports(self._units, {unit}) for unit in kernels}

@@ -118,11 +118,18 @@ class Elements:
             made = self._through_view(value, index, place)
         elif isinstance(value, Computed):
             dims = value.generic.dims_at(value.number, index)
-            made = self.results(value.generic, dims, {}, place)[value.number]
+            made = self._computed(value, dims, place)
         else:
             raise KernelNotSupported(what=f"a read of a tensor that nothing wrote ({type(value).__name__})")
         place.known[(value, index)] = made
         return made
+
+    def _computed(self, value: Computed, dims: Index, place: Place) -> ir.Value:
+        """Return a value that is computed at ``dims``, with the other results of its op."""
+        if (value.generic, value.number, dims) not in place.known:
+            every = self.results(value.generic, dims, {}, place)
+            place.known.update(((value.generic, number, dims), made) for number, made in enumerate(every))
+        return place.known[value.generic, value.number, dims]
 
     def kept_position(self, kept: Kept, place: Place) -> ir.Value:
         """Return the position of an element in the buffer of ``kept``."""

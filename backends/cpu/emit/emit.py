@@ -171,6 +171,9 @@ class _Writer:
         if nest.block is not None:
             self._blocks(nest, row, total, *nest.block)
             return
+        if nest.lanes:
+            self._side_by_side(nest, row)
+            return
         low, high = share(self.elements, total, self.thread, self.threads)
         if nest.transposed and not partials:
             self._tiles(nest, row, low, high)
@@ -199,6 +202,19 @@ class _Writer:
             first = arith.muli(piece, number(block))
             row.bounds = {axis: (first, arith.minui(arith.addi(first, number(block)), number(size)))}
             row.emit(row.place(at))
+
+    def _side_by_side(self, nest: Nest, row: Row) -> None:
+        """Write all rows in runs of neighbours, which threads share; a run's rows are the innermost loop."""
+        elements, number, (*others, axis) = self.elements, self.elements.number, nest.rows
+        size, run = number(nest.sizes[axis]), number(self.config.block)
+        runs = arith.divui(arith.addi(size, number(self.config.block - 1)), run)
+        total = arith.muli(number(prod(nest.sizes[a] for a in others)), runs)
+        low, high = share(elements, total, self.thread, self.threads)
+        with bounded_loop(elements, low, high) as position:
+            outer = elements.spread({a: nest.sizes[a] for a in others}, arith.divui(position, runs))
+            first = arith.muli(arith.remui(position, runs), run)
+            with bounded_loop(elements, first, arith.minui(arith.addi(first, run), size)) as at:
+                row.emit(Place({**outer, axis: at}))
 
     def _each_row(self, row: Row, low: ir.Value, high: ir.Value) -> None:
         with bounded_loop(self.elements, low, high) as position:

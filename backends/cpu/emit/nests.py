@@ -6,26 +6,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from torch_mlir import ir
-
 from shardc.backends.body import nest as body
 from shardc.backends.body.contraction import Contraction, find_contraction, is_contraction
-from shardc.backends.body.graph import Argument, Generic
+from shardc.backends.body.graph import Argument
 from shardc.backends.body.linear import Axis, Index, Picked, row_major
 from shardc.backends.body.nest import components, fast_axis, is_ready, members_of, merge_axes, offsets_of
 from shardc.backends.body.roots import Reads, Root, Roots
-from shardc.dialects.kern.generic import loop_of
+from shardc.backends.cpu.emit.written_out import SHORT, is_side_by_side, part_axes, shared_axes
 from shardc.dialects.kern.size import AnySize, hint
 
 PARALLEL_ROWS = 16
 """Number of rows below which a sum over the middle of a tensor is divided along the summed axis instead."""
-MAX_PARTS = 16
-"""Maximum number of parts of a nest's concatenations, because each part copies the loop's body."""
-
+CARRIED_ROWS = 64
+"""Number of terms below which it is not, because joining partial sums takes as long as adding the terms."""
 BLOCK, BLOCK_BYTES, MOST_BYTES = 64, 1 << 14, 1 << 17
 """Least elements of a block, bytes of a tensor in it (half of the first cache), and most of them."""
-
-CASTS = ("arith.index_cast", "arith.trunci", "arith.extsi")
 
 
 @dataclass(eq=False)
@@ -37,8 +32,9 @@ class Nest(body.Nest):
     are processed in short tiles. ``turned``: arguments of which a tile is copied first, to be contiguous
     along the row. ``contraction``: the nest has the loops of a matmul instead of rows, and roots that read
     its result run in them. ``written_out``: axes inside the rows that are unrolled (see :func:`part_axes`).
-    ``block``: an axis inside the rows, and how many elements of it are computed at a time, so that what
-    several loops of a row read stays in the first cache (see :func:`_block`).
+    ``lanes``: everything inside the rows is written out, and the last row axis is the innermost loop
+    (:func:`is_side_by_side`). ``block``: an axis inside the rows, and how many elements of it are computed
+    at a time, so that what several loops of a row read stays in the first cache (see :func:`_block`).
     """
 
     split: bool = False
@@ -47,6 +43,7 @@ class Nest(body.Nest):
     turned: list[tuple[Argument, Index]] = field(default_factory=list)
     written_out: list[Axis] = field(default_factory=list)
     contraction: Contraction | None = None
+    lanes: bool = False
     block: tuple[Axis, int] | None = None
 
     def carried(self, root: Root) -> bool:
@@ -80,11 +77,17 @@ def _best_rows(
 
     Row axes for which reductions read contiguous memory are preferred.
     """
-    choices = [
-        (rows, members_of(rows, _suited(rows, near, reads), done, roots, reads))
-        for rows in _candidates(near, reads)
-    ]
-    return max(choices, key=lambda c: (bool(c[1]), not _strided(*c, reads), len(c[1])))
+    choices = list[tuple[frozenset[Axis], list[Root], bool]]()
+    for rows in _candidates(near, reads):
+        members = members_of(rows, near, done, roots, reads)
+        is_lanes = is_side_by_side(rows, members, reads)
+        if not is_lanes:
+            members = members_of(rows, _suited(rows, near, reads), done, roots, reads)
+        choices.append((rows, members, is_lanes))
+    rows, members, _ = max(
+        choices, key=lambda c: (bool(c[1]), c[2] or not _strided(*c[:2], reads), len(c[1]), c[2])
+    )
+    return rows, members
 
 
 def _matmul(
@@ -117,6 +120,7 @@ def _candidates(remaining: list[Root], reads: dict[Root, Reads]) -> list[frozens
         if fast in root.parallel:
             rest = root.parallel - {fast}
             many = hint(prod(root.loops[a] for a in rest)) >= PARALLEL_ROWS
+            many |= bool(rest) and hint(prod(root.loops[a] for a in root.reduced)) < CARRIED_ROWS
             found += [rest, *carried] if many else [*carried, rest]
         else:
             found += [root.parallel] if root.parallel else carried
@@ -144,15 +148,21 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
     order = sorted(sizes, key=lambda axis: -slowest[axis])
     nest = Nest([a for a in order if a in rows], members, sizes=sizes, order=order)
     merge_axes(nest, offsets, reads)
-    parts = [a for a in nest.order if a in part_axes(members, reads, sizes)]
+    chosen = part_axes(members, reads, sizes)
+    parts = [a for a in nest.order if a in chosen]
     if any(nest.inner(root) for root in members) or not nest.rows:
-        nest.written_out = [a for a in parts if a not in nest.rows]
-        nest.block = _block(nest)
+        nest.lanes = is_side_by_side(nest.rows, members, reads)
+        inside = [a for a in nest.order if a not in nest.rows]
+        nest.written_out = inside if nest.lanes else [a for a in parts if a in inside]
+        nest.block = None if nest.lanes else _block(nest)
         return nest
+    chosen |= shared_axes(nest, reads, prod(int(sizes[a]) for a in parts))
+    parts = [a for a in nest.order if a in chosen]
     fast = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)][-1]
     nest.rows.remove(fast)
     apart = [o for o in offsets if hint(o.factor(fast)) > 1]
-    nest.transposed = any(o.factor(axis) == 1 for o in apart for axis in nest.rows)
+    near = {a for a in parts if int(sizes[a]) <= SHORT}
+    nest.transposed = any(o.factor(axis) == 1 for o in apart for axis in nest.rows if axis not in near)
     if nest.transposed and len(nest.rows) == 1:
         nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
     elif not nest.transposed:  # within the loop over ``fast``, common reads of the parts are loaded once
@@ -218,38 +228,3 @@ def read_later(nest: Nest, nests: list[Nest], roots: Roots, reads: dict[Root, Re
     others = [r for other in nests if other is not nest for r in other.roots]
     found = {roots.of[v] for r in others for v, _ in reads[r].ends if not isinstance(v, Argument)}
     return found & set(nest.roots)
-
-
-def part_axes(members: list[Root], reads: dict[Root, Reads], sizes: Mapping[Axis, AnySize]) -> set[Axis]:
-    """Return the axes that select the parts of a concatenation: their index is compared with constants.
-
-    With such an axis fixed, each part is a simple vector loop.
-    """
-    found: set[Axis] = set()
-    for root in members:
-        bodies = [(v.generic, v.generic.dims_at(v.number, index)) for v, index in reads[root].between]
-        bodies += [(root.generic, root.dims)] if root.generic else []
-        for generic, dims in bodies:
-            found |= {a for dim in _chosen_by(generic) for a, _ in dims[dim].terms if a in sizes}
-    static = all(isinstance(sizes[a], int) for a in found)
-    return found if static and prod(sizes[a] for a in found) <= MAX_PARTS else set()
-
-
-def _chosen_by(generic: Generic) -> Iterator[int]:
-    """Yield the dims of ``generic`` whose index is compared with constants."""
-    for op in generic.body_ops:
-        if (loop := loop_of(op.results[0])) is not None and _is_compared(op.results[0]):
-            yield loop
-
-
-def _is_compared(value: ir.Value) -> bool:
-    """Return True if every use of ``value`` is a comparison with a constant."""
-    for user in (use.owner.operation for use in value.uses):
-        if user.name == "arith.cmpi":
-            made = [v.owner.operation for v in user.operands if not isinstance(v, ir.BlockArgument)]
-            same = any(op.name == "arith.constant" for op in made)
-        else:
-            same = user.name in CASTS and _is_compared(user.results[0])
-        if not same:
-            return False
-    return True

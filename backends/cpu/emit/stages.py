@@ -52,6 +52,8 @@ def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], config: Conf
         axes = nest.inner(root)
         loops.setdefault((level[root], *axes), Loop(axes, [])).roots.append(root)
     stages = [[loop for key, loop in loops.items() if key[0] == n] for n in range(max(level.values()) + 1)]
+    if nest.lanes:  # LLVM finds equal ops of stages, and keeps their results in registers
+        return Stages(stages, {})
     _look_ahead(nest, stages, roots, reads, config)
     return Stages(stages, _keep(nest, stages, roots, reads, config.recompute_cost))
 

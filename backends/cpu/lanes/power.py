@@ -15,12 +15,18 @@ from shardc.backends.cpu.lanes.scalars import OEQ, OLT, ROUNDER_OF_F64, Scalars
 
 _LOG2 = [2 / log(2) / (2 * k + 1) for k in reversed(range(7))]
 _EXP2 = [log(2) ** k / factorial(k) for k in reversed(range(9))]
+_MOST_FACTORS = 64
+"""Largest whole exponent whose power is a product in f64, whose error is far below a unit of f32."""
 _MOST = 200.0
 """2**200 is infinite in f32, and 2**-200 is 0."""
 
 
 def power(s: Scalars, x: ir.Value, y: ir.Value) -> ir.Value:
     """Return ``x ** y`` with the special values of C's ``powf``."""
+    if (whole := _whole(y)) is not None:
+        product = _product(s, _extended(s, x), abs(whole))
+        product = s.div(s.wide(1.0), product) if whole < 0 else product
+        return s.make("arith.truncf", product, type_=s.float)
     size = s.arithmetic("math.absf", x)
     exponent = s.mul(_extended(s, y), _log2(s, size))
     # 0 * inf and NaN * 0: 1 to any power, and any number to the power 0, are 1.
@@ -28,6 +34,26 @@ def power(s: Scalars, x: ir.Value, y: ir.Value) -> ir.Value:
     turned = s.make("arith.andi", s.compare(OEQ, size, s.number(1.0)), s.compare(OEQ, y, y))
     exponent = s.select(s.make("arith.ori", one, turned), s.wide(0.0), exponent)
     return _signed(s, x, y, size, s.make("arith.truncf", _exp2(s, exponent), type_=s.float))
+
+
+def _whole(y: ir.Value) -> int | None:
+    """Return a constant exponent whose power is a product of few factors; None for others."""
+    if isinstance(y, ir.BlockArgument) or y.owner.operation.name != "arith.constant":
+        return None
+    constant = y.owner.operation.attributes["value"]
+    if isinstance(constant, ir.DenseElementsAttr):
+        constant = constant.get_splat_value() if constant.is_splat else None
+    value = ir.FloatAttr(constant).value if constant is not None else 0.5
+    return int(value) if value.is_integer() and 0 < abs(value) <= _MOST_FACTORS else None
+
+
+def _product(s: Scalars, x: ir.Value, count: int) -> ir.Value:
+    """Return ``x ** count``, of an f64."""
+    if count == 1:
+        return x
+    half = _product(s, x, count // 2)
+    square = s.mul(half, half)
+    return s.mul(square, x) if count % 2 else square
 
 
 def _extended(s: Scalars, x: ir.Value) -> ir.Value:

@@ -16,16 +16,19 @@ from math import prod
 
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import Size, hint, symbols_of
+from shardc.passes.fuse.bodies.whole import sources
 from shardc.passes.fuse.grouping.gathers import apart, check_gathers
 from shardc.passes.fuse.grouping.refused import Refused
 from shardc.passes.fuse.reading.graph import Access, Node, Value
 from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.reading.unit import Unit, joined, unit_of
 
-MAX_NODES = 96
-"""Limit of nodes in a kernel; larger kernels spill registers and compile slowly."""
-MAX_TENSORS = 40
-"""Limit of tensors that a kernel reads."""
+MAX_NODES, MAX_POINTWISE, NODES_OF_A_SUM = 96, 256, 10
+"""Limits of nodes in a kernel with many reductions, and in one without: a loop over time, written out. Each
+reduction takes the place of ten nodes, because many sums do not fit into registers. Larger kernels compile
+slowly."""
+MAX_TENSORS = 64
+"""Limit of tensors that a kernel reads. Slices of one tensor count as one."""
 MAX_SERIAL = 1 << 16
 """Limit of elements that a kernel without a parallel dim reduces, since it runs on one thread."""
 
@@ -129,10 +132,11 @@ def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
     read.
     """
     nodes, space = unit.nodes, unit.space
-    if len(nodes) > MAX_NODES:
-        raise Refused(f"a kernel has at most {MAX_NODES} ops")
+    most = max(MAX_NODES, MAX_POINTWISE - NODES_OF_A_SUM * sum(bool(node.reduce) for node in nodes))
+    if len(nodes) > most:
+        raise Refused(f"a kernel has at most {most} ops")
     inner = [v for v in unit.accesses if v.node is not None and v.node in unit.domains and v.node.out is v]
-    if len(unit.accesses) - len(inner) > MAX_TENSORS:
+    if len(unit.accesses) - len(inner) > MAX_TENSORS and len(sources(unit.accesses)) > MAX_TENSORS:
         raise Refused(f"a kernel reads at most {MAX_TENSORS} tensors")
     check_gathers(nodes, space)
     if any(node.is_symbolic for node in nodes):

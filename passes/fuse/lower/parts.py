@@ -25,7 +25,7 @@ from shardc.passes.fuse.lower.table import lowers, results
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Value
 
-MAX_PARTS = 16
+MAX_PARTS = 32
 """Limit of parts of a concatenation, since each element tests all of them."""
 MIN_ROW = 64
 """Least elements of a row along which parts of different sizes follow each other. CPU loops are cut between

@@ -100,7 +100,7 @@ class View:
     def through(self, space: Space, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """Return the dims by which the source is read if the view is read by ``dims``. Raises Mismatch."""
         if self.cut is not None:
-            return self._through_cut(dims)
+            return self.cut_dims(dims)
         sizes = dict(self.sizes)
         factors = {name: Dim(space.new(size), size) for name, size in self.sizes}
         for dim, names in zip(dims, self.result, strict=True):
@@ -116,7 +116,11 @@ class View:
             for names, size in zip(self.operand, self.source.type.shape, strict=True)
         )
 
-    def _through_cut(self, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    def cut_dims(self, dims: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """Return the dims by which the source of a slice is read if the slice is read by ``dims``.
+
+        Raises Mismatch.
+        """
         assert self.cut is not None
         cut, shape = self.cut, self.source.type.shape
         rest = list(dims)

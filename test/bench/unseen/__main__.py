@@ -24,6 +24,8 @@ import first
 import fourth
 import fourth_fields
 import second
+import seventh
+import seventh_models
 import sixth
 import sixth_fields
 import sixth_models
@@ -43,6 +45,7 @@ LISTS = {
     "fourth": {**fourth.FUNCTIONS, **fourth_fields.FUNCTIONS},
     "fifth": {**fifth.FUNCTIONS, **fifth_fields.FUNCTIONS},
     "sixth": {**sixth.FUNCTIONS, **sixth_fields.FUNCTIONS, **sixth_models.FUNCTIONS},
+    "seventh": {**seventh.FUNCTIONS, **seventh_models.FUNCTIONS},
 }
 FUNCTIONS = {name: function for one in LISTS.values() for name, function in one.items()}
 TOLERANCE = {torch.bfloat16: 2e-2}

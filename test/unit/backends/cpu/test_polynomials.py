@@ -112,6 +112,19 @@ def test_angles_of_points_over_the_whole_range():
     assert ulps(got[known], exact[known]).max() <= 3
 
 
+@pytest.mark.parametrize("exponent", [3, 9, 16, 63, 64, 65, -3, -16])
+def test_whole_constant_powers(exponent: int):
+    x = torch.cat([arguments(-3.5e38, 3.5e38), torch.linspace(-4, 4, 10_000)])
+    body = Body("power")
+    code = f"%e = arith.constant {exponent}.0 : f32\n%r = math.powf %0, %e : f32"
+    body.results = [body.map([body.argument((x.numel(),), "f32")], code)]
+    (got,), exact = compiled(body)(x), x.double() ** exponent
+    eager = exact.float()
+    odd = ~eager.isfinite()
+    torch.testing.assert_close(got[odd], eager[odd], rtol=0, atol=0, equal_nan=True)
+    assert ulps(got[~odd], exact[~odd]).max() <= 1
+
+
 @pytest.mark.parametrize("function", ["exp", "exp2", "expm1"])
 def test_error_in_ulps_where_no_instruction_scales(function, monkeypatch):
     if not scales_by_powers_of_two():

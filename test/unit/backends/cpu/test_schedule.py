@@ -165,7 +165,7 @@ def test_parts_of_a_row_that_is_summed_are_written_out_in_their_order():
 def test_many_parts_stay_a_loop():
     body = Body("many_parts")
     x, y = body.argument((8, 16)), body.argument((8, 16))
-    body.results = [body.map([(x, "d0, d2"), (y, "d0, d2")], CHOOSE, shape=(8, 17, 16))]
+    body.results = [body.map([(x, "d0, d2"), (y, "d0, d2")], CHOOSE, shape=(8, 33, 16))]
     (nest,), _ = schedule(body)
     assert not nest.written_out
 

@@ -1,0 +1,65 @@
+"""Short sums of which neighbours in memory are in different rows, against eager in f64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from bodies import Body
+from programs import ADD
+from test_lowered_graphs import check
+from test_schedule import loops_of, schedule
+from test_written_out import check_gradients
+
+FUNCTIONS = {
+    "variance over days": (lambda x: x.var(0) + 1, (20, 203)),
+    "softmax over classes": (lambda x: torch.softmax(x, 1) * 2, (3, 10, 9, 11)),
+    "softmax over the first": (lambda x: torch.softmax(x, 0), (7, 130)),
+    "norm over channels": (lambda x: x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + 1e-6), (2, 16, 5, 7)),
+    "many classes": (lambda x: torch.logsumexp(x, 1), (2, 32, 40)),
+    "two sums": (lambda x: [(x * 2).amax(1), (x.exp()).sum(1)], (5, 6, 70)),
+    "one column": (lambda x: x.mean(0), (9, 1)),
+}
+DIFFERENTIABLE = [name for name in FUNCTIONS if name != "two sums"]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values(name: str, threads: int) -> None:
+    f, shape = FUNCTIONS[name]
+    check(f, torch.randn(shape))
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_gradients(name: str) -> None:
+    f, shape = FUNCTIONS[name]
+    check_gradients(f, torch.randn(shape))
+
+
+def test_nan_and_positions_of_extremes(threads: int) -> None:
+    x = torch.randn(6, 8, 90)
+    x[1, 3, 5], x[2, :, 7] = torch.nan, 1.0
+    check(lambda x: [(x * 1).argmax(1), (x + 0).amin(1)], x)
+
+
+def test_more_elements_than_a_run_have_several(threads: int) -> None:
+    check(lambda x: [x.sum(0), (x * x).amax(0)], torch.randn(4, 20_001))
+
+
+def _centred(shape: tuple[int, int]) -> Body:
+    body = Body("centred")
+    x = body.argument(shape)
+    total = body.reduce([x], ADD, [0], "0.0")
+    body.results = [body.map([x, (total, "d1")], "%r = arith.subf %0, %1 : f32")]
+    return body
+
+
+def test_sums_are_written_out_inside_of_the_long_loop() -> None:
+    (nest,), (stages,) = schedule(_centred((8, 500)))
+    assert nest.lanes and [nest.sizes[a] for a in nest.written_out] == [8]
+    assert not any(loop.kept for loop in stages.loops)
+    assert loops_of(_centred((8, 500))).count("scf.for") == 2
+
+
+@pytest.mark.parametrize("shape", [(17, 500), (40, 500)])
+def test_longer_sums_stay_loops(shape: tuple[int, int]) -> None:
+    nests, _ = schedule(_centred(shape))
+    assert not any(nest.lanes for nest in nests)

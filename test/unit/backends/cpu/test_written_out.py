@@ -1,0 +1,103 @@
+"""Short axes whose steps share work, or are adjacent in memory, against eager in f64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+import torch.nn.functional as F
+from bodies import Body
+from test_lowered_graphs import check
+from test_schedule import CHOOSE, loops_of, schedule
+from torch import Tensor
+
+
+def _shaded(normal: Tensor, light: Tensor) -> Tensor:
+    normal = F.normalize(normal, dim=1)
+    facing = (normal * F.normalize(light, dim=1)[:, :, None, None]).sum(1, keepdim=True)
+    return normal * facing.clamp(min=0) + facing.exp()
+
+
+def _turned(q: Tensor, v: Tensor) -> Tensor:
+    w, *axis = F.normalize(q, dim=-1).unbind(-1)
+    across = torch.cross(torch.stack(axis, -1), v, dim=-1)
+    return torch.stack([w * across[:, n] + axis[n] * v.sum(-1) for n in range(3)], -1)
+
+
+def _filtered(x: Tensor) -> Tensor:
+    before, last, made = torch.zeros_like(x[0]), torch.zeros_like(x[0]), []
+    for n in range(x.shape[0]):
+        last, before = 0.2 * x[n] + 1.2 * last.tanh() - 0.5 * before, last
+        made.append(last)
+    return torch.stack(made)
+
+
+def check_gradients(f: Callable[..., Tensor], *tensors: Tensor) -> None:
+    """Compare the values and gradients of compiled ``f`` with eager in f64."""
+
+    def both(call: Callable[..., Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+        leaves = [t.detach().requires_grad_() for t in given]
+        made = call(*leaves)
+        return [made.detach(), *torch.autograd.grad(made.sin().sum(), leaves)]
+
+    torch._dynamo.reset()
+    found = both(torch.compile(f, backend="shardc", dynamic=False), tensors)
+    for got, exact in zip(found, both(f, [t.double() for t in tensors]), strict=True):
+        bound = 2e-5 * max(1.0, float(exact.abs().max()))
+        torch.testing.assert_close(got.double(), exact, rtol=2e-5, atol=bound)
+
+
+@pytest.mark.parametrize(
+    ("f", "shapes"),
+    [
+        (_shaded, [(3, 3, 9, 11), (3, 3)]),
+        (_shaded, [(1, 4, 20, 7), (1, 4)]),
+        (_turned, [(203, 4), (203, 3)]),
+        (_filtered, [(24, 130)]),
+    ],
+)
+def test_values(f: Callable[..., Tensor], shapes: list[tuple[int, ...]], threads: int) -> None:
+    check_gradients(f, *map(torch.randn, shapes))
+
+
+def _lengths(shape: tuple[int, int, int]) -> Body:
+    """Vectors along dim 1, over their length: a square root and a quotient that they share."""
+    body = Body("lengths")
+    rows, _, columns = shape
+    x, y = body.argument(shape), body.argument((rows, columns))
+    code = "%s = math.sqrt %1 : f32\n%q = arith.divf %s, %1 : f32\n%r = arith.mulf %0, %q : f32"
+    body.results = [body.map([x, (y, "d0, d2")], code)]
+    return body
+
+
+def test_steps_that_share_work_are_written_out_inside_of_the_long_loop() -> None:
+    (nest,), _ = schedule(_lengths((40, 3, 50)))
+    assert [nest.sizes[a] for a in nest.written_out] == [3] and [nest.sizes[a] for a in nest.rows] == [40]
+    assert loops_of(_lengths((40, 3, 50))).count("scf.for") == 2
+
+
+def test_more_steps_or_little_work_stay_a_loop() -> None:
+    (nest,), _ = schedule(_lengths((40, 5, 50)))
+    assert not nest.written_out
+    body = Body("scaled")
+    x, y = body.argument((40, 3, 50)), body.argument((40, 50))
+    body.results = [body.map([x, (y, "d0, d2")], "%r = arith.mulf %0, %1 : f32")]
+    (nest,), _ = schedule(body)
+    assert not nest.written_out
+
+
+def test_adjacent_parts_of_a_stack_are_no_transposed_read() -> None:
+    body = Body("stack")
+    x, y, z = body.argument((64,)), body.argument((64,)), body.argument((64, 2))
+    code = CHOOSE.replace("%r =", "%s =") + "\n%r = arith.addf %s, %2 : f32"
+    body.results = [body.map([(x, "d0"), (y, "d0"), z], code)]
+    (nest,), _ = schedule(body)
+    assert not nest.transposed and [nest.sizes[a] for a in nest.written_out] == [2]
+
+
+def test_powers_of_masked_scores_do_not_underflow() -> None:
+    """Where the result is 0 the argument is replaced: the product would underflow, which is slow."""
+    x = torch.full((64, 70), -torch.inf)
+    x[:, ::3], x[:, ::7] = -1e4, torch.nan
+    check(lambda x: [x.exp().T.contiguous(), x.exp2().T.contiguous()], x)
