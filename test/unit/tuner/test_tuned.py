@@ -232,6 +232,21 @@ def test_a_step_and_its_artefact_hold_what_was_found(folder: Path) -> None:
     )
 
 
+def test_tasks_of_a_sharded_step_have_local_sizes() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(48, 96), torch.nn.GELU(), torch.nn.Linear(96, 48))
+    optimizer, batch = torch.optim.SGD(model.parameters(), lr=0.1), (torch.randn(32, 48),)
+    labels = []
+    for mesh, plan in (({"data": 1}, "data"), ({"tensor": 2}, "tensor")):
+        mean = lambda out, _: out.square().mean()  # noqa: E731
+        options = {"mesh": mesh, "plan": plan, "matmuls": "generated"}
+        step = shardc.compile_step(model, optimizer, batch, loss=mean, **options)
+        labels.append(" ".join(task.label for task, _ in tasks_of(step.compiled.kernel_module)))
+    assert "gelu 32x96x48" in labels[0]
+    assert "gelu 32x48x48" in labels[1]
+    assert "96" not in labels[1], "no task has the whole width"
+
+
 def test_a_damaged_database_does_not_keep_a_program_from_compiling(folder: Path) -> None:
     (folder / "tuning.db").write_bytes(b"SQLite format 3\0" + bytes(5000))
     x = torch.randn(64, 96)
