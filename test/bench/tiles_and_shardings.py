@@ -33,7 +33,7 @@ from machine import heading, table
 import shardc
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
-from shardc.planning.auto.local_products import with_local_products
+from shardc.planning.auto.measured.local_products import with_local_products
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, tokens_of

@@ -30,6 +30,7 @@ OPTIONS = (
     "expert_group",
     "expert_copies",
     "search_seconds",
+    "search_limits",
 )
 """Options of compile_step that affect a plan's price."""
 

@@ -15,7 +15,12 @@ from shardc.commands.script import read_script
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.passes.search import ElasticNotSearched, NothingSearched, SearchWithoutCluster
+from shardc.diagnostics.passes.search import (
+    ElasticNotSearched,
+    NothingSearched,
+    NotSearched,
+    SearchWithoutCluster,
+)
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
 from shardc.options.presets import AUTO, is_searched
 from shardc.planning.auto.elastic import Left, fewer_json, fewer_table, plans_for_fewer
@@ -107,6 +112,10 @@ class PlanRequest:
         return any(file is not None for file in (self.html_file, self.trace_file, self.chakra_folder))
 
 
+SEARCH = "search_seconds", "search_limits"
+"""Options of a search."""
+
+
 def plan(request: PlanRequest) -> str:
     """Answer the request as text.
 
@@ -115,8 +124,11 @@ def plan(request: PlanRequest) -> str:
     """
     clusters = [cluster_of(name) for name in request.clusters]
     what_if = [read_what_if(text) for text in request.what_if]
-    if (request.options or {}).get("search_seconds") is not None and not any(map(is_searched, request.plans)):
-        raise NothingSearched(option="search_seconds", missing="")
+    for option in SEARCH:
+        if (request.options or {}).get(option) is not None and not any(map(is_searched, request.plans)):
+            raise NothingSearched(option=option, missing="")
+    if (request.options or {}).get("search_limits") is not None and request.meshes:
+        raise NotSearched(option="search_limits beside a mesh")
     asked = _Asked(request, clusters[0])
     searches = asked.searches()
     picked = None if searches is None else searches.answer()
@@ -252,8 +264,9 @@ class _Asked:
     def _searches(self, pricer: Pricer, cluster: Cluster) -> Searches:
         options = {**(self._request.options or {}), "whole": self._request.every_layer}
         recompute, limit_s = options.pop("recompute", None), options.pop("search_seconds", None)
+        limits = options.pop("search_limits", None)
         assert limit_s is None or isinstance(limit_s, float | int)
-        return Searches(pricer, cluster, self._request.micro_batches, recompute, limit_s, **options)
+        return Searches(pricer, cluster, self._request.micro_batches, recompute, limit_s, limits, **options)
 
     def price(self, candidate: Candidate) -> Priced:
         """Price one plan. Raises what a compile raises."""
@@ -356,6 +369,7 @@ class _Asked:
         options = {**(self._request.options or {}), **changed}
         if not is_searched(candidate.plan):
             options.pop("search_seconds", None)
+        options.pop("search_limits", None)
         whole = self._request.every_layer
         return pricer.price(candidate, whole=whole, explain="runners-up", **options)
 

@@ -57,6 +57,25 @@ def parse_mesh(text: str) -> dict[str, int]:
     return mesh
 
 
+LIMITS = ("tensor", "stages")
+"""What ``search_limits`` may limit."""
+
+
+def parse_limits(text: str) -> object:
+    """Parse ``tensor=8,stages=1``; return any other text unchanged."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(value.strip().isdecimal() for _, _, value in pairs):
+        return text
+    return {name.strip(): int(value) for name, _, value in pairs}
+
+
+def limits_of(value: object) -> object:
+    """Return valid limits unchanged, and text in place of others, which the check of types refuses."""
+    if not isinstance(value, Mapping) or not value or not set(value) <= {*LIMITS}:
+        return repr(value)
+    return value if all(type(most) is int and most > 0 for most in value.values()) else repr(value)
+
+
 @dataclass(frozen=True)
 class Parallelism(Group):
     """Options that spread tensors and work over devices.
@@ -222,6 +241,19 @@ class Parallelism(Group):
         above=0,
     )
 
+    search_limits: Mapping[str, int] | None = option(
+        None,
+        "With plan='auto' and no mesh, limits on what is searched: tensor, the most devices over which "
+        "anything but the batch is sharded in forward and backward (1: only the batch), and stages, the most "
+        "stages of a pipeline (1: none).",
+        Hint(
+            "a mapping of tensor and stages to whole numbers from 1",
+            'as in search_limits={"tensor": 8, "stages": 1}',
+            "NAME=N,...",
+        ),
+        parse=parse_limits,
+        convert=limits_of,
+    )
     search_trials: int | None = option(
         None,
         "With plan='auto' and no mesh, the number of plans of which the running processes try a few steps, "
@@ -250,8 +282,9 @@ class Parallelism(Group):
             raise OneMicroBatch(count=self.micro_batches)
         if is_searched(self.plan):
             self._check_searched()
-        elif self.search_seconds is not None:
-            raise NothingSearched(option="search_seconds", missing=f": the plan is {self.plan}")
+        for name in ("search_seconds", "search_limits", "search_trials"):
+            if getattr(self, name) is not None and not is_searched(self.plan):
+                raise NothingSearched(option=name, missing=f": the plan is {self.plan}")
         if self.cluster is not None and not is_local(self.cluster):
             Placement.of(find_cluster(self.cluster), self.mesh)
 

@@ -62,12 +62,16 @@ def is_searched(plan: object) -> bool:
 def batch_axes(axes: Sequence[str], shared: Collection[str] = ()) -> list[str]:
     """Return the axes that shard the batch under a searched plan: all but the innermost two.
 
-    A search decides for each call what the innermost two do. ``axes``: device axes without a pipeline's.
-    ``shared``: the axis with unequal shares, if any; it shards the batch, too.
+    So does an outermost axis of the name :data:`BATCH`. A search decides for each call what the others do.
+    ``axes``: device axes without a pipeline's. ``shared``: the axis with unequal shares, if any; it shards
+    the batch, too.
     """
-    return [axis for number, axis in enumerate(axes) if number < len(axes) - SEARCHED_AXES or axis in shared]
+    named = {BATCH}.intersection(axes[:1]).union(shared)
+    return [axis for number, axis in enumerate(axes) if number < len(axes) - SEARCHED_AXES or axis in named]
 
 
+BATCH = "batch"
+"""Name of an axis that shards the batch alone under a searched plan, if it is the outermost."""
 SEARCHED_AXES = 2
 """The most mesh axes for which a search decides call by call."""
 

@@ -40,6 +40,16 @@ class NothingSearched(ShardcError):
     hint = "ask for a search with plan 'auto', or leave {option} out"
 
 
+class ContradictingLimits(ShardcError):
+    """Options that a user fixed leave a search no choice; the error names the smallest such set.
+
+    Fails: ``search_limits={"stages": 1}, schedule="zb-h1"``. Works: either of the two.
+    """
+
+    template = "no plan for {samples} samples and {devices} devices has {options}"
+    hint = "leave out or change one of them"
+
+
 class NoTrials(ShardcError):
     """``search_trials`` was given where no plan can be tried.
 

@@ -97,6 +97,7 @@ def search_plan(
     recompute: Recompute | None = None,
     autocast: str | None = None,
     search_seconds: float | None = None,
+    search_limits: Mapping[str, int] | None = None,
 ) -> SearchedPlan:
     """Search the fastest plan of a training step for a cluster, before a run and on any machine.
 
@@ -115,12 +116,15 @@ def search_plan(
         autocast: ``"bfloat16"`` or ``"float16"``. Default: the dtypes of the model.
         search_seconds: Seconds, from the end of the capture, after which the search ends with the best plan
             so far. Default: after 30 s the search starts no other choice. Compiling the plan comes on top.
+        search_limits: The most devices over which anything but the batch is sharded (``"tensor"``), and the
+            most stages (``"stages"``). Default: no limits.
 
     Returns:
         The plan, with ``options`` for ``compile_step`` and a report as its text.
 
     Raises:
         NoPlanFound: No plan fits into the devices' memory.
+        ContradictingLimits: The fixed options leave no choice.
         NoPlanYet: The search ended before it had found a plan.
         BadArgument, NotSearched, UnknownCluster: An argument is wrong, or the search does not support it.
 
@@ -131,7 +135,9 @@ def search_plan(
     of = cluster_of(cluster)
     name, tokens = type(model).__name__, tokens_of(example_batch)
     question = Question(name, model, optimizer, example_batch, loss, tokens)
-    searches = Searches(Pricer(question, autocast, of), of, micro_batches, recompute, search_seconds)
+    searches = Searches(
+        Pricer(question, autocast, of), of, micro_batches, recompute, search_seconds, search_limits
+    )
     answer = searches.answer()
     return SearchedPlan(_options(searches.pricer, answer.candidate), answer, searches)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -13,9 +13,9 @@ import torch
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import is_local
 from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B, ScheduleForm
-from shardc.diagnostics.passes.search import NotSearched
+from shardc.diagnostics.passes.search import ContradictingLimits, NotSearched
 from shardc.options.field import options_of
-from shardc.options.parallelism import Parallelism
+from shardc.options.parallelism import LIMITS, Parallelism
 from shardc.options.recompute import Policy
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
@@ -23,13 +23,15 @@ from shardc.planning.auto.choose import Start
 from shardc.planning.auto.fit import TRIES, Picked, search_to_fit
 from shardc.planning.auto.kept import Answer, answered, asked
 from shardc.planning.auto.known import Known
-from shardc.planning.auto.local_products import with_local_products
+from shardc.planning.auto.limits import Limits, contradiction
+from shardc.planning.auto.measured.local_products import with_local_products
 from shardc.planning.auto.space import RECOMPUTED, Choice, choices
 from shardc.planning.auto.stages import added_by_stages
 from shardc.planning.auto.unequal import Unequal
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Priced
 from shardc.planning.pricer import Pricer
+from shardc.planning.question import Question
 from shardc.planning.verdict import verdict
 from shardc.runtime.report import progress
 from shardc.step.modules.recomputed import repeated_layers
@@ -50,11 +52,12 @@ class Searches:
         cluster: Cluster whose devices are all used.
         micro_batches, recompute: Fixed values of these parts of the choice. Default: searched.
         search_seconds: Seconds after which each search ends with the best so far, as after a Ctrl-C.
+        search_limits: Limits on choices: the most of ``tensor`` and of ``stages``.
         options: Other options of ``compile_step``, with which the picked plan is priced. A ``schedule``
             is the only one that is searched, and needs a pipeline.
 
     Raises:
-        BadArgument, NotSearched.
+        BadArgument, NotSearched, ContradictingLimits.
     """
 
     def __init__(
@@ -64,14 +67,16 @@ class Searches:
         micro_batches: int | None = None,
         recompute: object = None,
         search_seconds: float | None = None,
+        search_limits: Mapping[str, int] | None = None,
         **options: object,
     ) -> None:
-        options_of(Parallelism)["search_seconds"].check(search_seconds, "compile_step")
+        for name, value in (("search_seconds", search_seconds), ("search_limits", search_limits)):
+            options_of(Parallelism)[name].check(value, "compile_step")
         question = pricer.question
-        policies, forms = policies_of(question.model, recompute), forms_of(options.get("schedule"))
-        sizes = question.samples, question.layers
-        given = choices(cluster, *sizes, policies, micro_batches, forms)
-        self._given = [choice for choice in given if choice.stages > 1 or "schedule" not in options]
+        policies = policies_of(question.model, recompute)
+        fixed = {"micro_batches": micro_batches, "schedule": options.get("schedule")}
+        fixed |= {f"search_limits of {name}": most for name, most in (search_limits or {}).items()}
+        self._given = _choices(question, cluster, policies, fixed)
         if is_local(cluster.name) and self._given:
             parts = sorted({choice.micro_batches for choice in self._given})
             program = pricer.program(self._given[0].candidate)
@@ -81,7 +86,8 @@ class Searches:
         self._price = partial(pricer.price, **options)
         sizes = question.name, question.samples, question.layers, question.tokens
         layers = tuple(repeated_layers(question.model))  # modules that may be recomputed
-        self._fixed = sizes, policies, layers, micro_batches, search_seconds, sorted(options.items(), key=str)
+        named = sorted(fixed.items()), sorted(options.items(), key=str)
+        self._fixed = sizes, policies, layers, search_seconds, named
         self._clock = Clock(inf if search_seconds is None else search_seconds, hears=True)
         devices = cluster.used(cluster.size)
         capacity_bytes = min(device.memory_bytes for device in devices)
@@ -191,6 +197,31 @@ class Searches:
         if self._known.known(candidate, cutoff_s) is None:
             progress.step(candidate.text)
             self.pricer.graph(candidate)
+
+
+def _choices(
+    question: Question, cluster: Cluster, policies: Sequence[Policy], fixed: Mapping[str, object]
+) -> list[Choice]:
+    """Return the choices that ``fixed`` options leave, None of which is not given.
+
+    Raises ContradictingLimits, if options leave none.
+    """
+
+    def left(options: Mapping[str, object]) -> Iterator[Choice]:
+        parts, schedule = options.get("micro_batches"), options.get("schedule")
+        limits = Limits(*(options.get(f"search_limits of {name}") for name in LIMITS))  # type: ignore[arg-type]
+        forms, sizes = forms_of(schedule), (question.samples, question.layers)
+        for choice in choices(cluster, *sizes, policies, parts, forms):  # type: ignore[arg-type]
+            if choice.stages > 1 or schedule is None:
+                yield from filter(None, [limits.within(choice, question.samples)])
+
+    found = list(dict.fromkeys(left(fixed)))
+    given = {name: value for name, value in fixed.items() if value is not None}
+    if given and not found:
+        smallest = contradiction(given, lambda options: next(left(options), None) is not None)
+        text = " and ".join(f"{name} {given[name]}" for name in smallest)
+        raise ContradictingLimits(samples=question.samples, devices=cluster.size, options=text)
+    return found
 
 
 def forms_of(schedule: object) -> Sequence[ScheduleForm]:

@@ -18,8 +18,8 @@ from shardc.options.field import FrontEnd
 from shardc.options.parallelism import ClusterLike, lacks_mesh, parallelism_of
 from shardc.options.presets import is_searched
 from shardc.options.step import StepOptions
+from shardc.planning.auto.measured.trials import Subject, text_of, trials_asked, trials_of
 from shardc.planning.auto.search import SearchedPlan, search_plan
-from shardc.planning.auto.trials import Subject, text_of, trials_asked, trials_of
 from shardc.planning.candidates import DATA, Candidate
 from shardc.runtime.report import progress
 from shardc.runtime.report.logs import PLAN
@@ -37,8 +37,12 @@ def _with_search(compile_: Callable[P, CompiledStep]) -> Callable[P, CompiledSte
     @wraps(compile_)
     def compile_step(*args: P.args, **kwargs: P.kwargs) -> CompiledStep:
         if not lacks_mesh(kwargs):
-            if parallelism_of(kwargs).get("search_trials") is not None:
-                raise NoTrials(problem="the mesh or the plan is given")
+            named = parallelism_of(kwargs)
+            if is_searched(named.get("plan")):
+                if named.get("search_trials") is not None:
+                    raise NoTrials(problem="the mesh is given")
+                if named.get("search_limits") is not None:
+                    raise NotSearched(option="search_limits beside a mesh")
             return compile_(*args, **kwargs)
         bound = signature.bind(*args, **kwargs).arguments
         given = {**bound.pop("options", {}), **bound}
@@ -61,7 +65,7 @@ def _with_search(compile_: Callable[P, CompiledStep]) -> Callable[P, CompiledSte
 
 ARGUMENTS = ("model", "optimizer", "example_batch", "loss", "state")
 """Arguments of ``compile_step`` other than options."""
-SEARCH = ("search_trials",)
+SEARCH = ("search_trials", "search_limits")
 """Options that only a search without a mesh has."""
 compile_step = _with_search(compile_on_mesh)
 
@@ -95,6 +99,7 @@ def search_for(
         recompute=parallelism.recompute if "recompute" in named else None,
         autocast=options.numerics.autocast,
         search_seconds=parallelism.search_seconds,
+        search_limits=parallelism.search_limits,
     )
     return found
 

@@ -24,8 +24,8 @@ from shardc.diagnostics.passes.search import NoTrials
 from shardc.diagnostics.text import table
 from shardc.environment import RANK
 from shardc.frontend.step.model_state import has_storage
-from shardc.planning.auto.close import Estimated, close_plans
 from shardc.planning.auto.kept import candidate_json, candidate_of, load, name_of
+from shardc.planning.auto.measured.close import Estimated, close_plans
 from shardc.planning.auto.search import SearchedPlan
 from shardc.planning.candidates import Candidate
 from shardc.planning.verdict import time_text

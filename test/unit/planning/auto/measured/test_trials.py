@@ -13,11 +13,11 @@ import shardc
 from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.api import BadArgument
-from shardc.diagnostics.passes.search import NoTrials
-from shardc.planning.auto import trials
-from shardc.planning.auto.close import CLOSE, close_plans
+from shardc.diagnostics.passes.search import NothingSearched, NoTrials
+from shardc.planning.auto.measured import trials
+from shardc.planning.auto.measured.close import CLOSE, close_plans
+from shardc.planning.auto.measured.trials import Subject, measured, trials_asked
 from shardc.planning.auto.search import SearchedPlan
-from shardc.planning.auto.trials import Subject, measured, trials_asked
 
 
 def searched(cluster: str | Cluster = "cpu-4") -> SearchedPlan:
@@ -117,7 +117,9 @@ def test_processes_of_this_machine_try_plans_unless_a_cluster_is_named(
 def test_trials_need_a_search_without_a_mesh() -> None:
     model = nn.Linear(8, 8)
     optimizer, batch = torch.optim.SGD(model.parameters(), lr=0.1), (torch.randn(4, 8),)
-    with pytest.raises(NoTrials, match="the mesh or the plan is given"):
+    with pytest.raises(NoTrials, match="the mesh is given"):
         shardc.compile_step(model, optimizer, batch, mesh={"data": 2}, plan="auto", search_trials=3)
+    with pytest.raises(NothingSearched, match="search_trials applies to a search"):
+        shardc.compile_step(model, optimizer, batch, mesh={"data": 2}, plan="data", search_trials=3)
     with pytest.raises(BadArgument, match="search_trials"):
         shardc.compile_step(model, optimizer, batch, plan="auto", cluster="h100-2", search_trials=0)

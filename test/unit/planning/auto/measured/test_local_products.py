@@ -19,8 +19,8 @@ from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.local import Figures
 from shardc.cost.cluster.names import find_cluster
 from shardc.cost.ops import DeviceRates, Product
-from shardc.planning.auto import local_products as under_test
-from shardc.planning.auto.local_products import local_products
+from shardc.planning.auto.measured import local_products as under_test
+from shardc.planning.auto.measured.local_products import local_products
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question
