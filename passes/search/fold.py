@@ -13,8 +13,29 @@ from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.search.repetitions import repetitions
 
-More = tuple[tuple[str, int], ...]
-"""Prefix of the parameters' names of each sequence of equal layers, and how many layers the program omits."""
+
+@dataclass(frozen=True)
+class Omitted:
+    """Equal layers of a list of modules, some of which a program omits.
+
+    ``name``: of the list. ``first``: number of the first of the layers in the list. ``standing``: how many of
+    them the program has, as :data:`STANDING` periods. ``periods``: how many periods it omits.
+    """
+
+    name: str
+    first: int
+    standing: int
+    periods: int
+
+    def has(self, parameter: str) -> bool:
+        """Return whether a parameter of that name is in a layer that the program has."""
+        head = f"{self.name}." if self.name else ""
+        number = parameter.removeprefix(head).partition(".")[0]
+        is_item = parameter.startswith(head) and number.isdecimal()
+        return is_item and self.first <= int(number) < self.first + self.standing
+
+
+More = tuple[Omitted, ...]
 
 
 class NotFolded(Exception):
@@ -40,7 +61,7 @@ def folded(program: Program, more: More = ()) -> Folded:
     of backward. If a repetition begins within a layer, the rest of the first and last layers is not folded.
 
     Args:
-        more: Sequences of layers of which the program has only :data:`STANDING`.
+        more: Layers of which the program has only :data:`STANDING` periods.
 
     Raises:
         NotFolded: A sequence in ``more`` was not found.
@@ -50,7 +71,7 @@ def folded(program: Program, more: More = ()) -> Folded:
     parameters = _parameters(program)
     for phase, group in itertools.groupby(program.nodes, key=part_of):
         nodes = list(group)
-        base, seen = len(found), set[str]()
+        base, seen = len(found), set[Omitted]()
         keys: list[Hashable] = [call_key(node) for node in nodes]
         if phase == "optimizer" and not more:
             updated = _updated(nodes, parameters, _readers(program, found, parameters))
@@ -59,13 +80,13 @@ def folded(program: Program, more: More = ()) -> Folded:
         found += [(phase, "alone", base + place) for place in range(len(nodes))]
         weights += [1.0] * len(nodes)
         for repeated in repetitions(keys, is_few=bool(more), products=read):
-            prefix = _prefix([nodes[place] for place in repeated.places], parameters, more)
-            seen.add(prefix)
-            weight = 1 + dict(more).get(prefix, 0) * repeated.period / repeated.length
+            layers = _layers([nodes[place] for place in repeated.places], parameters, more)
+            seen |= {layers} if layers else set()
+            weight = 1 + (layers.periods * repeated.period / repeated.length if layers else 0)
             for place in repeated.places:
                 found[base + place] = phase, repeated.first, (place - repeated.first) % repeated.period
                 weights[base + place] = weight
-        if phase in ("forward", "backward") and not {prefix for prefix, _ in more} <= seen:
+        if phase in ("forward", "backward") and not {*more} <= seen:
             raise NotFolded(phase)
     numbers_of: dict[Hashable, int] = {}
     return Folded([numbers_of.setdefault(colour, len(numbers_of)) for colour in found], weights)
@@ -121,11 +142,11 @@ def _parameters(program: Program) -> dict[int, str]:
     return found
 
 
-def _prefix(nodes: Sequence[Node], parameters: Mapping[int, str], more: More) -> str:
-    """Return the prefix in ``more`` whose parameters the calls read most often; empty if they read none."""
+def _layers(nodes: Sequence[Node], parameters: Mapping[int, str], more: More) -> Omitted | None:
+    """Return the layers in ``more`` whose parameters the calls read most often; None if others are."""
     names = [parameters[value] for node in nodes for value in node.operands if value in parameters]
-    votes = Counter(prefix for name in names for prefix, _ in more if name.startswith(f"{prefix}."))
-    return votes.most_common(1)[0][0] if votes else ""
+    votes = Counter(next((layers for layers in more if layers.has(name)), None) for name in names)
+    return votes.most_common(1)[0][0] if votes else None
 
 
 def part_of(node: Node) -> str:

@@ -16,7 +16,7 @@ from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import Parallelism
 from shardc.passes.manager.program import copy_module, find_function
 from shardc.passes.recompute.torch_recompute import drop_modules
-from shardc.passes.search.fold import More
+from shardc.passes.search.fold import More, Omitted
 from shardc.passes.search.repetitions import STANDING
 from shardc.planning.depth.few import MORE
 from shardc.planning.depth.runs import runs_of
@@ -63,13 +63,15 @@ class Versions:
 
     def searched(self) -> tuple[Periods, More]:
         """Return the layers that a search looks at, and the number of equal layers left out."""
-        periods, more = self.whole, list[tuple[str, int]]()
+        periods, more = self.whole, list[Omitted]()
         if not self.stands:
             return periods, ()
         names = {id(module): name for name, module in self.question.model.named_modules()}
         for run, counts in zip(self.runs, periods, strict=True):
             if len(counts) == 1 and counts[0] > STANDING:
-                more.append((names[id(run.layers)], counts[0] - STANDING))
+                (stretch,) = run.stretches
+                where = names[id(run.layers)], stretch.start, STANDING * stretch.period
+                more.append(Omitted(*where, counts[0] - STANDING))
                 counts[0] = STANDING
         return periods, tuple(more)
 

@@ -43,10 +43,31 @@ class Towers(nn.Module):
         return x.square().mean()
 
 
+class Wide(Block):
+    """A block that is wider, as the first layers of some mixtures of experts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(256, 4096), nn.Linear(4096, 256)
+
+
+class WideFirst(nn.Module):
+    """A list of four wide layers and others: as many wide ones as layers stand for those left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([*(Wide() for _ in range(4)), *(Block() for _ in range(LAYERS))])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x.square().mean()
+
+
 @cache
-def pricer(stands: bool) -> Pricer:
+def pricer(stands: bool, kind: type[nn.Module] = Towers) -> Pricer:
     with torch.device("meta"):
-        model = Towers()
+        model = kind()
         batch = (torch.empty(64, 256),)
     made = Pricer(
         Question("towers", model, torch.optim.AdamW(model.parameters()), batch),
@@ -56,7 +77,8 @@ def pricer(stands: bool) -> Pricer:
     return made
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.parametrize("kind", [Towers, WideFirst])
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "candidate",
     [
@@ -67,14 +89,14 @@ def pricer(stands: bool) -> Pricer:
     ],
     ids=lambda candidate: candidate.text,
 )
-def test_few_layers_cost_what_all_cost(candidate: Candidate) -> None:
-    few, whole = pricer(True).found(candidate), pricer(False).found(candidate)
+def test_few_layers_cost_what_all_cost(candidate: Candidate, kind: type[nn.Module]) -> None:
+    few, whole = pricer(True, kind).found(candidate), pricer(False, kind).found(candidate)
     assert isinstance(few, Found) and isinstance(whole, Found)
     assert few.nodes <= whole.nodes
     assert few.floor_s == pytest.approx(whole.floor_s, rel=0.02)
     assert few.solution.seconds == pytest.approx(whole.solution.seconds, rel=0.05)
     assert few.held_bytes == pytest.approx(whole.held_bytes, rel=0.15)
-    assert pricer(True).versions.stands
+    assert pricer(True, kind).versions.stands
 
 
 def test_cuts_of_equal_products_alternate() -> None:
