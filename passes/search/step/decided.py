@@ -47,7 +47,10 @@ def _needs(demands: Demands) -> dict[int, dict[int, Sharding]]:
 
 
 def _choice(node: Node, needs: dict[int, Sharding], demands: Demands, axis: Axis) -> Choice:
-    """Return the choice of an axis in a call that agrees with the propagated shardings."""
+    """Return the choice of an axis in a call that agrees with the propagated shardings.
+
+    None, which splits nothing, if parts of the axis split several dims, as where a view joins them to one.
+    """
     wanted = [_mark(needs[place], axis) for place in range(len(node.operands))]
     made = [_mark(demands.made[value], axis) for value in node.results]
     rule = node.rule
@@ -58,7 +61,7 @@ def _choice(node: Node, needs: dict[int, Sharding], demands: Demands, axis: Axis
             continue
         if [made_mark(rule, choice, dims) for dims in rule.results] == made:
             return choice
-    raise AssertionError(f"{node.spec.target}: nothing needs {wanted} and makes {made}")
+    return None
 
 
 def _mark(sharding: Sharding, axis: Axis) -> int:
