@@ -6,11 +6,13 @@ import re
 
 import pytest
 import torch
+from torch import nn
 
+import shardc
 from shardc.backends.eager.interpreter import run
 from shardc.backends.eager.proof.compare import compare_step
 from shardc.backends.eager.proof.perturb import perturbed
-from shardc.backends.eager.proof.tolerance import Tolerance
+from shardc.backends.eager.proof.tolerance import Tolerance, own_precision
 from shardc.diagnostics.oracle import ExecutionFailed, MissingInput, NoStep, ProgramsDiffer
 
 
@@ -215,6 +217,31 @@ def test_the_caller_may_ask_for_less(parse, two_layer):
     wrong = parse(without(two_layer.LEVEL_3, "g_w2"))
     found = compare_step(parse(two_layer.LEVEL_1), wrong, two_layer.inputs(), tolerance=Tolerance(10.0))
     assert found.passed
+
+
+class CloseSamples(nn.Module):
+    """A batch norm over four samples that hardly differ magnifies the rounding of what is before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.down = nn.Linear(256, 64), nn.Linear(64, 256)
+        self.norm, self.head = nn.BatchNorm1d(256, eps=1e-12), nn.Linear(256, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.norm(self.down(torch.tanh(self.up(x))))))
+
+
+def test_a_program_that_magnifies_rounding_is_not_called_wrong():
+    model = CloseSamples()
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(1, 256)
+    batch = (x + 1e-3 * torch.randn(4, 256),)
+    options = {"mesh": {"tensor": 2}, "plan": "tensor", "fuse": False}
+    step = shardc.compile_step(model, optimizer, batch, loss=lambda y, _: y.square().mean(), **options)
+    proof = step.check(steps=1)
+    assert proof.exact.passed and proof.own.passed, str(proof)
+    usual = own_precision(torch.float32).relative
+    assert max(row.error for row in proof.own.rows if row.role == "grad") > usual
 
 
 def test_a_missing_input_is_named(parse, two_layer):

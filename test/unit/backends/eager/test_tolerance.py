@@ -11,6 +11,7 @@ from shardc.backends.eager.proof.tolerance import (
     UPDATE,
     coarsest_dtype,
     difference,
+    for_rounding,
     in_f64,
     magnitude,
     own_precision,
@@ -108,3 +109,10 @@ def test_a_table_has_the_worst_rows_first_and_the_first_failure_in_its_verdict()
 def test_nothing_compared_is_not_a_pass():
     assert not Comparison().passed
     assert Comparison().render().startswith("NOT equal: nothing was compared")
+
+
+def test_bounds_of_programs_that_magnify_rounding():
+    usual = own_precision(torch.float32)
+    assert for_rounding(usual, 0.0) == usual
+    assert for_rounding(usual, 1e-3).relative == pytest.approx(8e-3)
+    assert for_rounding(usual, 1.0).relative == 0.1, "a program that is wrong is off by more"
