@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shardc.cache import disk
@@ -82,7 +82,7 @@ def _load(name: str) -> Answer | None:
 
 
 def _packed(answer: Answer) -> dict[str, object]:
-    around = answer.around
+    around = replace(answer.around, left=())
     return {
         "candidate": {**asdict(answer.candidate), "mesh": [*answer.candidate.mesh.items()]},
         "around": {**asdict(around), "found": [asdict(estimate) for estimate in around.found]},
