@@ -145,16 +145,22 @@ def _fastest(
 
 
 def _of_each_kind(around: Around) -> Sequence[tuple[Choice, float]]:
-    """Return the best choices but the first, one for each number of stages with and without shares.
+    """Return the best choices but the first, one for each number of stages with and without shares, and
+    lower bounds on their seconds.
 
-    With each are its estimated seconds or, if the search left it out, a lower bound.
+    The order is that of their estimates or, if the search left a choice out, of its bound.
     """
-    first, *others = [(estimate.choice, estimate.seconds) for estimate in around.found]
-    found = {(first[0].stages, bool(first[0].shares)): first}
-    for pair in [*others, *around.left]:
-        found.setdefault((pair[0].stages, bool(pair[0].shares)), pair)
-    near = [pair for pair in others if pair[0].stages == first[0].stages][:1]
-    return sorted([*list(found.values())[1:], *near], key=lambda pair: pair[1])[:OF_EACH_KIND]
+    first, *others = [(of.seconds, of.choice, of.bound_s) for of in around.found]
+    found = {_kind(first[1]): first}
+    for row in [*others, *((bound_s, choice, bound_s) for choice, bound_s in around.left)]:
+        found.setdefault(_kind(row[1]), row)
+    near = [row for row in others if _kind(row[1]) == _kind(first[1])][:1]
+    rows = sorted([*list(found.values())[1:], *near], key=lambda row: row[0])
+    return [(choice, bound_s) for _, choice, bound_s in rows[:OF_EACH_KIND]]
+
+
+def _kind(choice: Choice) -> tuple[int, bool]:
+    return choice.stages, bool(choice.shares)
 
 
 def _priced_on(
