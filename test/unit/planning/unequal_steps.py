@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from shardc.cost.cluster.cluster import Cluster, Library
 from shardc.cost.cluster.device import Device
 from shardc.cost.cluster.level import Level
 from shardc.cost.cluster.mapping import Placement
+from shardc.options.shares import shares_by_speed
 from shardc.planning.auto.search import SearchedPlan, search_plan
 from shardc.planning.candidates import Candidate, meshes_of, plans_of
 from shardc.planning.price import Price
@@ -66,22 +68,28 @@ def searched(cluster: Cluster, width: int, depth: int, rows: int, length: int = 
     return search_plan(model, optimizer, batch, cluster=cluster, loss=loss)
 
 
-def presets(pricer: Pricer, cluster: Cluster) -> Iterator[Price]:
-    """Yield the prices of all plans that ``shardc plan`` knows, with and without shares and speeds."""
+def presets(
+    pricer: Pricer, cluster: Cluster, is_tried: Callable[[Mapping[str, int]], bool] = lambda _: True
+) -> Iterator[Price]:
+    """Yield the prices of all plans that ``shardc plan`` knows, with and without shares and speeds.
+
+    ``is_tried``: whether to try a mesh.
+    """
     question = pricer.question
     node = cluster.levels[0].ways if len(cluster.levels) > 1 else cluster.size
-    for mesh in meshes_of(cluster.size, node, question.samples, question.layers):
+    meshes = meshes_of(cluster.size, node, question.samples, question.layers)
+    for mesh in filter(is_tried, meshes):
         for candidate in plans_of(mesh, question.samples):
             yield pricer.price(candidate).on(cluster)
-            for options in _unequal(candidate, cluster):
-                yield pricer.price(candidate, **options).on(cluster)
+            for unequal in _unequal(candidate, cluster):
+                yield pricer.price(unequal).on(cluster)
 
 
-def _unequal(candidate: Candidate, cluster: Cluster) -> Iterator[dict[str, object]]:
+def _unequal(candidate: Candidate, cluster: Cluster) -> Iterator[Candidate]:
     axis = next((axis for axis in ("pipe", "data") if axis in candidate.mesh), "")
     kinds = Placement.of(cluster, candidate.mesh).slowest_along(axis) if axis else []
+    speeds = [kind.peak_flop_s("bf16") for kind in kinds]
     if len(set(kinds)) > 1 and axis == "pipe":
-        least = min(kind.peak_flop_s("bf16") for kind in kinds)
-        yield {"speeds": [kind.peak_flop_s("bf16") / least for kind in kinds]}
+        yield replace(candidate, speeds=tuple(speed / min(speeds) for speed in speeds))
     elif len(set(kinds)) > 1:
-        yield {"shares": {axis: "cluster"}}
+        yield replace(candidate, shares={axis: shares_by_speed(speeds)})
