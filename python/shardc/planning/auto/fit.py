@@ -120,7 +120,7 @@ def _fastest(
     clock: Clock,
     room: float,
     within: float,
-    is_unequal: bool,
+    is_unequal: bool = False,
 ) -> tuple[Around, Price]:
     """Price further results while their estimates are below the fastest price, and return the fastest one.
 
