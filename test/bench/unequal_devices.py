@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -25,10 +25,7 @@ from dataclasses import replace
 from unequal_steps import mixed, presets
 
 from shardc.cost.cluster.cluster import Cluster
-from shardc.diagnostics.base import ShardcError
 from shardc.planning.auto.search import SearchedPlan, search_plan
-from shardc.planning.price import Price
-from shardc.planning.pricer import Pricer
 
 CLUSTERS = [mixed(1, 1), mixed(2, 2, 2), mixed(1, 1, 8, slow_bytes=40e9)]
 
@@ -49,20 +46,6 @@ def slowed(cluster: Cluster) -> Cluster:
     return replace(cluster, devices=(replace(cluster.devices[-1], count=None),))
 
 
-def priced(pricer: Pricer, cluster: Cluster) -> Iterator[Price]:
-    plans = presets(pricer, cluster, lambda mesh: cluster.size <= 8 or _is_by_nodes(mesh))
-    while True:
-        try:
-            price = next(plans)
-        except StopIteration:
-            return
-        except ShardcError as error:
-            print(f"  not possible: {type(error).__name__}", file=sys.stderr)
-            return
-        if price.fits:
-            yield price
-
-
 def _is_by_nodes(mesh: Mapping[str, int]) -> bool:
     return mesh.get("pipe", 1) <= 2 and mesh.get("tensor", 1) in (1, 8)
 
@@ -73,7 +56,8 @@ def row(cluster: Cluster) -> str:
     took_s = time.perf_counter() - begin_s
     pricer = found.searches.pricer
     equal = pricer.price(searched(slowed(cluster)).candidate).on(cluster)
-    best = min(priced(pricer, cluster), key=lambda price: price.time.seconds)
+    known = presets(pricer, cluster, lambda mesh: cluster.size <= 8 or _is_by_nodes(mesh))
+    best = min((price for price in known if price.fits), key=lambda price: price.time.seconds)
     cells = [
         cluster.name,
         f"{found.seconds * 1e3:.1f}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -12,6 +13,7 @@ from shardc.cost.cluster.cluster import Cluster, Library
 from shardc.cost.cluster.device import Device
 from shardc.cost.cluster.level import Level
 from shardc.cost.cluster.mapping import Placement
+from shardc.diagnostics.passes.shares import ShareWithoutRows
 from shardc.options.shares import shares_by_speed
 from shardc.planning.auto.search import SearchedPlan, search_plan
 from shardc.planning.candidates import Candidate, meshes_of, plans_of
@@ -82,7 +84,8 @@ def presets(
         for candidate in plans_of(mesh, question.samples):
             yield pricer.price(candidate).on(cluster)
             for unequal in _unequal(candidate, cluster):
-                yield pricer.price(unequal).on(cluster)
+                with suppress(ShareWithoutRows):
+                    yield pricer.price(unequal).on(cluster)
 
 
 def _unequal(candidate: Candidate, cluster: Cluster) -> Iterator[Candidate]:
