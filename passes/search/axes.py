@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import TypeVar
 
@@ -131,34 +130,28 @@ class SearchAxes:
         the pipeline fills and drains. Stages are assumed to take equally long, which is a lower bound
         (GPipe, 2019).
         """
-        part = self._part
+        part = self.speeds[self.rank] / sum(self.speeds) if self.speeds else 1 / self.stages
         if turns == 1:
             return part
-        if self.is_weights:  # they run where a stage waits
-            return self.form.weight_slots(self.stages, turns) / turns * part
-        return (turns * part + self._waits(turns) * (1 - part)) / turns
+        if self.form.is_split or not self.speeds:
+            slots = self.form.weight_slots if self.is_weights else self.form.slots
+            return slots(self.stages, turns) / turns * part
+        return self._busy_unequal(turns)
 
-    def _waits(self, turns: int) -> float:
-        """Return for how many micro-batches of each other stage a stage waits."""
-        return (self.form.slots(self.stages, turns) - turns) / max(self.stages - 1, 1)
-
-    @cached_property
-    def _part(self) -> float:
-        """Part of a stage's time in a bound on the slowest stage: a mean of all stages' times.
+    def _busy_unequal(self, turns: int) -> float:
+        """Return :meth:`busy` of a rank, as a bound on the slowest stage by a mean of all stages' times.
 
         Let m be the micro-batches, w the part of the other stages' time that a stage waits, and t_s the
         seconds of stage s for a micro-batch. A step takes m max t + w (sum of t - max t), which is at least
         the sum of (m l_s + w (1 - l_s)) t_s for any parts l_s that add up to 1. The best ones are those with
         which each call takes equally long wherever it runs: m l_s + w (1 - l_s) in proportion to the speed.
         """
-        if not self.speeds:
-            return 1 / self.stages
-        turns = self.trips
-        waits = self._waits(turns) if turns > 1 else 0.0
-        slots = turns + waits * (self.stages - 1)
+        slots = self.form.slots(self.stages, turns)
+        waits = (slots - turns) / (self.stages - 1)
         total = sum(self.speeds)
         parts = [max(0.0, slots * speed / total - waits) for speed in self.speeds]
-        return parts[self.rank] / sum(parts)
+        part = parts[self.rank] / sum(parts)
+        return (turns * part + waits * (1 - part)) / turns
 
     def held(self, layouts: tuple[Layout, ...], is_kept: bool = False) -> np.ndarray:
         """Return how many copies of its share of a value the fullest stage holds in each of ``layouts``.

@@ -33,9 +33,10 @@ class DistSearch(ReadingPass):
     Writes layouts of arguments and ``dist.cuts`` of calls (``passes/search``). ``searcher``: ``exact``, or
     one of ``passes/search/searchers``, which give no bound. ``on``: the cluster whose devices and links are
     priced; default: the one called ``cluster``. ``pipeline``: the axis of stages, which splits no call;
-    ``form``: their schedule. ``seconds``: time limit, after which the best result so far is used. ``hears``:
-    whether the first Ctrl-C also ends the search. ``saved``: result of an earlier search of this program, or
-    of it with few of its equal layers, which is written without a search.
+    ``form``: their schedule; ``speeds``: relative speeds of their ranks. ``seconds``: time limit, after which
+    the best result so far is used. ``hears``: whether the first Ctrl-C also ends the search. ``saved``:
+    result of an earlier search of this program, or of it with few of its equal layers, which is written
+    without a search.
     """
 
     name: ClassVar[str] = "dist-search"
@@ -44,6 +45,7 @@ class DistSearch(ReadingPass):
     on: Cluster | None = None
     pipeline: str = ""
     form: ScheduleForm = ONE_F_ONE_B
+    speeds: tuple[float, ...] = ()
     seconds: float = inf
     hears: bool = False
     saved: SavedCuts | LayeredCuts | None = None
@@ -61,7 +63,7 @@ class DistSearch(ReadingPass):
         capacity = capacity_of(self._cluster, sizes, self.pipeline)
         with clock.running():
             step = StepOnMesh(StepFacts.of(program), mesh, self.pipeline)
-            graph = graph_on(step, self._cluster, self.form)
+            graph = graph_on(step, self._cluster, self.form, self.speeds)
             found = search(graph, capacity, self.searcher, explain="runners-up", clock=clock)
         if isinstance(found, Unfit):
             raise why_none(found, capacity, mesh.world_size)

@@ -41,7 +41,8 @@ class Distances:
     """Seconds of the cheapest chain of collectives, each over one axis, between layouts of a value.
 
     Communication of a micro-batch is counted for every micro-batch. Terms of micro-batches are added on the
-    device, at its memory's rate ``stream_bytes_s``. Each stage of a pipeline counts its share. A collective
+    device, at its memory's rate ``stream_bytes_s``; those of unequal shares count nothing, as in the cost of
+    a compiled step, so that bounds hold. Each stage of a pipeline counts its share. A collective
     that is packed with others (``dist-combine``) counts its part of a bucket of ``bucket_bytes``, and the
     copy into it.
     """
@@ -157,7 +158,7 @@ class Distances:
         if name == SLICE:
             return _SLICE_S
         if name == TIME:
-            return _PASSES * local_bytes / self._stream_bytes_s
+            return _SLICE_S if self._axes.shared is not None else _PASSES * local_bytes / self._stream_bytes_s
         key = name, axis, local_bytes
         if key not in self._known:
             over = self._axes.axes[axis]

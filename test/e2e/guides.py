@@ -193,6 +193,13 @@ def _plain(command: str) -> str:
     return command.removeprefix(".venv/bin/")
 
 
+def clusters(name: str) -> dict[str, str]:
+    """The descriptions of clusters in a page, by the file that has a cluster's name."""
+    found = [block.text for block in blocks(text_of(name)) if block.language == "yaml"]
+    named = [(re.search(r"^name: (\S+)$", text, re.MULTILINE), text) for text in found]
+    return {f"{match[1]}.yaml": text for match, text in named if match}
+
+
 def write_config(folder: Path) -> None:
     """Write the ``config.json`` of a Llama of one layer, whose largest batch on a GPU is soon found."""
     sizes = {"hidden_size": 16384, "vocab_size": 8192, "max_position_embeddings": 4096}

@@ -39,6 +39,8 @@ def lessened(text: str) -> str:
 @pytest.mark.parametrize("name", guides.MODELS)
 def test_fragments_run(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
+    for file, text in guides.clusters(name).items():
+        (tmp_path / file).write_text(text)
     torch.manual_seed(0)
     model = guides.MODELS[name]()
     names = {

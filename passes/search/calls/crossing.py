@@ -20,7 +20,7 @@ def crossing(program: Program, weights: Sequence[float]) -> list[tuple[float, fl
     many calls each call stands.
     """
     nodes, owner = program.nodes, owners(program)
-    forward = [number for number, node in enumerate(nodes) if phase_of(node.op) == "forward"]
+    forward = forward_calls(program)
     fed, bound = _reached(program, forward, "input"), _reached(program, forward, "param")
     first, last = dict[int, int](), dict[int, int]()
     for place, number in enumerate(forward):
@@ -36,6 +36,11 @@ def crossing(program: Program, weights: Sequence[float]) -> list[tuple[float, fl
     done = np.array([*accumulate(works, initial=0.0)])
     parts = done / max(done[-1], 1.0)
     return list(zip(parts.tolist(), change.cumsum().tolist(), strict=True))[1:-1]
+
+
+def forward_calls(program: Program) -> list[int]:
+    """Return the numbers of forward's calls."""
+    return [number for number, node in enumerate(program.nodes) if phase_of(node.op) == "forward"]
 
 
 def _reached(program: Program, calls: Sequence[int], role: str) -> set[int]:

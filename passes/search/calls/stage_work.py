@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
+from math import inf
 
 from shardc.cost.work import flops
-from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
+from shardc.passes.search.calls.crossing import crossing, forward_calls
 from shardc.passes.search.fold import Folded
 
 _ROUNDS = 40
@@ -17,15 +18,30 @@ _ROUNDS = 40
 
 def forward_work(program: Program, folded: Folded) -> list[float]:
     """Return the FLOP of each call of forward, in order, also of equal layers that the program lacks."""
-    nodes, weights = program.nodes, folded.weights
-    forward = [number for number, node in enumerate(nodes) if phase_of(node.op) == "forward"]
-    found = list[float]()
-    for weight, calls in groupby(forward, key=weights.__getitem__):
+    return [_flops(program.nodes[number]) for number in _calls(program, folded)]
+
+
+def forward_cuts(program: Program, folded: Folded) -> list[tuple[float, float]]:
+    """Return, for each cut of the forward with all its equal layers, the part of its FLOP before it, and the
+    bytes of all samples to send.
+    """
+    calls = _calls(program, folded)
+    sizes = dict(
+        zip(forward_calls(program), (size for _, size in crossing(program, folded.weights)), strict=False)
+    )
+    done = [*accumulate(_flops(program.nodes[number]) for number in calls)]
+    ends = zip(calls[:-1], done[:-1], strict=True)
+    return [(before / max(done[-1], 1.0), sizes.get(number, inf)) for number, before in ends]
+
+
+def _calls(program: Program, folded: Folded) -> list[int]:
+    """Return the numbers of forward's calls in order, those of equal layers as often as there are layers."""
+    found = list[int]()
+    for weight, calls in groupby(forward_calls(program), key=folded.weights.__getitem__):
         # A colour for each call of a layer, and the weight of all layers, or no other calls like these.
         numbers = list(calls)
-        layer = len({folded.colours[number] for number in numbers})
-        each = [_flops(nodes[number]) for number in numbers[:layer]]
-        found += each * round(weight * len(numbers) / layer)
+        layer = len({folded.colours[number] for number in numbers}) if weight != 1 else len(numbers)
+        found += numbers[:layer] * round(weight * len(numbers) / layer)
     return found
 
 
@@ -55,3 +71,36 @@ def _fits(done: Sequence[float], stages: int, most: float) -> bool:
     for _ in range(stages):
         at = bisect_right(done, done[at] + most * (1 + 1e-12)) - 1
     return at == len(done) - 1
+
+
+def stages_at(cuts: Sequence[float], speeds: Sequence[float]) -> list[float] | None:
+    """Return the parts of the work of stages with these ``speeds`` that end at some of the ``cuts``.
+
+    ``cuts``: part of the work before each place where stages may end. The slowest stage is as fast as it can
+    be. None if there are fewer places than stages.
+    """
+    ends = sorted({*cuts, 0.0, 1.0})
+    if len(ends) <= len(speeds):
+        return None
+    least, most = 1 / sum(speeds), 1 / min(speeds)
+    for _ in range(_ROUNDS):
+        middle = (least + most) / 2
+        least, most = (least, middle) if _ends(ends, speeds, middle) is not None else (middle, most)
+    found = _ends(ends, speeds, most)
+    assert found is not None, "the slowest stage has time for all the work"
+    return [end - start for start, end in pairwise([0.0, *found])]
+
+
+def _ends(ends: Sequence[float], speeds: Sequence[float], seconds: float) -> list[float] | None:
+    """Return where stages end, each with as much work as it can do in so many seconds; None if work is left
+    or a stage has none.
+    """
+    found, at = list[float](), 0
+    for later, speed in zip(reversed(range(len(speeds))), speeds, strict=True):
+        most = bisect_right(ends, ends[at] + seconds * speed * (1 + 1e-12)) - 1
+        end = min(most, len(ends) - 1 - later)
+        if end == at:
+            return None
+        at = end
+        found.append(ends[at])
+    return found if at == len(ends) - 1 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 import numpy as np
 
@@ -21,12 +22,14 @@ from shardc.passes.search.step.on_mesh import StepOnMesh
 from shardc.passes.search.step.step_graph import StepGraph
 
 
-def graph_on(step: StepOnMesh, cluster: Cluster, form: ScheduleForm = ONE_F_ONE_B) -> StepGraph:
+def graph_on(
+    step: StepOnMesh, cluster: Cluster, form: ScheduleForm = ONE_F_ONE_B, speeds: Sequence[float] = ()
+) -> StepGraph:
     """Return the graph of a step on the devices of a cluster, with a schedule of stages.
 
     With unequal shares it has the times of the slowest place along their axis, which all others wait for.
     With stages on several kinds of device, each time is a bound, whichever stage runs the call
-    (:meth:`SearchAxes.busy`).
+    (:meth:`SearchAxes.busy`). ``speeds``: the work of their ranks; default: in proportion to peaks.
     """
     ask.start()  # its imports run while the graph is built
     links, axes = LinkModel(Placement.of(cluster, step.sizes)), step.axes.under(form)
@@ -38,7 +41,7 @@ def graph_on(step: StepOnMesh, cluster: Cluster, form: ScheduleForm = ONE_F_ONE_
         slowest.others = [graph.graph for graph in graphs if graph is not slowest]
         return slowest
     if costs.ranks:
-        return _least([StepGraph(step, links, rates, of) for of, rates in _ranks(costs, axes)])
+        return _least([StepGraph(step, links, rates, of) for of, rates in _ranks(costs, axes, speeds)])
     return StepGraph(step, links, costs.rates, axes)
 
 
@@ -50,12 +53,21 @@ def _places(step: StepOnMesh, cluster: Cluster, axes: SearchAxes) -> Iterator[tu
         yield runs, rates_of(kind)
 
 
-def _ranks(costs: Costs, axes: SearchAxes) -> Iterator[tuple[SearchAxes, DeviceRates]]:
+def _ranks(
+    costs: Costs, axes: SearchAxes, speeds: Sequence[float]
+) -> Iterator[tuple[SearchAxes, DeviceRates]]:
     """Yield the axes and the rates of a rank of a pipeline for each kind of rank."""
-    speeds = tuple(rank.rates.half_flop_s for rank in costs.ranks)
-    found = {rank.rates: number for number, rank in reversed([*enumerate(costs.ranks)])}
-    for rates, number in found.items():
-        yield axes.on_rank(number, speeds), rates
+    kinds = [rank.rates for rank in costs.ranks]
+    given = speeds or [rates.half_flop_s for rates in kinds]
+    means = mean_speeds(kinds, given)
+    for rates in dict.fromkeys(kinds):
+        yield axes.on_rank(kinds.index(rates), means), rates
+
+
+def mean_speeds(kinds: Sequence[object], speeds: Sequence[float]) -> tuple[float, ...]:
+    """Return the mean speed of all ranks of its kind for each rank of a pipeline."""
+    pairs = [*zip(kinds, speeds, strict=True)]
+    return tuple(fmean(speed for other, speed in pairs if other == kind) for kind in kinds)
 
 
 def _least(graphs: Sequence[StepGraph]) -> StepGraph:

@@ -91,6 +91,12 @@ class StepGraph:
             for n, ways in enumerate(self.ways)
         ]
 
+    def whole_on(self, rates: DeviceRates) -> float:
+        """Return the seconds of all calls of forward and backward that are not split."""
+        work, weights, phases = self.work.on(rates), self.folded.weights, self._facts.phases
+        calls = ((n, ways) for n, ways in enumerate(self.ways) if phases[n] != OPTIMIZER)
+        return sum(float(work.seconds(n, ways)[0]) * weights[n] for n, ways in calls)
+
     def slowest_s(self, chosen: Sequence[int]) -> float:
         """Return the seconds of a choice of states on the slowest device."""
         return max(graph.total(chosen) for graph in (self.graph, *self.others))
@@ -176,12 +182,15 @@ class StepGraph:
             yield phase, [use for use, of in zip(uses, phases, strict=True) if of == phase]
 
     def _add_readers(self, value: int, uses: Sequence[Use], gathers: int) -> None:
-        made, is_late = self._made[value], self._is_gradient(value, uses)
+        made, is_gradient = self._made[value], self._is_gradient(value, uses)
+        # Gradients are summed over micro-batches before they are summed over devices.
+        is_late = is_gradient and not self.axes.time
+        is_packed = is_late or (is_gradient and self.axes.shared is not None)
 
         def when(some: Sequence[Use]) -> When:
             weights = self._facts.weights
             is_weights = self.program.producer[value] in weights or all(node in weights for node, _ in some)
-            major = 0 if is_late else self._facts.stored.get(value)
+            major = 0 if is_packed else self._facts.stored.get(value)
             beside_s = 0.0 if is_late or not self._overlaps else self._beside.seconds(value, some)
             return When(is_late, gathers, is_weights, major, beside_s)
 
@@ -209,8 +218,8 @@ class StepGraph:
     def _is_gradient(self, value: int, uses: Sequence[Use]) -> bool:
         """Return whether backward computes a value that only the update reads."""
         producer, phases = self.program.producer[value], self._facts.phases
-        if producer < 0 or phases[producer] != BACKWARD or self.axes.time:
-            return False  # gradients are summed over micro-batches before they are summed over devices
+        if producer < 0 or phases[producer] != BACKWARD:
+            return False
         return all(phases[node] == OPTIMIZER for node, _ in uses)
 
     def _kept(self, value: int, made: Made, uses: Sequence[Use], when: When) -> Made:

@@ -67,7 +67,7 @@ class Graphs:
 
     def _graph(self, candidate: Candidate) -> StepGraph:
         mesh = make_mesh(candidate.mesh, candidate.micro_batches, candidate.shares)
-        asked = mesh, candidate.plan, self._cluster, candidate.form
+        asked = mesh, candidate.plan, self._cluster, candidate.form, candidate.speeds
         return self._with_step(candidate, lambda step: step.graph(*asked))
 
     def _with_step(self, candidate: Candidate, of: Callable[[SearchedStep], _T]) -> _T:

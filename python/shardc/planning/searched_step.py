@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch_mlir import ir
 
 from shardc.cost.cluster.cluster import Cluster
@@ -46,12 +48,14 @@ class SearchedStep:
         self._least: dict[bool, LeastMemory] = {}
 
     @progress.phase("search")
-    def graph(self, mesh: Mesh, plan: str, cluster: Cluster, form: ScheduleForm) -> StepGraph:
+    def graph(
+        self, mesh: Mesh, plan: str, cluster: Cluster, form: ScheduleForm, speeds: Sequence[float]
+    ) -> StepGraph:
         """Return the graph of choices of a plan, ``auto`` or a product of it with a pipeline.
 
-        ``form``: the schedule of stages. Raises NotFolded.
+        ``form``: the schedule of stages. ``speeds``: relative speeds of their ranks. Raises NotFolded.
         """
-        return graph_on(self._on(mesh, plan), cluster, form)
+        return graph_on(self._on(mesh, plan), cluster, form, speeds)
 
     @progress.phase("search")
     def least_memory(self, mesh: Mesh, plan: str) -> LeastMemory:

@@ -17,7 +17,7 @@ from shardc.backends.torch.emit import emit_program
 from shardc.compiler.profiling.known import predicted_time
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import is_local
-from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
+from shardc.cost.schedule_form import ONE_F_ONE_B
 from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.base import Remarks, collect_remarks, remark
 from shardc.diagnostics.passes.pipeline import NotAPipeline
@@ -317,16 +317,11 @@ def _saved_cuts(plan: Plan, program: Program) -> SavedCuts | None:
     return None
 
 
-def _search(
-    search: DistSearch, saved: SavedCuts | None, cluster: Cluster | None, axis: str, form: ScheduleForm
-) -> DistSearch:
-    """Return the pass that finds the cuts of calls, or writes saved ones. Raises SearchWithoutCluster.
-
-    ``axis``: the axis of stages, if any. ``form``: their schedule.
-    """
+def _search(search: DistSearch, saved: SavedCuts | None, cluster: Cluster | None) -> DistSearch:
+    """Return the pass that finds the cuts of calls, or writes saved ones. Raises SearchWithoutCluster."""
     if saved is None and cluster is None:
         raise SearchWithoutCluster()
-    return replace(search, on=cluster, pipeline=axis, form=form, saved=saved or search.saved)
+    return replace(search, on=cluster, saved=saved or search.saved)
 
 
 def _change(
@@ -462,7 +457,9 @@ def compile_capture(
         if saved_cuts is not None or is_searched(plan):
             ranks = planned.size(chosen.pipeline) if chosen.pipeline else 1
             form = schedule_form(pipeline, ranks) or ONE_F_ONE_B
-            searcher = _search(search or DistSearch(), saved_cuts, cluster, chosen.pipeline, form)
+            speeds = (pipeline and pipeline.speeds) or ()
+            searcher = replace(search or DistSearch(), form=form, speeds=speeds, pipeline=chosen.pipeline)
+            searcher = _search(searcher, saved_cuts, cluster)
             before = digest(program)
         chosen.cuts = None
         apply_plan(program, planned, chosen)

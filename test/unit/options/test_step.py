@@ -97,6 +97,11 @@ PLAN = {"schema": "shardc-plan", "version": 2}
         ({"mesh": MESH, "plan": "data*zero1"}, AxisOfTwoPresets, "both use mesh axis 'data'"),
         ({"mesh": MESH, "plan": "data*auto"}, search.AutoInProduct, "a search decides on all axes"),
         ({"mesh": MESH, "plan": "auto", "memory_budget": "1GB"}, search.NotSearched, "memory_budget yet"),
+        (
+            {"mesh": {"a": 2, "b": 2}, "plan": "auto", "shares": {"b": [3, 1]}},
+            search.NotSearched,
+            "an axis that is not the outermost",
+        ),
         ({"mesh": MESH, "plan": "nowhere.json"}, BadPlanFile, "there is no such file"),
         ({"mesh": MESH, "plan": "FILE"}, BadPlanFile, "it has version 2; this shardc reads version 1"),
         ({"mesh": MESH, "schedule": "1f1b"}, pipelines.NotAPipeline, "plan 'data' has no pipeline"),

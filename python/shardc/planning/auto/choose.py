@@ -90,7 +90,8 @@ class Around:
     """Result of the outer search: the estimates, the cheapest first, and a bound on all choices.
 
     ``bound_s``: lower bound on the seconds of any choice. ``looked_at``: how many of ``choices`` got an inner
-    search. ``why``: why the search stopped. ``is_stopped``: True if its clock ended it.
+    search. ``why``: why the search stopped. ``is_stopped``: True if its clock ended it. ``left``: choices
+    that were not found, with lower bounds on their seconds, the lowest first.
     """
 
     found: list[Estimate]
@@ -100,6 +101,7 @@ class Around:
     why: str
     is_stopped: bool = False
     floor: Floor = Floor()
+    left: Sequence[tuple[Choice, float]] = field(default=(), compare=False)
 
     @property
     def start(self) -> Start:
@@ -191,7 +193,10 @@ class _Search:
         least = (self._least_s(choice) for choice in self.choices if choice not in self.beaten)
         bound_s = min(min(least, default=inf), self.best_s)
         counts = len(self.bounds.keys() | self.hasty), len(self.choices)
-        return Around(self.found, bound_s, *counts, why, is_stopped, self.floor or Floor())
+        known = {estimate.choice for estimate in self.found} | self.beaten
+        left = [(choice, self._least_s(choice)) for choice in self.choices if choice not in known]
+        left.sort(key=lambda pair: pair[1])
+        return Around(self.found, bound_s, *counts, why, is_stopped, self.floor or Floor(), left)
 
     def _set_floor(self, floor: Floor) -> Floor:
         """Take a bound on the time of all choices, and leave out those that certainly lack memory."""

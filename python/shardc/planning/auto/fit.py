@@ -13,7 +13,7 @@ from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.diagnostics.text import size_text
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
-from shardc.planning.auto.choose import LIMIT_S, Around, Pace, Start, search_around
+from shardc.planning.auto.choose import LIMIT_S, Around, Estimate, Pace, Start, search_around
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Price, Priced
@@ -23,6 +23,8 @@ TRIES = 3
 """Maximum number of searches, each with less memory."""
 FURTHER = 2
 """Maximum number of results that are priced after one that fits."""
+OF_EACH_KIND = 5
+"""The same on several kinds of device, whose stages are estimated less closely."""
 _SPARE = 0.98
 """Margin: the next search gets this part of the memory that would have fitted exactly."""
 _LEAST = 0.1
@@ -82,7 +84,8 @@ def search_to_fit(
             break
         around, best = compiled[0], compiled[1].on(cluster)
         if _fits(best, within):
-            tried.append(_fastest(around, best, partial(_priced_on, price, cluster), clock, room, within))
+            of = partial(_priced_on, price, cluster), clock, room, within, pace is not None
+            tried.append(_fastest(around, best, *of))
             break
         tried.append((around, best))
         room, start = _room(within, around.found[0].held_bytes, best), around.start
@@ -117,22 +120,47 @@ def _fastest(
     clock: Clock,
     room: float,
     within: float,
+    is_unequal: bool = False,
 ) -> tuple[Around, Price]:
     """Price further results while their estimates are below the fastest price, and return the fastest one.
 
     The search's estimate leaves out how evenly stages are cut. A result that would be faster and does not fit
-    is searched once more, with less memory.
+    is searched once more, with less memory. ``is_unequal``: price a choice of each number of stages, with and
+    without shares, also if the search left it out.
     """
-    found = around.found
-    for place, estimate in enumerate(around.found[1 : 1 + FURTHER], 1):
-        if clock.is_over or estimate.seconds >= best.time.seconds:
-            break
-        other = price(estimate.choice, room)
+    found, held = around.found, {estimate.choice: estimate for estimate in around.found}
+    further = [(estimate.choice, estimate.seconds) for estimate in found[1 : 1 + FURTHER]]
+    for choice, seconds in _of_each_kind(around) if is_unequal else further:
+        if clock.is_over or seconds >= best.time.seconds:
+            continue
+        other = price(choice, room)
         if other is not None and not _fits(other, within) and other.time.seconds < best.time.seconds:
-            other = price(estimate.choice, _room(within, estimate.held_bytes, other))
+            held_bytes = held[choice].held_bytes if choice in held else room * other.searched_bytes
+            other = price(choice, _room(within, held_bytes, other))
         if other is not None and _fits(other, within) and other.time.seconds < best.time.seconds:
-            best, found = other, [estimate, *around.found[:place], *around.found[place + 1 :]]
+            best = other
+            first = held.get(choice, Estimate(choice, seconds, seconds, 0.0))
+            found = [first, *(estimate for estimate in found if estimate.choice != choice)]
     return replace(around, found=found), best
+
+
+def _of_each_kind(around: Around) -> Sequence[tuple[Choice, float]]:
+    """Return the best choices but the first, one for each number of stages with and without shares, and
+    lower bounds on their seconds.
+
+    The order is that of their estimates or, if the search left a choice out, of its bound.
+    """
+    first, *others = [(of.seconds, of.choice, of.bound_s) for of in around.found]
+    found = {_kind(first[1]): first}
+    for row in [*others, *((bound_s, choice, bound_s) for choice, bound_s in around.left)]:
+        found.setdefault(_kind(row[1]), row)
+    near = [row for row in others if _kind(row[1]) == _kind(first[1])][:1]
+    rows = sorted([*list(found.values())[1:], *near], key=lambda row: row[0])
+    return [(choice, bound_s) for _, choice, bound_s in rows[:OF_EACH_KIND]]
+
+
+def _kind(choice: Choice) -> tuple[int, bool]:
+    return choice.stages, bool(choice.shares)
 
 
 def _priced_on(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from shardc.cache import disk
@@ -91,7 +91,7 @@ def load(name: str, read: Callable[[Any], T]) -> T | None:
 
 
 def _packed(answer: Answer) -> dict[str, object]:
-    around = answer.around
+    around = replace(answer.around, left=())
     return {
         "candidate": candidate_json(answer.candidate),
         "around": {**asdict(around), "found": [asdict(estimate) for estimate in around.found]},

@@ -7,8 +7,9 @@ import pytest
 from shardc.cost.cluster.cluster import Cluster, Library
 from shardc.cost.cluster.device import Device, Peaks
 from shardc.cost.cluster.level import Level
-from shardc.cost.step.on_cluster import step_time_on
-from shardc.cost.step.work import Item, Section, StepWork
+from shardc.cost.step.on_cluster import costs_on, fastest_costs_on, step_time_on
+from shardc.cost.step.work import Item, Section, StageWork, StepWork
+from shardc.passes.pipeline.schedules.by_name import schedule
 
 
 def mixed() -> Cluster:
@@ -38,3 +39,27 @@ def test_the_step_waits_for_the_last() -> None:
     )
     assert time.seconds == time.places["data 1 (of-1)"] == pytest.approx(3 * even.seconds)
     assert "data 1 (of-1)" in "\n".join(time.render())
+
+
+def stage(size_bytes: float) -> StageWork:
+    kinds = (("F", "forward"), ("B", "backward"))
+    return StageWork({kind: (Item("memory", phase, moved_bytes=size_bytes),) for kind, phase in kinds})
+
+
+def test_stages_run_on_their_own_kinds_of_device() -> None:
+    """Stages of 3 GB and 1 GB take equally long on devices of 3 GB/s and 1 GB/s."""
+    order, mesh = schedule("1f1b", 2, 8), {"pipe": 2}
+    even = step_time_on(mixed(), mesh, StepWork((stage(3e9), stage(1e9)), ((), ())), "pipe", order)
+    one = step_time_on(mixed(), mesh, StepWork((stage(1e9), stage(1e9)), ((), ())), "pipe", order)
+    turned = step_time_on(mixed(), mesh, StepWork((stage(1e9), stage(3e9)), ((), ())), "pipe", order)
+    assert even.causes["bubble"] / even.seconds == pytest.approx(1 / 9)
+    assert one.seconds < even.seconds < turned.seconds
+    assert turned.seconds > 2.8 * one.seconds
+
+
+def test_the_fastest_costs_are_below_those_of_each_rank() -> None:
+    costs, fastest = costs_on(mixed(), {"pipe": 2}, "pipe"), fastest_costs_on(mixed(), {"pipe": 2}, "pipe")
+    (item,) = stage(1e9).actions["F"]
+    assert [costs.of_rank(rank).seconds(item) > 0 for rank in range(2)] == [True, True]
+    assert fastest.seconds(item) == min(costs.of_rank(rank).seconds(item) for rank in range(2))
+    assert costs.of_rank(1).seconds(item) == pytest.approx(3 * costs.of_rank(0).seconds(item))

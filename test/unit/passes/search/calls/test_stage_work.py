@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from shardc.cost.cluster.names import find_cluster
-from shardc.passes.search.calls.stage_work import forward_work, unevenness
+from shardc.passes.search.calls.stage_work import forward_work, stages_at, unevenness
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question
@@ -49,3 +49,21 @@ def test_layers_that_the_program_lacks_count(layers: int) -> None:
     products = [work for work in forward_work(step.program, step.folded) if work]
     first, each = 2 * 32 * 64 * 64, 2 * 32 * 64 * 256
     assert products == [first, *[each, each] * layers]
+
+
+@pytest.mark.parametrize("speeds", [(3.0, 1.0), (1.0, 3.0), (2.0, 2.0, 1.0)])
+def test_stages_of_unequal_speed_are_as_fast_as_possible(speeds: tuple[float, ...]) -> None:
+    for seed in range(10):
+        work = np.random.default_rng(seed).exponential(size=7)
+        done = (work.cumsum() / work.sum()).tolist()[:-1]
+        found = stages_at(done, speeds)
+        assert found is not None and sum(found) == pytest.approx(1.0)
+        every = itertools.combinations(done, len(speeds) - 1)
+        stages = ([b - a for a, b in itertools.pairwise((0.0, *at, 1.0))] for at in every)
+        best = min(max(part / speed for part, speed in zip(parts, speeds, strict=True)) for parts in stages)
+        assert max(p / s for p, s in zip(found, speeds, strict=True)) == pytest.approx(best)
+
+
+def test_each_stage_has_work() -> None:
+    assert stages_at([0.25, 0.5, 0.75], [100.0, 1.0, 1.0]) == pytest.approx([0.5, 0.25, 0.25])
+    assert stages_at([0.5], [1.0, 1.0, 1.0]) is None

@@ -163,3 +163,14 @@ def solved(graph: Graph, capacity: float = inf) -> Solution:
     found = solve(graph, capacity)
     assert isinstance(found, Solution)
     return found
+
+
+def test_edges_that_cost_almost_nothing_do_not_end_later_searches() -> None:
+    """The gap in integers was above the cost that stands for an impossible choice."""
+    graph = Graph(points=1)
+    for node in range(2):
+        graph.add_node(2)
+        graph.costs[node] = np.array([1.0, 1.0 + 1e-9])
+    graph.add_edge(0, 1, np.array([[1e-9, 0.0], [0.0, 1e-9]]))
+    assert solved(graph).seconds == pytest.approx(2.0)
+    assert solved(hard()).chosen == solved(hard()).chosen
