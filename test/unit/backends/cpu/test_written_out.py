@@ -33,6 +33,16 @@ def _filtered(x: Tensor) -> Tensor:
     return torch.stack(made)
 
 
+def _reactions(x: Tensor, rate: Tensor) -> Tensor:
+    """Backward, kernels compute parts of ``x`` again that others read as one tensor."""
+    a, b, c, d = x
+    for _ in range(12):
+        first, second, third = rate[0] * a, rate[1] * b * c, rate[2] * b * d
+        a, b = a + 0.01 * (second - first), b - 0.01 * (second + third)
+        c, d = c + 0.01 * third, d + 0.01 * first
+    return torch.stack([a, b, c, d])
+
+
 def check_gradients(f: Callable[..., Tensor], *tensors: Tensor) -> None:
     """Compare the values and gradients of compiled ``f`` with eager in f64."""
 
@@ -55,8 +65,10 @@ def check_gradients(f: Callable[..., Tensor], *tensors: Tensor) -> None:
         (_shaded, [(1, 4, 20, 7), (1, 4)]),
         (_turned, [(203, 4), (203, 3)]),
         (_filtered, [(24, 130)]),
+        (_reactions, [(4, 5000), (4, 5000)]),
     ],
 )
+@pytest.mark.filterwarnings("error::shardc.diagnostics.dynamo.ShardcFallbackWarning")
 def test_values(f: Callable[..., Tensor], shapes: list[tuple[int, ...]], threads: int) -> None:
     check_gradients(f, *map(torch.randn, shapes))
 
