@@ -123,7 +123,7 @@ class Rewrite:
     def _staying(self, kernels: list[Unit]) -> list[Unit]:
         """Return a unit for each op that stays, including ops that could be lowered but share no kernel."""
         fused = {call for unit in kernels for call in unit.calls}
-        needed = needed_views(self._read, fused)
+        needed = needed_views(self._read, fused, (value for unit in kernels for value in unit.accesses))
         steps = [step for step in self._read.steps if not step.is_unread]
         return [Unit(s) for s in steps if (s.number in needed if s.is_view else s.number not in fused)]
 

@@ -151,7 +151,7 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
     chosen = part_axes(members, reads, sizes)
     parts = [a for a in nest.order if a in chosen]
     if any(nest.inner(root) for root in members) or not nest.rows:
-        nest.lanes = is_side_by_side(nest.rows, members, reads)
+        nest.lanes = is_side_by_side(rows, members, reads)
         inside = [a for a in nest.order if a not in nest.rows]
         nest.written_out = inside if nest.lanes else [a for a in parts if a in inside]
         nest.block = None if nest.lanes else _block(nest)

@@ -26,6 +26,8 @@ SHARED_WORK = 8
 
 MAX_WORK = 1000
 """Most work, in additions, of the written-out sums of a row."""
+MAX_ADJACENT = 8
+"""Most adjacent elements of a row that are lanes of eight vectors."""
 MAX_STORED = 16
 """Most elements of such a row that are results: they are in registers until all its sums are known."""
 
@@ -52,14 +54,17 @@ def is_side_by_side(rows: Collection[Axis], members: Sequence[Root], reads: dict
     """Return whether short sums inside of rows are best written out, so that rows are lanes of vectors.
 
     That is so if neighbours in memory are in different rows: a sum over 20 days, or a softmax over 10
-    classes of each pixel. Then a row is read from memory once, and what is computed of it stays in registers.
+    classes of each pixel; or if a row has few elements (:data:`MAX_ADJACENT`). Then a row is read from memory
+    once, and what is computed of it stays in registers.
     """
     sums = [root for root in members if root.reduced]
     sizes = {axis: size for root in members for axis, size in root.loops.items() if axis not in rows}
     whole = all(root.reduced == root.loops.keys() - set(rows) for root in sums)
     if not sums or not whole or any(not set(rows) <= root.parallel for root in members):
         return False
-    if not all(isinstance(size, int) for size in sizes.values()) or fast_axis(sums, reads) not in rows:
+    if not rows or not all(isinstance(size, int) for size in sizes.values()):
+        return False
+    if fast_axis(sums, reads) not in rows and prod(map(int, sizes.values())) > MAX_ADJACENT:
         return False
     work = 0
     for root in members:

@@ -7,6 +7,7 @@ collective's result do not run before their place in the program, so that other 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -102,10 +103,13 @@ class Units:
         return {self.phases[call] for call in unit.calls}
 
 
-def needed_views(block: Block, fused: set[int]) -> set[int]:
-    """Return the numbers of the views that remaining ops, kernels of calls ``fused``, or the return read."""
+def needed_views(block: Block, fused: set[int], read: Iterable[Value] = ()) -> set[int]:
+    """Return the numbers of the views that remaining ops, kernels of calls ``fused``, or the return read.
+
+    ``read``: more values that kernels read.
+    """
     views = {result: step for step in block.steps if step.is_view for result in step.results}
-    wanted = list(block.returned)
+    wanted = [*block.returned, *read]
     for step in block.steps:
         if step.number in fused:
             wanted += [a.base for node in step.nodes for a in node.accesses]

@@ -85,7 +85,7 @@ def check(found: list[Tensor], eager: list[Tensor], truth: list[Tensor]) -> None
         if got is not None and got.is_floating_point():
             bound = TOLERANCE.get(got.dtype, 1e-4) * float(exact.abs().max().clamp_min(1e-30))
             bound = max(bound, 2 * float((other.double() - exact).abs().max()))  # equal maxima of a pool
-            torch.testing.assert_close(got.double(), exact, rtol=0, atol=bound)
+            torch.testing.assert_close(got.double(), exact.double(), rtol=0, atol=bound)
         elif got is not None:
             torch.testing.assert_close(got, other)
 

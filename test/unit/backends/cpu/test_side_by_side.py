@@ -15,6 +15,9 @@ FUNCTIONS = {
     "softmax over classes": (lambda x: torch.softmax(x, 1) * 2, (3, 10, 9, 11)),
     "softmax over the first": (lambda x: torch.softmax(x, 0), (7, 130)),
     "norm over channels": (lambda x: x * torch.rsqrt(x.pow(2).mean(1, keepdim=True) + 1e-6), (2, 16, 5, 7)),
+    "coils": (lambda x: x[:, :1, 0] * (x * x[:, :1]).mean(1), (2, 12, 8, 9)),
+    "few adjacent classes": (lambda x: torch.softmax(x, -1) * 2, (203, 5)),
+    "logarithm of sums of eight": (lambda x: torch.logsumexp(x * 2, -1), (7, 40, 8)),
     "many classes": (lambda x: torch.logsumexp(x, 1), (2, 32, 40)),
     "two sums": (lambda x: [(x * 2).amax(1), (x.exp()).sum(1)], (5, 6, 70)),
     "one column": (lambda x: x.mean(0), (9, 1)),
@@ -57,6 +60,24 @@ def test_sums_are_written_out_inside_of_the_long_loop() -> None:
     assert nest.lanes and [nest.sizes[a] for a in nest.written_out] == [8]
     assert not any(loop.kept for loop in stages.loops)
     assert loops_of(_centred((8, 500))).count("scf.for") == 2
+
+
+def test_rows_of_several_dims_are_lanes() -> None:
+    body = Body("coils")
+    x, y = body.argument((4, 12, 8, 9)), body.argument((4, 8, 9))
+    total = body.reduce([x], ADD, [1], "0.0")
+    shown = body.map([total, (y, "d0, d1, d2")], "%r = arith.mulf %0, %1 : f32")
+    body.results = [shown]
+    (nest,), _ = schedule(body)
+    assert nest.lanes and [nest.sizes[a] for a in nest.rows] == [4, 72]
+
+
+@pytest.mark.parametrize(("size", "lanes"), [(8, True), (9, False)])
+def test_few_adjacent_elements_are_lanes_of_as_many_vectors(size: int, lanes: bool) -> None:
+    body = Body("adjacent")
+    body.results = [body.reduce([body.argument((400, size))], ADD, [1], "0.0")]
+    (nest,), _ = schedule(body)
+    assert nest.lanes == lanes
 
 
 @pytest.mark.parametrize("shape", [(17, 500), (40, 500)])

@@ -12,6 +12,8 @@ from test_lowered_graphs import check
 from test_schedule import CHOOSE, loops_of, schedule
 from torch import Tensor
 
+from shardc.passes.fuse.bodies import whole
+
 
 def _shaded(normal: Tensor, light: Tensor) -> Tensor:
     normal = F.normalize(normal, dim=1)
@@ -31,6 +33,14 @@ def _filtered(x: Tensor) -> Tensor:
         last, before = 0.2 * x[n] + 1.2 * last.tanh() - 0.5 * before, last
         made.append(last)
     return torch.stack(made)
+
+
+def _reactions(x: Tensor, rate: Tensor) -> Tensor:
+    a, b, c = x
+    for _ in range(12):
+        first, second, third = rate[0] * a, rate[1] * b * c, rate[2] * b * b
+        a, b, c = a + 0.01 * (second - first), b + 0.01 * (first - second - third), c + 0.01 * third
+    return torch.stack([a, b, c])
 
 
 def check_gradients(f: Callable[..., Tensor], *tensors: Tensor) -> None:
@@ -59,6 +69,13 @@ def check_gradients(f: Callable[..., Tensor], *tensors: Tensor) -> None:
 )
 def test_values(f: Callable[..., Tensor], shapes: list[tuple[int, ...]], threads: int) -> None:
     check_gradients(f, *map(torch.randn, shapes))
+
+
+@pytest.mark.filterwarnings("error::shardc.diagnostics.dynamo.ShardcFallbackWarning")
+def test_parts_that_one_kernel_reads_alone_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others read them as parts of one tensor, and it computes values of others again."""
+    monkeypatch.setattr(whole, "FEWEST_PARTS", 2)
+    check_gradients(_reactions, torch.rand(3, 5000), torch.rand(3, 5000))
 
 
 def _lengths(shape: tuple[int, int, int]) -> Body:

@@ -64,6 +64,39 @@ def test_one_version(code: str) -> None:
     assert SMALL not in _written(code) and "scf.if" not in _written(code)
 
 
+NESTED = "%s = math.sin %v : f32\n%u = arith.mulf %s, %v : f32\n%r = math.cos %u : f32"
+
+
+def test_an_argument_that_depends_on_a_sine_is_watched() -> None:
+    text = _written(NESTED)
+    assert text.count(SMALL) == 2 and text.count("scf.if") == 2 and text.count("math.cos") == 2
+
+
+def test_a_loop_that_reads_what_it_writes_does_not_run_twice() -> None:
+    text = _written(f"{NESTED}\nmemref.store %r, %x[%at] : memref<99xf32>")
+    assert text.count(SMALL) == 1 and text.count("scf.if") == 1
+
+
+def test_sines_of_sines_over_pieces_with_and_without_large_arguments() -> None:
+    body = Body("sines_of_sines")
+    x, y = body.argument((4, 3 * PIECE + 5)), body.argument((4, 3 * PIECE + 5))
+    code = "%s = math.sin %0 : f32\n%u = arith.mulf %s, %1 : f32\n%t = math.cos %u : f32"
+    body.results = [
+        body.map([x, y], code.replace("%t", "%r")),
+        body.reduce([x, y], f"{code}\n%r = arith.addf %t, %acc : f32", [1], "2.0"),
+    ]
+    values = torch.linspace(-20, 20, 4 * (3 * PIECE + 5)).reshape(4, -1)
+    factors = torch.ones_like(values)
+    factors[0, 5], factors[1, PIECE + 7], factors[2, -1] = 1e7, torch.inf, torch.nan
+    values[3, 9] = 1e20
+    found, total = compiled(body)(values, factors)
+    exact = (values.double().sin().float() * factors).double().cos()
+    exact[0, 5] = found[0, 5]  # a product of 1e7 has the error of its factor
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=2e-6, equal_nan=True)
+    torch.testing.assert_close(total.double(), exact.sum(1) + 2, rtol=1e-5, atol=2e-4, equal_nan=True)
+    assert abs(found[0, 5]) <= 1
+
+
 def test_sums_of_sines_over_pieces_with_and_without_large_arguments() -> None:
     body = Body("sums_of_sines")
     x = body.argument((4, 3 * PIECE + 5))
