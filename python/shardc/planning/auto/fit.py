@@ -9,6 +9,7 @@ from math import inf
 from typing import TypeVar
 
 from shardc.cost.cluster.cluster import Cluster
+from shardc.diagnostics.passes.pipeline import PipelineError
 from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.diagnostics.text import size_text
 from shardc.passes.search.choose import Found, Unfit
@@ -17,6 +18,7 @@ from shardc.planning.auto.choose import LIMIT_S, Around, Estimate, Pace, Start, 
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Price, Priced
+from shardc.runtime.report.logs import PLAN
 
 _T = TypeVar("_T")
 TRIES = 3
@@ -59,7 +61,8 @@ def search_to_fit(
 
     A search does not count temporaries and gathered copies. If the compiled plan does not fit, the search is
     repeated with that much less memory, up to ``tries`` times. If none fits, the closest one is picked. If it
-    takes longer than the search's next result is estimated to take, that one is compiled, too.
+    takes longer than the search's next result is estimated to take, that one is compiled, too. If a pipeline
+    cannot be compiled, as of a model whose samples are not independent, the search goes on without stages.
 
     ``find``: the inner search of a candidate, with the seconds per step that a result must beat. ``within``:
     the part of a device's memory that a plan may need. ``room``: the part that the first search may use.
@@ -79,7 +82,15 @@ def search_to_fit(
         around = search_around(given, *asked, pace=pace)
         if not around.found and around.is_stopped and not tried:
             raise NoPlanYet(why=around.why)
-        compiled = _compiled(around, room, price)
+        try:
+            compiled = _compiled(around, room, price)
+        except PipelineError as error:
+            whole = [choice for choice in given if choice.stages == 1]
+            if len(whole) in (0, len(given)):
+                raise
+            PLAN.info("no pipeline: %s", next(iter(str(error).splitlines())))
+            given, start = whole, None
+            continue
         if compiled is None:
             break
         around, best = compiled[0], compiled[1].on(cluster)
@@ -166,10 +177,10 @@ def _kind(choice: Choice) -> tuple[int, bool]:
 def _priced_on(
     price: Callable[[Candidate], Priced], cluster: Cluster, choice: Choice, room: float
 ) -> Price | None:
-    """Return the price of a choice in the part ``room`` of memory; None if its compile finds no plan."""
+    """Return the price of a choice in the part ``room`` of memory; None if it cannot be compiled."""
     try:
         return price(_of(choice, room)).on(cluster)
-    except NoPlanFound:
+    except (NoPlanFound, PipelineError):
         return None
 
 

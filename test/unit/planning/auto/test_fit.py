@@ -8,6 +8,7 @@ import pytest
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import find_cluster
+from shardc.diagnostics.passes.pipeline import NoMicroBatches
 from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.chosen import Chosen
@@ -155,3 +156,30 @@ def test_where_nothing_fits_the_memory_is_named() -> None:
     )
     with pytest.raises(NoPlanFound, match=r"8 devices of 1\.0 GB"):
         picked({"none": 40e9, "full": 30e9}, small)
+
+
+def test_without_stages_if_no_pipeline_can_be_compiled() -> None:
+    staged = Choice(2, 4, (("pipe", 2), ("data", 4)))
+    seconds = {"pipeline*auto": 1.0, "auto": 2.0}
+    priced = list[str]()
+
+    def find(candidate: Candidate, cutoff_s: float) -> Found | Unfit:
+        takes_s = seconds[candidate.plan]
+        if takes_s >= cutoff_s:
+            return Unfit(0.0, 0.5, takes_s)
+        return Found(Chosen([], [], []), Solution([], takes_s, takes_s, ""), 0, 1e9, 0.5)
+
+    def price(candidate: Candidate) -> Priced:
+        priced.append(candidate.plan)
+        if candidate.plan != "auto":
+            raise NoMicroBatches()
+        return Priced(candidate, 1e9, seconds[candidate.plan])
+
+    def searched(given: list[Choice]) -> fit.Picked:
+        return fit.search_to_fit(given, find, price, find_cluster("h100"))
+
+    found = searched([staged, CHOICES[0]])
+    assert found.priced.candidate.plan == "auto"
+    assert priced == ["pipeline*auto", "auto"]
+    with pytest.raises(NoMicroBatches):
+        searched([staged])
