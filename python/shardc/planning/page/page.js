@@ -34,7 +34,11 @@
   const countText = (n) => Math.round(n).toLocaleString("en-US");
   const changeText = (now, then) => `${now >= then ? "+" : "−"}${Math.abs(100 * (now / then - 1)).toFixed(1)}%`;
   const meshText = (mesh) => Object.entries(mesh).map(([name, size]) => `${name} ${size}`).join(" × ");
-  const orderText = (plan) => (plan.schedule ? `, ${plan.schedule}${plan.stages ? ` with ${plan.stages} stages` : ""}` : "");
+  const unequalText = (plan) =>
+    Object.entries(plan.shares || {}).map(([axis, weights]) => `, shares ${axis} ${weights.join(":")}`).join("") +
+    (plan.speeds ? `, speeds ${plan.speeds.join(":")}` : "");
+  const orderText = (plan) =>
+    (plan.schedule ? `, ${plan.schedule}${plan.stages ? ` with ${plan.stages} stages` : ""}` : "") + unequalText(plan);
   const planText = (plan) => `${plan.plan} on ${meshText(plan.mesh)}${plan.micro_batches > 1 ? `, ${plan.micro_batches} micro-batches` : ""}${orderText(plan)}`;
   const slackOf = (plan) => Math.max(0, plan.needed_bytes - peakOf(plan));
   const peakOf = (plan) => Math.max(...plan.memory.map((rank) => rank.peak_bytes));
