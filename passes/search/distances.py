@@ -9,15 +9,15 @@ import numpy as np
 
 from shardc.cost.collective import BUCKET_BYTES
 from shardc.cost.links import LinkModel
-from shardc.cost.ops import ROWS_TIME
+from shardc.cost.ops import KEPT_RATE, ROWS_TIME
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import SUM, TERMS, WHOLE, Layout, layouts_of
 from shardc.passes.search.layout_steps import SLICE, TIME, LayoutSteps
 
 Matrix = np.ndarray
 """Seconds by the state of one node (row) and the state of another (column)."""
-_PASSES = 3
-"""Passes over memory to add an iteration's terms to a sum: two reads and one write."""
+_SUM_BYTES = 4
+"""Least bytes of an element of a sum over micro-batches: those of 16-bit floats are added in f32."""
 _PACKED = frozenset(("all_reduce", "reduce_scatter", "all_gather"))
 _SLICE_S = 1e-9
 """Cost of a step that sends nothing, so that fewer steps win a tie."""
@@ -41,17 +41,22 @@ class Distances:
     """Seconds of the cheapest chain of collectives, each over one axis, between layouts of a value.
 
     Communication of a micro-batch is counted for every micro-batch. Terms of micro-batches are added on the
-    device, at its memory's rate ``stream_bytes_s``; those of unequal shares count nothing, as in the cost of
-    a compiled step, so that bounds hold. Each stage of a pipeline counts its share. A collective
+    device, at the rate ``stream_bytes_s`` of its memory, or that of its last cache of ``cache_bytes``; those
+    of unequal shares count nothing. Each stage of a pipeline counts its share. A collective
     that is packed with others (``dist-combine``) counts its part of a bucket of ``bucket_bytes``, and the
     copy into it.
     """
 
     def __init__(
-        self, axes: SearchAxes, links: LinkModel, stream_bytes_s: float, bucket_bytes: float = BUCKET_BYTES
+        self,
+        axes: SearchAxes,
+        links: LinkModel,
+        stream_bytes_s: float,
+        bucket_bytes: float = BUCKET_BYTES,
+        cache_bytes: float = 0.0,
     ) -> None:
         self._axes, self._links, self._stream_bytes_s = axes, links, stream_bytes_s
-        self._bucket_bytes = bucket_bytes
+        self._bucket_bytes, self._cache_bytes = bucket_bytes, cache_bytes
         self._tables: dict[_Kind, _Table] = {}
         self._steps: dict[tuple[Layout, ...], LayoutSteps] = {}
         self._known: dict[tuple[str, int, float], float] = {}
@@ -60,11 +65,9 @@ class Distances:
     def of_weights(self) -> Distances:
         """Return the seconds beside calls that only gradients of weights need."""
         axes = self._axes.of_weights
-        return (
-            self
-            if axes is self._axes
-            else Distances(axes, self._links, self._stream_bytes_s, self._bucket_bytes)
-        )
+        if axes is self._axes:
+            return self
+        return Distances(axes, self._links, self._stream_bytes_s, self._bucket_bytes, self._cache_bytes)
 
     def between(
         self,
@@ -137,6 +140,9 @@ class Distances:
         for (name, axis, parts, inner), places in steps.alike:
             local_bytes = total / parts
             first = inner * self._once("permute", axis, local_bytes) if inner else 0.0
+            if name == TIME:
+                once[places] = first + self._added(local_bytes, kind.element_bytes)
+                continue
             once[places] = first + self._once(name, axis, local_bytes)
             if kind.major is not None and name in _PACKED:
                 packed = places[np.isin(steps.dims[places], (WHOLE, kind.major))]
@@ -153,12 +159,18 @@ class Distances:
         copy_s = 2 * ROWS_TIME * local_bytes / self._stream_bytes_s
         return min(alone, part * self._once(name, axis, local_bytes / part) + copy_s)
 
+    def _added(self, local_bytes: float, element_bytes: int) -> float:
+        """Return the seconds to add an iteration's terms to a sum: terms and sum are read, it is written."""
+        if self._axes.shared is not None:
+            return _SLICE_S
+        moved = local_bytes * (1 + 2 * max(element_bytes, _SUM_BYTES) / element_bytes)
+        kept = min(moved, self._cache_bytes)
+        return (moved - kept + kept / KEPT_RATE) / self._stream_bytes_s
+
     def _once(self, name: str, axis: int, local_bytes: float) -> float:
         """Return the seconds of one step over an axis."""
         if name == SLICE:
             return _SLICE_S
-        if name == TIME:
-            return _SLICE_S if self._axes.shared is not None else _PASSES * local_bytes / self._stream_bytes_s
         key = name, axis, local_bytes
         if key not in self._known:
             over = self._axes.axes[axis]

@@ -40,7 +40,8 @@ class StepGraph:
         self.readers, self.stored = facts.readers, facts.stored
         self.work, self._alive = Work(facts.passes, axes, rates, facts.weights), Alive(facts.lives, axes)
         bucket_bytes = min(BUCKET_BYTES, facts.parameter_bytes)
-        distances = Distances(axes, links, rates.stream_reached * rates.memory_bytes_s, bucket_bytes)
+        stream_bytes_s = rates.stream_reached * rates.memory_bytes_s
+        distances = Distances(axes, links, stream_bytes_s, bucket_bytes, rates.cache_bytes)
         self._distances = distances, distances.of_weights()
         self._overlaps = links.overlaps
         self.graph = Graph(self._alive.moments)

@@ -99,6 +99,22 @@ def test_few_layers_cost_what_all_cost(candidate: Candidate, kind: type[nn.Modul
     assert pricer(True, kind).versions.stands
 
 
+@pytest.mark.parametrize("width", [512, 4096])
+def test_sums_over_micro_batches_cost_what_prices_say(width: int) -> None:
+    """Sums of small gradients are in the last cache, those of large ones in memory."""
+    layers = (nn.Linear(width, width, bias=False) for _ in range(4))
+    model = nn.Sequential(*layers, Mean()).to("meta").bfloat16()
+    batch = (torch.empty(64, width, device="meta", dtype=torch.bfloat16),)
+    question = Question("sums", model, torch.optim.SGD(model.parameters(), lr=0.1), batch)
+    for count in (1, 4, 8):
+        asked, cluster = Pricer(question, cluster=find_cluster("h100")), find_cluster("h100")
+        candidate = Candidate({"nvlink": 8}, "auto", count)
+        found, price = asked.found(candidate), asked.price(candidate).on(cluster).time
+        assert isinstance(found, Found)
+        assert found.solution.seconds == pytest.approx(price.seconds, rel=0.06)
+        assert found.solution.bound_s <= price.seconds * 1.001
+
+
 def test_cuts_of_equal_products_alternate() -> None:
     """Eight equal products with few rows: columns, then rows, with one all-reduce for two of them."""
     inner = (part for _ in range(8) for part in (nn.Linear(1024, 1024, bias=False), nn.ReLU()))
