@@ -140,7 +140,10 @@ class _Inserter:
         for node, position, need in uses:
             if need != made:
                 again = node != RETURN and is_again and _grows(kept, need)
-                groups[need, phase_of(self._op(node)) if again else ""].append((node, position))
+                phase = phase_of(self._op(node)) if again else ""
+                if value in self._kept and phase == "recompute":  # a search counts one gather in backward
+                    phase = "backward"
+                groups[need, phase].append((node, position))
         return groups
 
     def _reshard(

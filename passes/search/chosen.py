@@ -36,7 +36,10 @@ def chosen_of(step: StepGraph, states: Sequence[int]) -> Chosen:
 
 
 def _is_gathered_again(step: StepGraph, value: int, layout: Layout, ways: Sequence[Way]) -> bool:
-    """Return whether forward and backward gather a value from the layout that all its readers share."""
+    """Return whether forward and backward gather a value from the layout that all its readers share.
+
+    What backward recomputes is a part of it.
+    """
     sizes = step.axes.sizes
     if value in step.stored or any(layout[axis] < WHOLE for axis in step.axes.space):
         return False
@@ -44,4 +47,4 @@ def _is_gathered_again(step: StepGraph, value: int, layout: Layout, ways: Sequen
         n for n, at in step.readers[value] if parts(ways[n].operands[at], sizes) < parts(layout, sizes)
     ]
     phases = {phase_of(step.program.nodes[number].op) for number in gathered}
-    return "forward" in phases and "backward" in phases
+    return "forward" in phases and not phases.isdisjoint(("recompute", "backward"))

@@ -55,6 +55,6 @@ def test_ranks_that_share_a_gpu_talk_over_gloo(
     monkeypatch.setattr(
         dist, "init_process_group", lambda *given, **more: joined.append((*given, more["timeout"]))
     )
-    connect._join(torch.device("cuda", 0), timedelta(seconds=5))
+    connect.join(torch.device("cuda", 0), timedelta(seconds=5))
     assert [name for name, _ in joined] == [backend]
     assert joined[0][1] == timedelta(seconds=5 if backend == "gloo" else 35)

@@ -47,6 +47,7 @@ def test_a_right_program_is_returned(dtype: torch.dtype) -> None:
 def test_each_precision_can_refuse(monkeypatch: pytest.MonkeyPatch, bound: str, where: str) -> None:
     """With a bound that nothing meets in one of them, the compile fails and the table says in which."""
     monkeypatch.setattr(compare, bound, lambda *_: IMPOSSIBLE)
+    monkeypatch.setattr(compare, "for_rounding", lambda tolerance, error: tolerance)
     with pytest.raises(NotEqual) as caught:
         verified()
     exact, own = str(caught.value).split("in the program's own precision")

@@ -69,6 +69,24 @@ def test_shards_that_a_search_keeps_are_what_the_compiled_plan_keeps(monkeypatch
     assert sum(shared.sent.values()) < sum(priced.sent.values())
 
 
+@pytest.mark.slow
+def test_what_is_recomputed_gathers_shards_that_a_search_keeps() -> None:
+    """In little memory a search keeps inputs of layers in shards; what forward gathers must not be kept."""
+    cluster, samples = find_cluster("a100-80-8x8"), 1536
+    with torch.device("meta"):
+        sizes = {"n_embd": 8192, "n_layer": 8, "n_head": 64, "n_positions": 2048}
+        off = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "use_cache": False}
+        model = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=51200, **sizes, **off)).to(torch.bfloat16).train()
+        ids = torch.empty(samples, 2048, dtype=torch.int64)
+    batch, optimizer = {"input_ids": ids, "labels": ids}, torch.optim.AdamW(model.parameters())
+    question = Question("GPT", model, optimizer, batch, None, tokens_of(batch))
+    made = Pricer(question, cluster=cluster)
+    candidate = Candidate({"infiniband": 8, "nvlink": 8}, "auto", 16, "selective", room=0.17)
+    found = made.found(candidate)
+    assert isinstance(found, Found) and any(found.chosen.kept)
+    assert made.price(candidate).fullest.peak_bytes < 1.1 * found.held_bytes
+
+
 def test_a_selective_pipeline_gathers_again() -> None:
     """It keeps shards of the norms' outputs for each micro-batch under way, not what is gathered of them."""
     sizes = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 4, "vocab_size": 1024}
