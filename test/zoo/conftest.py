@@ -17,11 +17,15 @@ DAY = date.today() if _DAY == "all" else date.fromisoformat(_DAY)
 COUNT = 20
 CUTS = 30
 """Models and meshes that are cut (``cuts.py``)."""
+SEARCHED = 4
+"""Models whose plan is searched (``test_searched.py``), without a mesh and as a pipeline."""
 
 
 def pytest_generate_tests(metafunc: Any) -> None:
     if "zoo_model" in metafunc.fixturenames:
         metafunc.parametrize("zoo_model", todays_sample())
+    if "zoo_searched" in metafunc.fixturenames:
+        metafunc.parametrize("zoo_searched", todays_sample()[:SEARCHED])
     if "zoo_cut" in metafunc.fixturenames:
         metafunc.parametrize("zoo_cut", todays_cuts(), ids="-".join)
 
