@@ -39,7 +39,7 @@ from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, tokens_of
 
 MESHES = ({"memory": PROCESSES}, {"outer": 2, "memory": 2})
-WIDTHS, ROWS = (192, 250, 384, 1000, 1024, 1536), (4, 12, 32, 100, 256)
+WIDTHS, ROWS = (192, 250, 384, 500, 640, 1000, 1024, 1536), (4, 12, 32, 100, 256, 512)
 
 
 def pairs() -> dict[str, Pair]:

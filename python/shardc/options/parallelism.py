@@ -258,7 +258,7 @@ class Parallelism(Group):
         None,
         "With plan='auto' and no mesh, the number of plans of which the running processes try a few steps, "
         "each with a copy of the model, before the fastest is chosen: the searched plan, and others that "
-        "are close to it by the cost model. If not given, 5 for CPU processes of this machine, and none if "
+        "are close to it by the cost model. If not given, 6 for CPU processes of this machine, and none if "
         "a cluster is named.",
         at_least=1,
         at_most=MOST_TRIALS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shardc.diagnostics.base import ShardcError
 from shardc.planning.auto.kept import Answer
 from shardc.planning.auto.searches import Searches
-from shardc.planning.candidates import PIPE, Candidate, meshes_of, plans_of
+from shardc.planning.candidates import DATA, PIPE, Candidate, meshes_of, plans_of
 from shardc.runtime.report import progress
 from shardc.runtime.report.logs import PLAN
 
@@ -30,20 +30,21 @@ class Estimated:
 def close_plans(searches: Searches, answer: Answer, count: int) -> list[Estimated]:
     """Return the pick and at most ``count`` - 1 plans that are close to it.
 
-    Plans that differ in their mesh come first, then others, each time the fastest by the cost model first.
-    All of them together fit into a device's memory.
+    Plain data parallelism comes first, then plans that differ in their mesh, then others, each time the
+    fastest by the cost model first. All of them together fit into a device's memory.
     """
     most_s = CLOSE * answer.seconds
     others = [found for found in _others(searches, answer) if found.seconds <= most_s]
-    seen, first, second = {_parts(answer.candidate)}, list[Estimated](), list[Estimated]()
+    seen, plain = {_parts(answer.candidate)}, list[Estimated]()
+    first, second = list[Estimated](), list[Estimated]()
     for found in sorted(others, key=lambda estimated: estimated.seconds):
         parts = _parts(found.candidate)
-        (second if parts in seen else first).append(found)
+        (plain if found.candidate.plan == DATA else second if parts in seen else first).append(found)
         seen.add(parts)
     pick = Estimated(answer.candidate, answer.seconds, answer.peak_bytes)
     left_bytes = min(device.memory_bytes for device in searches.cluster.devices) - pick.held_bytes
     chosen = [pick]
-    for found in (*first, *second):
+    for found in (*plain, *first, *second):
         if found.held_bytes <= left_bytes and len(chosen) < count:
             chosen.append(found)
             left_bytes -= found.held_bytes

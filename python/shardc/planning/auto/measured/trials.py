@@ -36,7 +36,7 @@ from shardc.runtime.state import Source
 from shardc.step.arguments import processes
 from shardc.step.compile_step import compile_step
 
-TRIALS = 5
+TRIALS = 6
 """Default of the plans that processes of one machine try."""
 WARM, FIRST, TURNS = 2, 3, 9
 """Steps of each plan: before the clock starts, before slow plans are dropped, and in all."""
