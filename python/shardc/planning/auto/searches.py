@@ -15,7 +15,7 @@ from shardc.cost.cluster.names import is_local
 from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B, ScheduleForm
 from shardc.diagnostics.passes.search import ContradictingLimits, NotSearched
 from shardc.options.field import options_of
-from shardc.options.parallelism import LIMITS, Parallelism
+from shardc.options.parallelism import Parallelism
 from shardc.options.recompute import Policy
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
@@ -23,7 +23,7 @@ from shardc.planning.auto.choose import Start
 from shardc.planning.auto.fit import TRIES, Picked, search_to_fit
 from shardc.planning.auto.kept import Answer, answered, asked
 from shardc.planning.auto.known import Known
-from shardc.planning.auto.limits import Limits, contradiction
+from shardc.planning.auto.limits import Fixed, contradiction
 from shardc.planning.auto.measured.local_products import with_local_products
 from shardc.planning.auto.space import RECOMPUTED, Choice, choices
 from shardc.planning.auto.stages import added_by_stages
@@ -74,8 +74,7 @@ class Searches:
             options_of(Parallelism)[name].check(value, "compile_step")
         question = pricer.question
         policies = policies_of(question.model, recompute)
-        fixed = {"micro_batches": micro_batches, "schedule": options.get("schedule")}
-        fixed |= {f"search_limits of {name}": most for name, most in (search_limits or {}).items()}
+        fixed = Fixed(micro_batches, options.get("schedule"), **(search_limits or {}))
         self._given = _choices(question, cluster, policies, fixed)
         if is_local(cluster.name) and self._given:
             parts = sorted({choice.micro_batches for choice in self._given})
@@ -86,7 +85,7 @@ class Searches:
         self._price = partial(pricer.price, **options)
         sizes = question.name, question.samples, question.layers, question.tokens
         layers = tuple(repeated_layers(question.model))  # modules that may be recomputed
-        named = sorted(fixed.items()), sorted(options.items(), key=str)
+        named = fixed, sorted(options.items(), key=str)
         self._fixed = sizes, policies, layers, search_seconds, named
         self._clock = Clock(inf if search_seconds is None else search_seconds, hears=True)
         devices = cluster.used(cluster.size)
@@ -199,28 +198,19 @@ class Searches:
             self.pricer.graph(candidate)
 
 
-def _choices(
-    question: Question, cluster: Cluster, policies: Sequence[Policy], fixed: Mapping[str, object]
-) -> list[Choice]:
-    """Return the choices that ``fixed`` options leave, None of which is not given.
+def _choices(question: Question, cluster: Cluster, policies: Sequence[Policy], fixed: Fixed) -> list[Choice]:
+    """Return the choices that the user's options leave. Raises ContradictingLimits, if they leave none."""
 
-    Raises ContradictingLimits, if options leave none.
-    """
-
-    def left(options: Mapping[str, object]) -> Iterator[Choice]:
-        parts, schedule = options.get("micro_batches"), options.get("schedule")
-        limits = Limits(*(options.get(f"search_limits of {name}") for name in LIMITS))  # type: ignore[arg-type]
-        forms, sizes = forms_of(schedule), (question.samples, question.layers)
-        for choice in choices(cluster, *sizes, policies, parts, forms):  # type: ignore[arg-type]
-            if choice.stages > 1 or schedule is None:
-                yield from filter(None, [limits.within(choice, question.samples)])
+    def left(fixed: Fixed) -> Iterator[Choice]:
+        sizes, forms = (question.samples, question.layers), forms_of(fixed.schedule)
+        for choice in choices(cluster, *sizes, policies, fixed.micro_batches, forms):
+            if choice.stages > 1 or fixed.schedule is None:
+                yield from filter(None, [fixed.within(choice, question.samples)])
 
     found = list(dict.fromkeys(left(fixed)))
-    given = {name: value for name, value in fixed.items() if value is not None}
-    if given and not found:
-        smallest = contradiction(given, lambda options: next(left(options), None) is not None)
-        text = " and ".join(f"{name} {given[name]}" for name in smallest)
-        raise ContradictingLimits(samples=question.samples, devices=cluster.size, options=text)
+    if fixed.given and not found:
+        names = contradiction(fixed.given, lambda names: any(True for _ in left(fixed.only(names))))
+        raise ContradictingLimits(samples=question.samples, devices=cluster.size, options=fixed.text(names))
     return found
 
 
