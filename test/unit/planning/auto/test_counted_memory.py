@@ -81,10 +81,10 @@ def test_what_is_recomputed_gathers_shards_that_a_search_keeps() -> None:
     batch, optimizer = {"input_ids": ids, "labels": ids}, torch.optim.AdamW(model.parameters())
     question = Question("GPT", model, optimizer, batch, None, tokens_of(batch))
     made = Pricer(question, cluster=cluster)
-    candidate = Candidate({"infiniband": 8, "nvlink": 8}, "auto", 16, "selective", room=0.17)
+    candidate = Candidate({"infiniband": 8, "nvlink": 8}, "auto", 16, "selective", room=0.14)
     found = made.found(candidate)
     assert isinstance(found, Found) and any(found.chosen.kept)
-    assert made.price(candidate).fullest.peak_bytes < 1.1 * found.held_bytes
+    assert made.price(candidate).fullest.peak_bytes < 1.2 * found.held_bytes  # 1.38 if forward kept them
 
 
 def test_a_selective_pipeline_gathers_again() -> None:
