@@ -34,7 +34,8 @@ class Schedule:
 
     ``slices``: the number of slices of each token sequence; each slice counts as a micro-batch (TeraPipe).
     The forward of a slice needs the forward of the previous slice in the same stage, since it attends to its
-    keys; backward goes in reverse.
+    keys; backward goes in reverse. ``lengths``: the tokens of each slice. Empty for slices that take equal
+    time, by the cost model: the first are the longest, since later ones attend to more keys.
 
     ``updates`` is None if weights change once, after all micro-batches, as on one device.
     """
@@ -44,6 +45,7 @@ class Schedule:
     routes: tuple[tuple[int, ...], ...]
     slices: int = 1
     updates: Updates | None = None
+    lengths: tuple[int, ...] = ()
 
     @property
     def changes_mathematics(self) -> bool:
@@ -77,6 +79,12 @@ class Schedule:
         """Yield all actions, rank by rank."""
         for order in self.orders:
             yield from order
+
+    def part(self, micro_batch: int) -> float:
+        """Return the part of a sequence that a micro-batch of the schedule has; 1 without slices."""
+        if not self.lengths:
+            return 1 / self.slices
+        return self.lengths[micro_batch % self.slices] / sum(self.lengths)
 
     def route(self, micro_batch: int) -> tuple[int, ...]:
         """Return the stages that a micro-batch passes, in order."""

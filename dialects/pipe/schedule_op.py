@@ -22,6 +22,8 @@ class ScheduleOp(Op, dialect=Pipe, name="schedule"):
 
     ``"pipe.schedule"() {axis = "pipe", orders = [["0F0", "0B0"], ["1F0", "1B0"]], routes = [[0, 1]], slices =
     1 : i64, sym_name = "1f1b"} : () -> ()``
+
+    With several slices of sequences, ``lengths`` has the number of tokens of each.
     """
 
     sym_name: ir.StringAttr
@@ -59,6 +61,13 @@ class ScheduleOp(Op, dialect=Pipe, name="schedule"):
                 if action in seen:
                     raise Illegal(f"runs {action} twice")
                 seen.add(action)
+        if site.has("lengths"):
+            lengths, slices = site.attribute("lengths", ir.ArrayAttr), site.integer("slices", 1)
+            tokens = [length.value for length in lengths if isinstance(length, ir.IntegerAttr)]
+            if len(tokens) != len(lengths) or len(tokens) != slices or min(tokens) < 1:
+                raise Illegal(
+                    f"lengths must be the tokens of {slices} slices, at least 1 each, not {lengths}"
+                )
         if site.has("updates"):
             _check_updates(site)
 
@@ -102,6 +111,7 @@ def write_schedule(module: ir.Module, schedule: Schedule, axis: str, ip: ir.Inse
         "routes": schedule.routes,
         "slices": schedule.slices,
         "updates": None if schedule.updates is None else schedule.updates._asdict(),
+        "lengths": schedule.lengths or None,
     }
     given, loc = attributes(module.context, **said), ir.Location.unknown(module.context)
     ir.Operation.create(ScheduleOp.OPERATION_NAME, [], [], given, loc=loc, ip=ip)
@@ -120,4 +130,5 @@ def read_schedule(op: ir.Operation) -> Schedule:
     routes = tuple(tuple(stage.value for stage in route) for route in a["routes"])
     given = {entry.name: entry.attr.value for entry in a["updates"]} if "updates" in a else None
     updates = Updates(**given) if given else None
-    return Schedule(a["sym_name"].value, orders, routes, a["slices"].value, updates)
+    lengths = tuple(length.value for length in a["lengths"]) if "lengths" in a else ()
+    return Schedule(a["sym_name"].value, orders, routes, a["slices"].value, updates, lengths)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -210,12 +210,14 @@ def cut_into_stages(
         bodies = stage_bodies(program, assignment, kinds)
     gathers = hoist_gathers(program, bodies) if gather == "step" else {}
     ip = ir.InsertionPoint(program.function)
+    mesh = read_mesh(module)
+    assert mesh is not None
+    if schedule.slices > 1:
+        slices = slice_tokens(program, assignment.free, schedule)
+        schedule = replace(schedule, lengths=slices.lengths)
+        bodies = slice_bodies(bodies, assignment, slices)
     write_schedule(module, schedule, axis, ip)
     if schedule.slices > 1:
-        mesh = read_mesh(module)
-        assert mesh is not None
-        slices = slice_tokens(program, assignment.free, schedule.slices, schedule.name)
-        bodies = slice_bodies(bodies, assignment, slices)
         write_sliced(program, bodies, ip, ShardingCodec(module.context, mesh))
     else:
         write_bodies(program, bodies, ip)

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardc.cost.memory_passes import ROWS_READ, elements, is_pointwise
 from shardc.cost.ops import KEPT_RATE, ROWS_TIME, DeviceRates, Product, attention_s, other_flops_s, product_s
-from shardc.cost.work import MATMULS, flops, matmul_sizes
+from shardc.cost.work import MATMULS, computed_flops, flops, matmul_sizes
 from shardc.dialects.aten.schema import may_draw
 from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.attributes import phase_of
@@ -107,7 +107,7 @@ class Work:
                 for layout, tensor in zip(way.operands[-2:], spec.tensors[-2:], strict=True)
             )
             return product_s(Product(*matmul_sizes(left, right), last.dtype.itemsize), self._rates)
-        arithmetic, width = flops(spec) * way.share, spec.tensors[0].dtype.itemsize
+        arithmetic, width = computed_flops(spec) * way.share, spec.tensors[0].dtype.itemsize
         if "attention" in spec.target:
             is_backward = phase_of(node.op) == "backward"
             return attention_s(arithmetic, moved, width, is_backward, self._rates)

@@ -16,9 +16,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_mlir import ir
 
-from shardc.diagnostics.passes.pipeline import NotCausal, ScheduleNotYet, TooFewTokens
+from shardc.diagnostics.passes.pipeline import (
+    BadSliceLengths,
+    NoSequence,
+    NotCausal,
+    ScheduleNotYet,
+    TooFewTokens,
+)
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.pipe.schedule import Updates, orders
+from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.passes.pipeline.pipe_cut import cut_into_stages
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.step.compile_step import compile_step
@@ -50,6 +57,34 @@ def test_models(model: str, ranks: int, micro_batches: int, name: str, slices: i
     check_pipeline(model, module)
 
 
+@pytest.mark.parametrize(("name", "lengths"), [("terapipe", (9, 1, 4, 2)), ("seq-1f1b", (2, 14))])
+def test_slices_of_given_lengths(name: str, lengths: tuple[int, ...]) -> None:
+    module = captured("llama").compile({"pipe": 2}, {}, 2).rank_module
+    cut_into_stages(module, by_name(name, 2, 2, lengths=lengths), "pipe")
+    assert read_schedule(find_schedule(module)).lengths == lengths
+    check_pipeline("llama", module)
+
+
+@pytest.mark.parametrize("lengths", [(9, 8), (17, -1), ()])
+def test_lengths_that_are_no_sequence(lengths: tuple[int, ...]) -> None:
+    module = captured("llama").compile({"pipe": 2}, {}, 2).rank_module
+    wrong = replace(by_name("terapipe", 2, 2, slices=2), lengths=lengths or (5, 5, 6))
+    with pytest.raises(BadSliceLengths, match=r"(?s)2 slices of 16 tokens; its lengths are .*try: give 2"):
+        cut_into_stages(module, wrong, "pipe")
+
+
+def test_sequences_in_parts_are_not_sliced() -> None:
+    with pytest.raises(NoSequence, match="no input has a dim 1 that is whole"):
+        _compile(
+            TRAININGS["llama"].model,
+            tokens(),
+            None,
+            mesh={"pipe": 2, "tensor": 2},
+            plan="pipeline*sequence",
+            schedule="terapipe",
+        )
+
+
 @pytest.mark.slow
 def test_a_rank_of_tensor_parallel_stages() -> None:
     """Collectives inside of slices."""
@@ -62,7 +97,7 @@ def test_a_rank_of_tensor_parallel_stages() -> None:
         schedule=by_name("terapipe", 2, 2, slices=3),
         verify=True,
     )
-    assert "pipeline: terapipe, 2 stages, 2 micro-batches of 3 slices" in str(step.plan)
+    assert "pipeline: terapipe, 2 stages, 2 micro-batches of 3 slices (6, 5, 5 tokens)" in str(step.plan)
 
 
 class Mixing(nn.Module):

@@ -9,18 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from math import prod
 from typing import NamedTuple
 
 from torch_mlir import ir
 
-from shardc.diagnostics.passes.pipeline import NotCausal, TooFewTokens
+from shardc.diagnostics.passes.pipeline import NotCausal
 from shardc.dialects.aten.call import CallReader, OpCall
 from shardc.dialects.location import source_line
+from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.rules.rule import Dim, Rule, find_rule_in_loops, replicated_rule
+from shardc.passes.pipeline.stages.slice_lengths import (
+    ATTENTION,
+    ATTENTION_BACKWARD,
+    balanced_lengths,
+    check_lengths,
+)
 from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, tensor
 
-ATTENTION, ATTENTION_BACKWARD = "shardc.attention", "shardc.attention_backward"
 _SAME = frozenset(("dist.slice", "dist.all_reduce"))
 """Ops of ``dist`` whose result is sliced like their operand, if they do not touch the sequence."""
 
@@ -74,6 +81,10 @@ class TokenSlices:
     def count(self) -> int:
         return len(self.starts) - 1
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(end - start for start, end in pairwise(self.starts))
+
     def shape(
         self, whole: Sequence[int], dims: Sequence[TokenCut | None], start: int, end: int
     ) -> tuple[int, ...]:
@@ -104,19 +115,19 @@ class TokenSlices:
         return call.operands[1:3] if call.spec.target == ATTENTION else call.operands[2:4]
 
 
-def slice_tokens(program: StepProgram, free: set[ir.Value], count: int, schedule: str) -> TokenSlices:
-    """Split the micro-batch of ``program`` into ``count`` slices; if they do not divide, the first ones are
-    longer.
+def slice_tokens(program: StepProgram, free: set[ir.Value], schedule: Schedule) -> TokenSlices:
+    """Split the micro-batch of ``program`` into the slices of ``schedule``.
 
-    Raises TooFewTokens, and NotCausal for an op that depends on later slices.
+    Without lengths of its own, the slices take about equally long by the cost model (Li et al., TeraPipe,
+    2021, section 3.3, find them by dynamic programming). Raises TooFewTokens, BadSliceLengths, and NotCausal
+    for an op that depends on later slices.
     """
     tokens = next((shape[1] for _, shape in _inputs(program)), 0)
-    if tokens < count:
-        raise TooFewTokens(schedule=schedule, slices=count, tokens=tokens)
-    short, longer = divmod(tokens, count)
-    starts = [number * short + min(number, longer) for number in range(count + 1)]
-    found = TokenSlices(starts)
+    check_lengths(schedule, tokens)
+    found = TokenSlices([0, tokens])
     _Analysis(program, free, found).run()
+    calls = [call.spec for call in found.calls.values()]
+    found.starts = [0, *accumulate(schedule.lengths or balanced_lengths(calls, tokens, schedule.slices))]
     return found
 
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from shardc.cost.work import flops
+from shardc.cost.work import computed_flops
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program
 from shardc.passes.search.alive import owners
@@ -32,7 +32,10 @@ def crossing(program: Program, weights: Sequence[float]) -> list[tuple[float, fl
         change[first[value] + 1] += program.types[value].size_bytes
         change[last[value] + 1] -= program.types[value].size_bytes
     calls = ((nodes[number], weights[number]) for number in forward)
-    works = (0.0 if node.op.name.startswith("dist.") else flops(node.spec) * times for node, times in calls)
+    works = (
+        0.0 if node.op.name.startswith("dist.") else computed_flops(node.spec) * times
+        for node, times in calls
+    )
     done = np.array([*accumulate(works, initial=0.0)])
     parts = done / max(done[-1], 1.0)
     return list(zip(parts.tolist(), change.cumsum().tolist(), strict=True))[1:-1]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate, groupby, pairwise
 from math import inf
 
-from shardc.cost.work import flops
+from shardc.cost.work import computed_flops
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.search.calls.crossing import crossing, forward_calls
 from shardc.passes.search.fold import Folded
@@ -46,7 +46,7 @@ def _calls(program: Program, folded: Folded) -> list[int]:
 
 
 def _flops(node: Node) -> float:
-    return 0.0 if node.op.name.startswith("dist.") else flops(node.spec)
+    return 0.0 if node.op.name.startswith("dist.") else computed_flops(node.spec)
 
 
 def unevenness(work: Sequence[float], stages: int) -> float:

@@ -17,6 +17,7 @@ class StageCost:
             the rest is freed at the input gradient.
         state_bytes: Bytes held all the time.
         backward_s: Time of a backward that runs whole. Default: that of both of its parts.
+        slices: Costs of each slice of sequences, if a schedule slices them; this is then that of the first.
     """
 
     forward_s: float
@@ -27,6 +28,11 @@ class StageCost:
     weight_bytes: float = 0.0
     state_bytes: float = 0.0
     backward_s: float | None = None
+    slices: tuple[StageCost, ...] = ()
+
+    def of(self, micro_batch: int) -> StageCost:
+        """Return the cost of a micro-batch, or of a slice that counts as one."""
+        return self.slices[micro_batch % len(self.slices)] if self.slices else self
 
     def seconds(self, kind: str) -> float:
         """Return the time of one action."""
@@ -43,7 +49,9 @@ class StageCost:
     def faster(self, times: float) -> StageCost:
         """Return the cost on a device that computes ``times`` times as fast."""
         names = ("forward_s", "input_gradient_s", "weight_gradient_s", "backward_s")
-        return replace(self, **{n: s / times for n in names if (s := getattr(self, n)) is not None})
+        slices = tuple(part.faster(times) for part in self.slices)
+        faster_s = {n: s / times for n in names if (s := getattr(self, n)) is not None}
+        return replace(self, **faster_s, slices=slices)
 
 
 def merge_stages(costs: Sequence[StageCost], stages: int) -> list[StageCost]:
@@ -55,7 +63,7 @@ def merge_stages(costs: Sequence[StageCost], stages: int) -> list[StageCost]:
 
 
 def _merged(costs: Sequence[StageCost]) -> StageCost:
-    names = [f.name for f in fields(StageCost) if f.name != "backward_s"]
+    names = [f.name for f in fields(StageCost) if f.name not in ("backward_s", "slices")]
     added = {name: sum(getattr(cost, name) for cost in costs) for name in names}
     is_split = all(cost.backward_s is None for cost in costs)
     whole_s = None if is_split else sum(cost.seconds("B") for cost in costs)

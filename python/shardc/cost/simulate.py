@@ -86,7 +86,7 @@ class _Simulation:
             return
         action = self._actions[n]
         start_s = max(now_s, self._free_s[rank])
-        end_s = start_s + self._costs[action.stage].seconds(action.kind)
+        end_s = start_s + self._costs[action.stage].of(action.micro_batch).seconds(action.kind)
         self._spans[rank].append(Span(action, rank, start_s, end_s))
         self._running[rank] = True
         self._next[rank] = n + 1
@@ -107,11 +107,12 @@ class _Simulation:
         rank, action = self._rank[n], self._actions[n]
         start_s = now_s
         sender = action.stage if action.kind == "F" else self._actions[reader].stage
+        transfer_s = self._costs[sender].of(action.micro_batch).transfer_s
         if self._link is not None:
             link = self._link(rank, self._rank[reader])
             start_s = max(now_s, self._link_free_s.get(link, 0.0))
-            self._link_free_s[link] = start_s + self._costs[sender].transfer_s
-        end_s = start_s + self._costs[sender].transfer_s
+            self._link_free_s[link] = start_s + transfer_s
+        end_s = start_s + transfer_s
         if not self._overlap:
             self._free_s[rank] = max(self._free_s[rank], end_s)
         to = self._rank[reader]

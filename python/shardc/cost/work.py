@@ -61,7 +61,7 @@ MATMULS = frozenset(f"aten.{name}" for name in ("mm", "bmm", "addmm", "baddbmm",
 
 def work_bytes(call: OpCall) -> float:
     """Return the time of a call as bytes of memory traffic, to compare parts of one program."""
-    return moved_bytes(call) + flops(call) / FLOPS_PER_BYTE
+    return moved_bytes(call) + computed_flops(call) / FLOPS_PER_BYTE
 
 
 def moved_bytes(call: OpCall) -> int:
@@ -88,6 +88,38 @@ def flops(call: OpCall) -> float:
         is_cut = len(left) == len(right) == 2  # along the terms: each is of one group
         return 2.0 * left[-1] * (left[0] * right[1] if is_cut else call.result.numel)
     return 0.0
+
+
+def computed_flops(call: OpCall, offset: float | None = None) -> float:
+    """Return the FLOP of a call's products that kernels compute: those of scores that a mask hides are not.
+
+    ``offset``: as for :func:`seen_part`.
+    """
+    return flops(call) * seen_part(call, offset)
+
+
+def seen_part(call: OpCall, offset: float | None = None) -> float:
+    """Return the share of an attention's scores that its causal mask leaves; 1 without one, and for others.
+
+    ``offset``: where the queries start among the keys, if it is a value that the program computes; a device's
+    queries may be anywhere, so it is the mean over devices. Without it such queries see all keys.
+    """
+    if call.target.startswith("shardc.attention"):
+        given = call["q_offset"]
+        start = float(given) if isinstance(given, int) else offset
+        is_causal = call["causal"] and call["mask"] is None and start is not None
+    else:
+        is_causal = (
+            call.target.startswith(("shardc.folded_attention", "shardc.ring_attention")) and call["ways"]
+        )
+        start = 0.0
+    if not is_causal or start is None:
+        return 1.0
+    queries, keys = call["q"].shape[-2], call["k"].shape[-2]
+    first = start + 1
+    rising = min(max(keys - first + 1, 0), queries)  # queries that each see a key more than the last
+    seen = rising * (first + (rising - 1) / 2) + (queries - rising) * keys
+    return min(1.0, seen / (queries * keys))
 
 
 def _expert_flops(call: OpCall) -> float:

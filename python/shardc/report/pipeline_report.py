@@ -56,7 +56,7 @@ class PipelineReport:
         s = self.schedule
         text = f"pipeline: {s.name}, {s.stages} stages, {s.micro_batches // s.slices} micro-batches"
         if s.slices > 1:
-            text += f" of {s.slices} slices"
+            text += f" of {s.slices} slices ({', '.join(map(str, s.lengths))} tokens)"
         if s.changes_mathematics:
             text += "; changes the mathematics: gradients of older weights are applied to newer ones"
         return text

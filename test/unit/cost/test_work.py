@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from shardc.cost.work import flops, matmul_sizes
-from shardc.dialects.aten.call import OpCall
+from shardc.cost.work import computed_flops, flops, matmul_sizes, seen_part
+from shardc.dialects.aten.call import INT_VALUE, OpCall
 from shardc.dialects.aten.types import TensorType
 
 
@@ -31,3 +31,25 @@ def test_sizes_are_those_of_the_product(
 def test_products_of_batches_are_counted() -> None:
     types = [TensorType(shape, torch.float16) for shape in ((2, 8, 64, 16), (2, 8, 16, 64), (2, 8, 64, 64))]
     assert flops(OpCall("aten.matmul", tuple(types[:2]), (types[2],))) == 2 * 16 * 64 * 64 * 16
+
+
+def attention(queries: int, keys: int, offset: object, causal: bool = True, mask: object = None) -> OpCall:
+    q, k = (TensorType((2, 4, rows, 8), torch.float16) for rows in (queries, keys))
+    return OpCall("shardc.attention", (q, k, k, mask, causal, 1.0, offset), (q, None))
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "offset"), [(6, 6, 0), (2, 6, 4), (3, 5, 1), (4, 2, 0), (3, 2, 7)]
+)
+def test_a_causal_mask_hides_what_it_hides(queries: int, keys: int, offset: int) -> None:
+    rows, columns = torch.arange(queries)[:, None] + offset, torch.arange(keys)
+    call = attention(queries, keys, offset)
+    assert seen_part(call) == pytest.approx((columns <= rows).double().mean().item())
+    assert computed_flops(call) == flops(call) * seen_part(call)
+
+
+def test_what_no_causal_mask_hides() -> None:
+    mask = TensorType((6, 6), torch.bool)
+    calls = [attention(6, 6, 0, causal=False), attention(6, 6, 0, mask=mask), attention(3, 6, INT_VALUE)]
+    assert [seen_part(call) for call in calls] == [1.0, 1.0, 1.0]
+    assert seen_part(attention(3, 6, INT_VALUE), 1.5) == pytest.approx((2.5 + 3.5 + 4.5) / 18)

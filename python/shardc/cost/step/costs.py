@@ -53,7 +53,9 @@ class Costs:
             return product_s(item.product, self.rates)
         if item.kind == "attention":
             backward = item.phase == "backward"
-            return attention_s(item.flops, item.moved_bytes, item.element_bytes, backward, self.rates)
+            return attention_s(
+                item.computed_flops, item.moved_bytes, item.element_bytes, backward, self.rates
+            )
         if item.kind == "matmul":
             return other_flops_s(item.flops, item.moved_bytes, item.element_bytes, self.rates)
         return pass_s(item.moved_bytes, item.is_plain, self.rates)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from shardc.cost.step.costs import Costs
-from shardc.cost.step.step_time import ONCE, stage_places, timeline_of_step
+from shardc.cost.step.step_time import ONCE, key_of, stage_places, timeline_of_step
 from shardc.cost.step.streams import behind_s
 from shardc.cost.step.work import Item, StepWork
 from shardc.cost.timeline import Span, Timeline
@@ -62,11 +62,11 @@ class RankSpans:
     end_s: float = 0.0
     _parts: int = 0
 
-    def play(self, items: Sequence[Item], costs: Costs, *, slices: int = 1) -> None:
-        """Add items from ``end_s`` on as a new part; a slice of a micro-batch takes its share of the time."""
+    def play(self, items: Sequence[Item], costs: Costs) -> None:
+        """Add items from ``end_s`` on as a new part."""
         base, start_s = len(self.items), self.end_s
         for item, placed in zip(items, costs.place(items), strict=True):
-            begin_s, end_s = start_s + placed.start_s / slices, start_s + placed.end_s / slices
+            begin_s, end_s = start_s + placed.start_s, start_s + placed.end_s
             needs = tuple(need + base for need in item.needs)
             self.items.append(ItemSpan(item, begin_s, end_s, placed.stream, self._parts, needs))
             self.end_s = max(self.end_s, end_s)
@@ -99,7 +99,7 @@ def _rank(number: int, timeline: Timeline, work: StepWork, costs: Costs, schedul
     for span in actions:
         found.end_s = span.start_s
         stage = work.stages[places[span.action.stage]]
-        found.play(stage.actions.get(span.action.kind, ()), costs, slices=schedule.slices)
+        found.play(stage.actions.get(key_of(span.action, schedule), ()), costs)
         found.wait_for_host(span.end_s)
     for stage in sorted({span.action.stage for span in actions}):
         for kind in ONCE:
@@ -114,7 +114,7 @@ def _messages(number: int, timeline: Timeline, work: StepWork, schedule: Schedul
     for tag, sent in enumerate(timeline.transfers):
         assert sent.reader is not None and sent.to is not None, "a transfer"
         ahead = sent.action if sent.action.kind == "F" else sent.reader  # a gradient is as large
-        size = work.stages[places[ahead.stage]].sent_bytes / schedule.slices
+        size = work.stages[places[ahead.stage]].sent_bytes * schedule.part(ahead.micro_batch)
         if sent.rank == number:
             yield Message(tag, part_of[sent.action], sent.to, False, size, sent.start_s, sent.end_s)
         elif sent.to == number:

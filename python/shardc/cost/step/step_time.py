@@ -14,9 +14,10 @@ from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import simulate
 from shardc.cost.step.costs import Costs
 from shardc.cost.step.streams import HOST, Played, add, behind_s
-from shardc.cost.step.work import Deeper, Item, StageWork, StepWork
+from shardc.cost.step.work import Deeper, Item, StageWork, StepWork, action_key
 from shardc.cost.timeline import Span, Timeline
 from shardc.diagnostics.text import table
+from shardc.dialects.pipe.action import KINDS, Action
 from shardc.dialects.pipe.schedule import Schedule
 
 BUBBLE = "bubble"
@@ -83,8 +84,13 @@ def stage_cost(stage: StageWork, costs: Costs) -> StageCost:
         replace(stage, actions={k: items for k, items in stage.actions.items() if k in kinds})
         for kinds in ("FIW", "FB")
     )
-    backward = _played_actions(whole, costs, 1).get("B", Played())
-    return replace(_cost(_played_actions(split, costs, 1), stage, costs), backward_s=backward.seconds)
+    backward = _played_actions(whole, costs).get("B", Played())
+    return replace(_cost(_played_actions(split, costs), stage, costs), backward_s=backward.seconds)
+
+
+def key_of(action: Action, schedule: Schedule) -> str:
+    """Return the key of an action's work among that of its stage."""
+    return action_key(action.kind, action.micro_batch % schedule.slices)
 
 
 def stage_places(schedule: Schedule) -> list[int]:
@@ -96,7 +102,7 @@ def stage_places(schedule: Schedule) -> list[int]:
 def _actions(work: StepWork, costs: Costs, schedule: Schedule) -> list[dict[str, Played]]:
     """Simulate the actions of each stage on its rank."""
     return [
-        _played_actions(work.stages[place], costs.of_rank(schedule.rank_of[stage]), schedule.slices)
+        _played_actions(work.stages[place], costs.of_rank(schedule.rank_of[stage]))
         for stage, place in enumerate(stage_places(schedule))
     ]
 
@@ -105,7 +111,7 @@ def _timeline(
     actions: Sequence[Mapping[str, Played]], work: StepWork, costs: Costs, schedule: Schedule
 ) -> Timeline:
     placed = zip(actions, stage_places(schedule), strict=True)
-    stages = [_cost(played, work.stages[place], costs) for played, place in placed]
+    stages = [_cost(played, work.stages[place], costs, schedule) for played, place in placed]
     return simulate(schedule, stages, overlap=costs.overlap)
 
 
@@ -117,15 +123,15 @@ def _pipelined(work: StepWork, costs: Costs, schedule: Schedule, deeper: Deeper 
     timeline = _timeline(actions, work, costs, schedule)
     found = list[StepTime]()
     for rank, spans in enumerate(timeline.spans):
-        done = [actions[span.action.stage][span.action.kind] for span in spans]
+        done = [actions[span.action.stage][key_of(span.action, schedule)] for span in spans]
         busy = reduce(Played.__add__, done, Played())
-        rest, items = _once(work, rank, spans, at, costs), _flops(work, spans, at, schedule.slices)
+        rest, items = _once(work, rank, spans, at, costs), _flops(work, spans, at, schedule)
         if deeper is not None:
             rest = rest.between(_once(deeper.work, rank, spans, at, costs), deeper.more[rank])
         whole = (busy + rest).waiting(BUBBLE, spans[-1].end_s - busy.seconds)
         time = _summed(whole, items)
         if deeper is not None:
-            longer = _summed(whole, _flops(deeper.work, spans, at, schedule.slices))
+            longer = _summed(whole, _flops(deeper.work, spans, at, schedule))
             time = _with_flops(time, longer, deeper.more[rank])
         found.append(time)
     return max(found, key=lambda time: time.seconds)
@@ -149,12 +155,12 @@ def _once(work: StepWork, rank: int, spans: Sequence[Span], at: Sequence[int], c
 
 
 def _flops(
-    work: StepWork, spans: Sequence[Span], at: Sequence[int], slices: int
+    work: StepWork, spans: Sequence[Span], at: Sequence[int], schedule: Schedule
 ) -> Iterator[tuple[Item, float]]:
     """Yield the items with FLOP that a rank runs for micro-batches, with the number of their runs."""
     for span in spans:
-        items = work.stages[at[span.action.stage]].actions.get(span.action.kind, ())
-        yield from ((item, 1 / slices) for item in items if item.flops)
+        items = work.stages[at[span.action.stage]].actions.get(key_of(span.action, schedule), ())
+        yield from ((item, 1.0) for item in items if item.flops)
 
 
 def _places(spans: Sequence[Span], at: Sequence[int]) -> list[int]:
@@ -169,21 +175,38 @@ def _summed(played: Played, items: Iterable[tuple[Item, float]]) -> StepTime:
     return StepTime(played.seconds, add(played.busy_s, played.waits_s), sum(c for c, _ in flops), again)
 
 
-def _played_actions(stage: StageWork, costs: Costs, slices: int) -> dict[str, Played]:
-    """Simulate each kind of action of a micro-batch, or of a slice of one.
+def _played_actions(stage: StageWork, costs: Costs) -> dict[str, Played]:
+    """Simulate each kind of action of a micro-batch, or of each slice of one.
 
     The time for which the device waits for the host overall is distributed over the actions.
     """
-    played = {k: costs.play(stage.actions[k]) * (1 / slices) for k in "FBIW" if k in stage.actions}
+    of_micro_batch = [key for key in stage.actions if key.split("_")[0] in KINDS]
+    played = {key: costs.play(stage.actions[key]) for key in of_micro_batch}
     device_s = sum(p.seconds for p in played.values())
     late_s = behind_s(device_s, costs.call_s * sum(p.calls for p in played.values()))
     part = late_s / device_s if device_s else 0.0
     return {kind: p.waiting(HOST, part * p.seconds + costs.action_s) for kind, p in played.items()}
 
 
-def _cost(played: Mapping[str, Played], stage: StageWork, costs: Costs) -> StageCost:
-    """Return the cost of a stage; a backward that runs whole counts as input gradient."""
-    seconds = {kind: p.seconds for kind, p in played.items()}
-    inputs_s = seconds.get("I", seconds.get("B", 0.0))
-    transfer_s = costs.transfer_s(stage.sent_bytes) if stage.sent_bytes else 0.0
-    return StageCost(seconds.get("F", 0.0), inputs_s, seconds.get("W", 0.0), transfer_s)
+def _cost(
+    played: Mapping[str, Played], stage: StageWork, costs: Costs, schedule: Schedule | None = None
+) -> StageCost:
+    """Return the cost of a stage; a backward that runs whole counts as input gradient.
+
+    ``schedule``: one that may slice sequences.
+    """
+    if schedule is None or schedule.slices == 1:
+        return _cost_of_slice(played, stage, costs, 0, 1.0)
+    parts = [
+        _cost_of_slice(played, stage, costs, number, schedule.part(number))
+        for number in range(schedule.slices)
+    ]
+    return replace(parts[0], slices=tuple(parts))
+
+
+def _cost_of_slice(
+    played: Mapping[str, Played], stage: StageWork, costs: Costs, number: int, part: float
+) -> StageCost:
+    seconds = lambda kind: played.get(action_key(kind, number), Played()).seconds  # noqa: E731
+    transfer_s = costs.transfer_s(stage.sent_bytes * part) if stage.sent_bytes else 0.0
+    return StageCost(seconds("F"), seconds("I") or seconds("B"), seconds("W"), transfer_s)

@@ -26,7 +26,8 @@ class Item:
         phase: ``forward``, ``backward``, ``optimizer``, ...
         needs: Numbers of the items, in the same section, whose results it reads.
         moved_bytes: Size of the tensors that it reads and writes, each once; of a collective's operand.
-        flops: FLOP of its products.
+        flops: FLOP of its products, with those that a causal mask hides.
+        seen: Share of ``flops`` that a causal mask leaves.
         product: Sizes of a matmul.
         collective: Name of a collective, such as ``all_reduce``.
         axes: Mesh axes, or parts of them, that a collective spans.
@@ -50,6 +51,12 @@ class Item:
     calls: int = 1
     name: str = ""
     where: str = ""
+    seen: float = 1.0
+
+    @property
+    def computed_flops(self) -> float:
+        """Return the FLOP that the kernel computes."""
+        return self.flops * self.seen
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,8 @@ class StageWork:
     """Work of one pipeline stage for a micro-batch, and once per step.
 
     ``actions``: the items of each kind of action: ``F``, ``B``, ``I``, ``W``; ``REDUCE_GRAD`` once per step.
-    ``sent_bytes``: size of what it sends to the next stage per micro-batch; the gradient back is as large.
+    Slices of sequences have items of their own, see :func:`action_key`. ``sent_bytes``: size of what it sends
+    to the next stage per micro-batch; the gradient back is as large.
     """
 
     actions: dict[str, tuple[Item, ...]]
@@ -122,6 +130,11 @@ class Deeper:
 
     work: StepWork
     more: tuple[int, ...]
+
+
+def action_key(kind: str, number: int = 0) -> str:
+    """Return the key in ``StageWork.actions`` of a kind of action of slice ``number``, such as ``F_2``."""
+    return f"{kind}_{number}" if number else kind
 
 
 def repeat(items: Sequence[Item], times: int) -> tuple[Item, ...]:

@@ -362,6 +362,26 @@ class TooFewTokens(PipelineError):
     hint = "use at most {tokens} slices; the sequence is dim 1 of the inputs"
 
 
+class NoSequence(PipelineError):
+    """A schedule slices sequences, but each device has only a part of them, or no input has a second dim.
+
+    Fails: ``plan="pipeline*sequence"`` with ``schedule="seq-1f1b"``.
+    """
+
+    template = (
+        "the schedule {schedule} slices sequences, which are dim 1 of the inputs, but no input has a dim 1 "
+        "that is whole on a device"
+    )
+    hint = "do not shard the sequence, or use a schedule of whole sequences, such as 1f1b"
+
+
+class BadSliceLengths(PipelineError):
+    """Lengths of slices do not add up to a sequence, or are not one for each slice."""
+
+    template = "the schedule {schedule} has {slices} slices of {tokens} tokens; its lengths are {lengths}"
+    hint = "give {slices} lengths of at least 1 that add up to {tokens}, or none for slices of equal time"
+
+
 class ScheduleNotYet(PipelineError):
     """A schedule can be made, checked and simulated, but steps cannot be compiled for it yet."""
 

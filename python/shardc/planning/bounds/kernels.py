@@ -18,7 +18,7 @@ def kernels_s(items: Sequence[Item], phase: str, parts: int, rates: DeviceRates)
 
 
 def _part_s(item: Item, parts: int, rates: DeviceRates) -> float:
-    flops, size_bytes = item.flops / parts, item.moved_bytes / parts
+    flops, size_bytes = item.computed_flops / parts, item.moved_bytes / parts
     if item.kind == "collective":
         return 0.0
     if item.kind == "memory":

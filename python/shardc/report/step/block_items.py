@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from torch_mlir import ir
 
 from shardc.cost.memory_passes import elements, is_pointwise, read_sizes
 from shardc.cost.ops import Product
 from shardc.cost.step.work import Item, Kind
-from shardc.cost.work import MATMULS, flops, matmul_sizes
+from shardc.cost.work import MATMULS, flops, matmul_sizes, seen_part
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
 from shardc.dialects.aten.schema import may_draw
 from shardc.dialects.dist.collectives.names import COLLECTIVES
+from shardc.dialects.dist.offset import OffsetOp
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.passes.fuse.reading.view import VIEWS
@@ -29,7 +31,7 @@ class _Entry:
     """Item under construction.
 
     ``domain``: elements that a pass over memory visits; None if no other call can join the item. ``reads``
-    and ``makes``: bytes by value.
+    and ``makes``: bytes by value. ``offset``: where an attention's queries start, as a mean over devices.
     """
 
     phase: str
@@ -42,6 +44,7 @@ class _Entry:
     collective: str = ""
     axes: Axes = ()
     where: str = ""
+    offset: float | None = None
 
 
 class BlockItems:
@@ -103,10 +106,22 @@ class BlockItems:
         if not entry.calls:
             entry.where = source_line(op.location) or ""
         entry.calls.append(spec)
+        if entry.kind == "attention":
+            entry.offset = next((at for v in call.operands if (at := self._mean_offset(v)) is not None), None)
         if not is_pointwise(spec):
             entry.domain = None
         tensors = [value for value in call.operands if self._size(value) is not None]
         self._enter(number, tensors, read_sizes(spec), call.results)
+
+    def _mean_offset(self, value: ir.Value) -> float | None:
+        """Return the mean over devices of an integer that ``dist.offset`` computes; None for other values."""
+        op = value.owner.operation if isinstance(value, ir.OpResult) else None
+        if op is None or op.name != OffsetOp.OPERATION_NAME:
+            return None
+        start = self._mean_offset(op.operands[0]) if len(op.operands) else 0.0
+        base, scale, extent = (op.attributes[name].value for name in ("base", "scale", "extent"))
+        ways = prod(axis.size for axis in self._codec.read_axes(op.attributes["axes"]))
+        return None if start is None else start + base + scale * extent * (ways - 1) / 2
 
     def _pass_of(self, call: Call) -> int | None:
         """Return the number of the entry that the call can join, or None.
@@ -161,7 +176,7 @@ class BlockItems:
             return replace(item, moved_bytes=read, collective=entry.collective, axes=entry.axes)
         plain = all(is_pointwise(call) and not may_draw(call.target) for call in entry.calls)
         item = replace(item, moved_bytes=read + written, is_plain=plain)
-        return item if entry.kind == "memory" else _with_arithmetic(item, entry.calls[0])
+        return item if entry.kind == "memory" else _with_arithmetic(item, entry.calls[0], entry.offset)
 
 
 def read_axes(op: ir.Operation, codec: ShardingCodec) -> Axes:
@@ -172,13 +187,14 @@ def read_axes(op: ir.Operation, codec: ShardingCodec) -> Axes:
     return tuple(sorted({*source.used, *target.used}))
 
 
-def _with_arithmetic(item: Item, call: OpCall) -> Item:
+def _with_arithmetic(item: Item, call: OpCall, offset: float | None) -> Item:
     product, last = None, call.tensors[-1]
     if call.target in MATMULS:
         product = Product(*matmul_sizes(call.tensors[-2].shape, last.shape), last.dtype.itemsize)
     # The last tensor of an attention or a convolution may hold statistics, or a bias.
     element_bytes = call.tensors[0].dtype.itemsize
-    return replace(item, flops=flops(call), product=product, element_bytes=element_bytes)
+    seen = seen_part(call, offset)
+    return replace(item, flops=flops(call), seen=seen, product=product, element_bytes=element_bytes)
 
 
 def _phase(op: ir.Operation) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch_mlir import ir
 
-from shardc.cost.step.work import Item, Section, StageWork, StepWork
+from shardc.cost.step.work import Item, Section, StageWork, StepWork, action_key
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.axis import shared_axis
@@ -15,12 +15,13 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.pipe.rank_function import rank_functions
+from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.dialects.pipe.stage import StageOp
 from shardc.passes.manager.program import find_function
 from shardc.report.step.block_items import BlockItems
 
-_FIRST_FORWARD = re.compile(r"(\d+)F0")
-"""Tag of a message to the forward of the first micro-batch."""
+_FORWARD = re.compile(r"(\d+)F(\d+)")
+"""Tag of a message to a forward: its stage and micro-batch."""
 
 
 def read_step(module: ir.Module) -> StepWork:
@@ -34,7 +35,9 @@ def read_step(module: ir.Module) -> StepWork:
         codecs = [ShardingCodec(module.context, seen) for seen in mesh.by_place()]
         shared = next((shared_axis(name) for name in mesh.shares), "")
         return StepWork((), () if body is None else tuple(_sections(body, c) for c in codecs), shared)
-    stages = read_stages(module, _sent_bytes(functions))
+    schedule = find_schedule(module)
+    slices = 1 if schedule is None else read_schedule(schedule).slices
+    stages = read_stages(module, _sent_bytes(functions, slices))
     return StepWork(stages, tuple(_sections(_body(function), codec) for function in functions))
 
 
@@ -45,8 +48,8 @@ def read_stages(module: ir.Module, sent: Mapping[int, float]) -> tuple[StageWork
     for op in (op.operation for op in module.body.operations):
         if op.name == StageOp.OPERATION_NAME:
             index, kind = op.attributes["index"].value, op.attributes["kind"].value
-            of_stage = bodies.setdefault(index, {})
-            of_stage[kind] = of_stage.get(kind, ()) + _items(_body(op), codec)
+            number = op.attributes["slice"].value if "slice" in op.attributes else 0
+            bodies.setdefault(index, {})[action_key(kind, number)] = _items(_body(op), codec)
     return tuple(StageWork(bodies[index], sent.get(index, 0.0)) for index in sorted(bodies))
 
 
@@ -82,13 +85,13 @@ def _turns(op: ir.Operation, codec: ShardingCodec) -> int:
     return codec.mesh.turns(codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0])
 
 
-def _sent_bytes(functions: list[ir.Operation]) -> dict[int, float]:
-    """Return stage -> bytes that the first micro-batch's forward sends to another rank."""
+def _sent_bytes(functions: list[ir.Operation], slices: int) -> dict[int, float]:
+    """Return stage -> bytes that the first micro-batch's forward, with all slices, sends to another rank."""
     found: dict[int, float] = {}
     for function in functions:
         for op in (op.operation for op in _body(function).operations):
-            read_by = _FIRST_FORWARD.fullmatch(op.attributes["tag"].value) if op.name == "pipe.send" else None
-            if read_by is not None:
+            read_by = _FORWARD.fullmatch(op.attributes["tag"].value) if op.name == "pipe.send" else None
+            if read_by is not None and int(read_by[2]) < slices:
                 types = (read_type(type_) for type_ in element_types(op.operands[0].type) or [])
                 sent = sum(type_.size_bytes for type_ in types if type_ is not None)
                 sender = int(read_by[1]) - 1
