@@ -66,19 +66,22 @@ class Collective(NamedTuple):
 class Transfer(NamedTuple):
     """A send or receive. ``2SEND_F0``: stage 2 sends the result of its forward of micro-batch 0.
 
-    ``3RECV_F0``: stage 3 receives it. With B it is the gradient, which goes the other way.
+    ``3RECV_F0``: stage 3 receives it. With B it is the gradient, which goes the other way. In a graph of
+    stages ``2SEND_F0:4`` also says that it goes to stage 4, and ``4RECV_F0:2`` that it comes from stage 2.
     """
 
     stage: int
     kind: TransferKind
     micro_batch: int
+    other: int | None = None
 
     @property
     def sends(self) -> bool:
         return self.kind.startswith("SEND")
 
     def __str__(self) -> str:
-        return f"{self.stage}{self.kind}{self.micro_batch}"
+        other = "" if self.other is None else f":{self.other}"
+        return f"{self.stage}{self.kind}{self.micro_batch}{other}"
 
 
 Step = Action | Transfer | Collective
@@ -89,7 +92,7 @@ Steps = tuple[tuple[Step, ...], ...]
 _FORMS = {
     Action: re.compile(r"(\d+)([FBIWO])(\d+)"),
     Collective: re.compile(r"(\d+)(UNSHARD|RESHARD|REDUCE_GRAD)(\d*)"),
-    Transfer: re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B)(\d+)"),
+    Transfer: re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B)(\d+)(?::(\d+))?"),
 }
 
 
@@ -106,5 +109,6 @@ def parse_step(text: str) -> Step:
 def _parsed(text: str, *forms: type[_S]) -> _S:
     for form in forms:
         if match := _FORMS[form].fullmatch(text.strip()):
-            return form(int(match[1]), match[2], int(match[3]) if match[3] else None)  # type: ignore[arg-type]
+            stage, kind, *numbers = match.groups()
+            return form(int(stage), kind, *(int(n) if n else None for n in numbers))  # type: ignore[arg-type]
     raise BadAction(text=text)

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.stage_graph import Reads, StageGraph
 
 Orders = tuple[tuple[Action, ...], ...]
 
@@ -38,6 +39,9 @@ class Schedule:
     time, by the cost model: the first are the longest, since later ones attend to more keys.
 
     ``updates`` is None if weights change once, after all micro-batches, as on one device.
+
+    ``reads``: for each stage, the stages whose forward its forward reads, if they are no chain, such as two
+    towers beside each other. Then there is one route, which lists all stages in order. Empty: a chain.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Schedule:
     slices: int = 1
     updates: Updates | None = None
     lengths: tuple[int, ...] = ()
+    reads: Reads = ()
 
     @property
     def changes_mathematics(self) -> bool:
@@ -85,6 +90,11 @@ class Schedule:
         if not self.lengths:
             return 1 / self.slices
         return self.lengths[micro_batch % self.slices] / sum(self.lengths)
+
+    @cached_property
+    def graph(self) -> StageGraph:
+        """What each stage reads, by places in a route."""
+        return StageGraph(self.reads) if self.reads else StageGraph.chain(len(self.routes[0]))
 
     def route(self, micro_batch: int) -> tuple[int, ...]:
         """Return the stages that a micro-batch passes, in order."""

@@ -20,6 +20,9 @@ class ScheduleOp(Op, dialect=Pipe, name="schedule"):
     weights that are ``delay`` updates old, or without ``delay`` the newest of the stage
     (:class:`~shardc.dialects.pipe.schedule.Updates`).
 
+    ``reads = [[], [], [0, 1]]`` makes the stages a graph: the forward of stage 2 reads stages 0 and 1, which
+    read nothing. Without it each stage reads the one before it in its route.
+
     ``"pipe.schedule"() {axis = "pipe", orders = [["0F0", "0B0"], ["1F0", "1B0"]], routes = [[0, 1]], slices =
     1 : i64, sym_name = "1f1b"} : () -> ()``
 
@@ -49,6 +52,8 @@ class ScheduleOp(Op, dialect=Pipe, name="schedule"):
             stages.update(found)
         if not routes:
             raise Illegal("needs a route: the stages that micro-batches go through")
+        if site.has("reads"):
+            _check_reads(site, routes)
         seen = set[Action]()
         for rank, order in enumerate(site.attribute("orders", ir.ArrayAttr)):
             for text in _row("orders", rank, order):
@@ -70,6 +75,24 @@ class ScheduleOp(Op, dialect=Pipe, name="schedule"):
                 )
         if site.has("updates"):
             _check_updates(site)
+
+
+def _check_reads(site: Site, routes: list[list[ir.Attribute]]) -> None:
+    given = enumerate(site.attribute("reads", ir.ArrayAttr))
+    reads = [[_stage(stage) for stage in _row("reads", number, row)] for number, row in given]
+    if site.has("updates") or site.attribute("slices", ir.IntegerAttr).value > 1:
+        raise Illegal("has reads beside slices or updates, whose stages are a chain")
+    if [[_stage(stage) for stage in route] for route in routes] != [list(range(len(reads)))]:
+        raise Illegal(
+            f"has reads of {len(reads)} stages; its one route must go through 0 to {len(reads) - 1}"
+        )
+    for stage, row in enumerate(reads):
+        if row != sorted({other for other in row if 0 <= other < stage}):
+            raise Illegal(f"reads[{stage}] must be stages before {stage}, in order, not {row}")
+
+
+def _stage(stage: ir.Attribute) -> int:
+    return stage.value if isinstance(stage, ir.IntegerAttr) else -1
 
 
 def _check_updates(site: Site) -> None:
@@ -112,6 +135,7 @@ def write_schedule(module: ir.Module, schedule: Schedule, axis: str, ip: ir.Inse
         "slices": schedule.slices,
         "updates": None if schedule.updates is None else schedule.updates._asdict(),
         "lengths": schedule.lengths or None,
+        "reads": schedule.reads or None,
     }
     given, loc = attributes(module.context, **said), ir.Location.unknown(module.context)
     ir.Operation.create(ScheduleOp.OPERATION_NAME, [], [], given, loc=loc, ip=ip)
@@ -131,4 +155,5 @@ def read_schedule(op: ir.Operation) -> Schedule:
     given = {entry.name: entry.attr.value for entry in a["updates"]} if "updates" in a else None
     updates = Updates(**given) if given else None
     lengths = tuple(length.value for length in a["lengths"]) if "lengths" in a else ()
-    return Schedule(a["sym_name"].value, orders, routes, a["slices"].value, updates, lengths)
+    reads = tuple(tuple(stage.value for stage in row) for row in a["reads"]) if "reads" in a else ()
+    return Schedule(a["sym_name"].value, orders, routes, a["slices"].value, updates, lengths, reads)

@@ -16,6 +16,7 @@ from shardc.diagnostics.passes.pipeline import (
     NoMicroBatches,
     OneRouteOnly,
     ScheduleNotYet,
+    StageNotRead,
     WrongStages,
 )
 from shardc.dialects.dist.mesh import read_mesh
@@ -25,6 +26,7 @@ from shardc.dialects.pipe.csv_form import read_csv
 from shardc.dialects.pipe.kept import Kept, note_kept
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import write_schedule
+from shardc.dialects.pipe.stage_graph import StageGraph
 from shardc.options.pipeline import Pipeline
 from shardc.options.recompute import policies_of
 from shardc.options.schedules import AUTO
@@ -35,7 +37,7 @@ from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.ranks.collective_bodies import find_reductions, hoist_gathers, write_collective
 from shardc.passes.pipeline.ranks.rank_programs import results_of, write_rank_programs
 from shardc.passes.pipeline.schedules import by_name
-from shardc.passes.pipeline.schedules.forward_alone import forward_alone
+from shardc.passes.pipeline.schedules.forward_alone import SUFFIX, forward_alone
 from shardc.passes.pipeline.schedules.registry import named_schedule
 from shardc.passes.pipeline.stages.activations import kept_bytes
 from shardc.passes.pipeline.stages.assign_stages import assign_stages, forward_of
@@ -46,6 +48,7 @@ from shardc.passes.pipeline.stages.sliced_bodies import slice_bodies, write_slic
 from shardc.passes.pipeline.stages.stage_bodies import stage_bodies, write_bodies
 from shardc.passes.pipeline.stages.step_program import StepProgram, read_step, trains
 from shardc.passes.pipeline.stages.token_slices import slice_tokens
+from shardc.passes.pipeline.stages.tower_cuts import TowerCuts
 from shardc.passes.pipeline.stages.weight_updates import StageUpdate, UpdateFinder, write_update
 
 
@@ -104,8 +107,9 @@ def cut_pipeline(
 
     ``recompute`` is a policy for all stages, or one for each. ``held`` says where a running pipeline holds
     the parameters and buffers that a forward reads; its schedule and stages are then used. ``places`` are
-    numbers of the forward's ops before which to cut, if they are known. Raises BadScheduleFile, and the
-    errors of schedule names and of :func:`cut_into_stages`.
+    numbers of the forward's ops before which to cut, if they are known. A schedule's name stands for the one
+    that is made for the stages' graph. Raises BadScheduleFile, and the errors of schedule names and of
+    :func:`cut_into_stages`.
     """
     schedule, path = options.schedule, options.schedule_path
     if held is not None:
@@ -128,6 +132,10 @@ def cut_pipeline(
         held=held,
         speeds=options.speeds or (),
         places=places,
+        named=held is None
+        and path is None
+        and isinstance(options.schedule, str)
+        and options.schedule != AUTO,
     )
 
 
@@ -161,6 +169,7 @@ def cut_into_stages(
     held: Held | None = None,
     speeds: Sequence[float] = (),
     places: Sequence[int] = (),
+    named: bool = False,
 ) -> None:
     """Rewrite the step of ``module`` for ``schedule``, which may be a user's; it is checked first.
 
@@ -168,10 +177,11 @@ def cut_into_stages(
     which concern values kept for backward, have no effect. ``held`` says where another pipeline holds the
     parameters and buffers; stages are then cut to match it. ``wanted`` is the required number of stages, 0
     for any. ``policies`` are of recomputation, one for all stages or one for each. ``memory_limit_bytes`` is
-    0 for no limit. ``places`` are known cuts, as numbers of ops. The other options are those of
+    0 for no limit. ``places`` are known cuts, as numbers of ops. ``named``: the schedule is the one of its
+    name, which is made again for stages that are no chain. The other options are those of
     :class:`shardc.options.pipeline.Pipeline`. Raises BadSchedule, WrongStages, WrongRecompute, NoCutFits,
-    ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll, NotCausal, TooFewTokens, and what
-    reading and splitting the step raise.
+    ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll, StageNotRead, NotCausal, TooFewTokens,
+    and what reading and splitting the step raise.
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
@@ -198,16 +208,25 @@ def cut_into_stages(
     kinds: dict[int, set[str]] = {}
     for action in schedule.actions():
         kinds.setdefault(schedule.route(action.micro_batch).index(action.stage), set()).add(action.kind)
+    name = schedule.name.removesuffix(SUFFIX)
+    beside = bool(schedule.reads) or (named and named_schedule(name).takes_graphs)
+    towers = None
+    if beside and not places:
+        towers = TowerCuts.of(program, forward, stages, micro_batches)
+        forward = towers.forward
     if not places:
-        places = [] if memory_limit_bytes and not cuts else _places(forward, stages, cuts, held)
+        places = [] if memory_limit_bytes and not cuts else _places(forward, stages, cuts, held, towers)
     if memory_limit_bytes:
         places = fit_memory(program, forward, schedule, policies, kinds, memory_limit_bytes, places)
-    assignment = assign_stages(program, forward, places)
+    assignment = assign_stages(program, forward, places, beside=beside)
     bodies = stage_bodies(program, assignment, kinds)
     kept = [kept_bytes(program, assignment, bodies, each) for each in (policies, ("none",) * stages)]
     if any(policy != "none" for policy in policies):
-        assignment = assign_stages(program, forward, places, policies)
+        assignment = assign_stages(program, forward, places, policies, beside=beside)
         bodies = stage_bodies(program, assignment, kinds)
+    schedule = _of_graph(schedule, bodies.graph, named=named)
+    if schedule.graph != bodies.graph:
+        bodies = stage_bodies(program, assignment, kinds, schedule.graph)
     gathers = hoist_gathers(program, bodies) if gather == "step" else {}
     ip = ir.InsertionPoint(program.function)
     mesh = read_mesh(module)
@@ -239,6 +258,25 @@ def cut_into_stages(
     check_rank_programs(module)
 
 
+def _of_graph(schedule: Schedule, graph: StageGraph, *, named: bool) -> Schedule:
+    """Return the schedule for stages that read what ``graph`` says. Raises StageNotRead.
+
+    Forwards alone may run in the same orders, whatever earlier stages they read.
+    """
+    if graph == schedule.graph:
+        return schedule
+    if schedule.name.endswith(SUFFIX):
+        return replace(schedule, reads=() if graph.is_chain else graph.reads)
+    if named:
+        return by_name.schedule(schedule.name, graph.stages, schedule.micro_batches, reads=graph.reads)
+    for reader, makers in enumerate(graph.reads):
+        for maker in makers:
+            if maker not in schedule.graph.before[reader]:
+                needed = ", ".join(map(str, makers))
+                raise StageNotRead(reader=reader, maker=maker, schedule=schedule.name, needed=needed)
+    return schedule
+
+
 def _check_rows(schedule: Schedule, program: StepProgram) -> None:
     """Check that the schedule supports outputs with rows of each micro-batch. Raises ScheduleNotYet."""
     what = "cuts sequences into slices" if schedule.slices > 1 else "keeps old weights"
@@ -248,11 +286,18 @@ def _check_rows(schedule: Schedule, program: StepProgram) -> None:
         raise ScheduleNotYet(schedule=schedule.name, why=why, where=where)
 
 
-def _places(forward: Forward, stages: int, cuts: Sequence[str], held: Held | None) -> list[int]:
+def _places(
+    forward: Forward, stages: int, cuts: Sequence[str], held: Held | None, towers: TowerCuts | None
+) -> list[int]:
     """Return the numbers of the ops before which the forward is cut."""
+    if held is None and not cuts:
+        return forward.balanced(stages) if towers is None else towers.balanced()
     if held is not None:
-        return forward.at_home(stages, held.stages)
-    return forward.named(cuts) if cuts else forward.balanced(stages)
+        options = forward.at_home(stages, held.stages)
+        found = list(map(forward.fewest_sent, options))
+    else:
+        found, options = forward.named(cuts), forward.places_for(cuts)
+    return found if towers is None else towers.beside(found, options)
 
 
 def _not_yet(

@@ -206,8 +206,11 @@ def _emitted_steps(text: str, schedule: Schedule) -> Steps:
                 row.append(Action.parse(next(mine)))
             elif (match := re.search(r"rank\.(send|receive)\(.*# (\d+[FBI]\d+)$", line)) is not None:
                 reader = Action.parse(match[2])
-                (maker,) = [n for n in Dependences(schedule).needs(reader) if n.stage != reader.stage]
-                row.append(transfer(maker, reader)[match[1] == "receive"])
+                source = re.search(r"source=(\d+)", line)
+                holder = rank if source is None else int(source[1])
+                needs = (n for n in Dependences(schedule).needs(reader) if n.stage != reader.stage)
+                (maker,) = [n for n in needs if schedule.rank_of[n.stage] == holder]
+                row.append(transfer(maker, reader, schedule)[match[1] == "receive"])
         rows.append(tuple(row))
     return tuple(rows)
 

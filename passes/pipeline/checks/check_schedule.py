@@ -47,6 +47,7 @@ def check_memory(schedule: Schedule, costs: Sequence[StageCost], memory_limit_by
 def _problems(
     schedule: Schedule, micro_batches: int | None, trains: bool
 ) -> Iterator[tuple[Action | str, str]]:
+    yield from _bad_reads(schedule)
     wanted = schedule.micro_batches if micro_batches is None else micro_batches
     if not wanted or wanted % schedule.slices:
         yield "it", f"has {wanted} micro-batches, of {schedule.slices} slices each"
@@ -74,6 +75,15 @@ def _problems(
         if use.version > use.made:
             problem = f"needs version {use.version} of its weights, but only {use.made} exist by then"
             yield use.action, problem
+
+
+def _bad_reads(schedule: Schedule) -> Iterator[tuple[str, str]]:
+    stages = list(range(len(schedule.reads)))
+    if stages and ([*map(list, schedule.routes)] != [stages] or schedule.slices > 1 or schedule.updates):
+        yield "it", f"has reads of {len(stages)} stages, but not one route of them, slices or updates"
+    for stage, reads in enumerate(schedule.reads):
+        if list(reads) != sorted({*reads} & {*range(stage)}):
+            yield f"stage {stage}", f"reads {', '.join(map(str, reads))}, not earlier stages in order"
 
 
 def _missing(

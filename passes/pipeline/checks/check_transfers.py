@@ -74,7 +74,7 @@ class _Machine:
         for reader in schedule.actions():
             for made in self._needs(reader):
                 if self._rank_of[made.stage] != self._rank_of[reader.stage]:
-                    send, receive = transfer(made, reader)
+                    send, receive = transfer(made, reader, schedule)
                     self._partner |= {send: receive, receive: send}
                     self._made_by[send] = made
                     self._reads.setdefault(reader, []).append(receive)

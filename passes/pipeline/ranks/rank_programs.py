@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from torch_mlir import ir
 
@@ -261,16 +261,16 @@ class _RankWriter:
                 self._newest[index] = 0
         for step in self._steps:
             if isinstance(step, Action):
-                self._take(step, remote=False)
+                self._take(step)
                 self._run(step)
                 for group in self._ends.get(step, ()):
                     self._update(step.stage, self._place(step)[1], group)
             elif isinstance(step, Collective):
                 self._communicate(step)
             elif step.sends:
-                self._hand_on(self._about(step))
+                self._hand_on(self._about(step), step.other)
             else:
-                self._take(self._about(step), remote=True)
+                self._receive(self._about(step), step.other)
         for index, version in self._newest.items():
             update, weights = self._updates[index], self._weights[index, version]
             pairs = zip(update.state, update.new, strict=True)
@@ -283,26 +283,31 @@ class _RankWriter:
     def _runs(self, stage: int, forward: bool, micro_batch: int) -> Action:
         return Action(stage, "F", micro_batch) if forward else self._dependences.backward(stage, micro_batch)
 
-    def _take(self, action: Action, remote: bool) -> None:
-        """Take the values that the previous stage (in backward, the next) passes to this one.
-
-        ``remote``: from another rank.
-        """
+    def _sources(self, action: Action) -> Iterator[tuple[int, int, list[ir.Value]]]:
+        """Yield the stages that pass values to an action (in backward, from behind): place, rank, values."""
         route, index = self._place(action)
+        graph, forward = self._schedule.graph, action.kind == "F"
         if action.kind == "W":
             return
-        step, lists = (-1, self._stages.down) if action.kind == "F" else (1, self._stages.up)
-        if not 0 <= index + step < len(route) or not lists[index]:
-            return
-        source, m = self._schedule.rank_of[route[index + step]], action.micro_batch
-        if (source != self.number) is not remote:
-            return
-        if not remote:
-            found = [self._values[index + step, m, v] for v in lists[index]]
-        else:
-            types = [self._stages.type(v, m % self._schedule.slices) for v in lists[index]]
-            found = self.receive(types, source, str(action))
-        self._values.update(((index, m, v), made) for v, made in zip(lists[index], found, strict=True))
+        for source in (graph.reads if forward else graph.readers)[index]:
+            values = (self._stages.down if forward else self._stages.up).get((source, index), [])
+            yield source, self._schedule.rank_of[route[source]], values
+
+    def _take(self, action: Action) -> None:
+        """Take the values that other stages of this rank pass to an action."""
+        (_, index), m = self._place(action), action.micro_batch
+        for source, rank, values in self._sources(action):
+            if rank == self.number:
+                self._values.update(((index, m, v), self._values[source, m, v]) for v in values)
+
+    def _receive(self, action: Action, other: int | None) -> None:
+        """Receive the values that the stage ``other`` (by default the only one) of another rank passes."""
+        (route, index), m = self._place(action), action.micro_batch
+        for source, rank, values in self._sources(action):
+            if values and other in (None, route[source]):
+                types = [self._stages.type(v, m % self._schedule.slices) for v in values]
+                found = self.receive(types, rank, str(action))
+                self._values.update(((index, m, v), made) for v, made in zip(values, found, strict=True))
 
     def _run(self, action: Action) -> None:
         _, index = self._place(action)
@@ -381,15 +386,16 @@ class _RankWriter:
     def _group(self, micro_batch: int) -> int:
         return micro_batch // self._every
 
-    def _hand_on(self, action: Action) -> None:
-        """Send the values that the next stage (in backward, the previous) reads."""
+    def _hand_on(self, action: Action, other: int | None) -> None:
+        """Send the values that the stage ``other`` reads; by default the next, in backward the previous."""
         (route, index), m, forward = self._place(action), action.micro_batch, action.kind == "F"
-        following = index + 1 if forward else index - 1
-        values = (self._stages.down if forward else self._stages.up)[following]
-        if values:
-            reader = self._runs(route[following], forward, m)
-            to = self._schedule.rank_of[reader.stage]
-            self.send([self._values[index, m, v] for v in values], to, str(reader))
+        graph = self._schedule.graph
+        for following in (graph.readers if forward else graph.reads)[index]:
+            values = (self._stages.down if forward else self._stages.up).get((index, following))
+            if values and other in (None, route[following]):
+                reader = self._runs(route[following], forward, m)
+                to = self._schedule.rank_of[reader.stage]
+                self.send([self._values[index, m, v] for v in values], to, str(reader))
 
     def _place(self, action: Action) -> tuple[tuple[int, ...], int]:
         route = self._schedule.route(action.micro_batch)

@@ -33,7 +33,7 @@ def place_transfers(schedule: Schedule) -> Steps:
             at[rank] += 1
         for rank, action in ready:
             for reader in readers.get(action, ()):
-                send, receive = transfer(action, reader)
+                send, receive = transfer(action, reader, schedule)
                 steps[rank].append(send)
                 steps[schedule.rank_of[reader.stage]].append(receive)
         done.update(action for _, action in ready)
@@ -41,10 +41,12 @@ def place_transfers(schedule: Schedule) -> Steps:
     return tuple(map(tuple, steps))
 
 
-def transfer(made: Action, reader: Action) -> tuple[Transfer, Transfer]:
+def transfer(made: Action, reader: Action, schedule: Schedule) -> tuple[Transfer, Transfer]:
     """Return the send and the receive of the value that ``made`` computed for ``reader``."""
     sends, receives = ("SEND_F", "RECV_F") if made.kind == "F" else ("SEND_B", "RECV_B")
-    return Transfer(made.stage, sends, made.micro_batch), Transfer(reader.stage, receives, made.micro_batch)
+    to, source = (reader.stage, made.stage) if schedule.reads else (None, None)
+    send = Transfer(made.stage, sends, made.micro_batch, to)
+    return send, Transfer(reader.stage, receives, made.micro_batch, source)
 
 
 def _readers(schedule: Schedule) -> dict[Action, list[Action]]:

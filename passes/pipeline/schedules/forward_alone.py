@@ -24,7 +24,8 @@ def forward_alone(schedule: Schedule) -> Schedule:
         [Action(a.stage, "F", a.micro_batch // slices) for a in order if _is_first(a, slices)]
         for order in schedule.orders
     ]
-    own = Schedule(f"{schedule.name.removesuffix(SUFFIX)}{SUFFIX}", orders(rows), schedule.routes)
+    name = f"{schedule.name.removesuffix(SUFFIX)}{SUFFIX}"
+    own = Schedule(name, orders(rows), schedule.routes, reads=schedule.reads)
     found = (own, _played(own, furthest_first=True), _played(own, furthest_first=False))
     return min(found, key=lambda one: simulate(one, costs).step_s)
 
@@ -41,5 +42,6 @@ def _played(schedule: Schedule, furthest_first: bool) -> Schedule:
     for order in schedule.orders:
         stages = sorted({a.stage for a in order}, key=lambda s: (places[s], s), reverse=furthest_first)
         queues.append([sorted(a for a in order if a.stage == stage) for stage in stages])
-    found = list_schedule(schedule.name, queues, schedule.routes, [EQUAL] * schedule.stages)
+    costs = [EQUAL] * schedule.stages
+    found = list_schedule(schedule.name, queues, schedule.routes, costs, reads=schedule.reads)
     return replace(schedule, orders=found.orders)

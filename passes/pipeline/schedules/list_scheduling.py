@@ -17,6 +17,7 @@ from shardc.diagnostics.passes.pipeline import ScheduleStuck
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Orders, Schedule, one_route, orders
+from shardc.dialects.pipe.stage_graph import Reads
 
 Queues = Sequence[Sequence[Iterable[Action]]]
 """For each rank, lists of its F, B and I. A list keeps its order, and earlier lists have priority."""
@@ -27,14 +28,19 @@ EQUAL = StageCost(1.0, 1.0, 1.0, activation_bytes=1.0, weight_bytes=1.0)
 
 
 def fill_holes(
-    name: str, queues: Queues, stages: int, costs: Sequence[StageCost] | None, held: float
+    name: str,
+    queues: Queues,
+    stages: int,
+    costs: Sequence[StageCost] | None,
+    held: float,
+    reads: Reads = (),
 ) -> Schedule:
     """Return :func:`list_schedule` for one route. ``held`` limits the stages' activations that a rank
     holds.
     """
     costs = costs or [EQUAL] * stages
     memory_limit_bytes = held * max(cost.activation_bytes for cost in costs)
-    return list_schedule(name, queues, one_route(stages), costs, memory_limit_bytes)
+    return list_schedule(name, queues, one_route(stages), costs, memory_limit_bytes, reads=reads)
 
 
 def list_schedule(
@@ -45,16 +51,19 @@ def list_schedule(
     memory_limit_bytes: float = inf,
     patience: float = 1.0,
     slices: int = 1,
+    reads: Reads = (),
 ) -> Schedule:
     """Return a schedule of all actions of ``queues``, with a W for each I.
 
     A forward does not start if the rank would then hold more than ``memory_limit_bytes``, including state, or
     have no room for a micro-batch in its later stages; W's run first to free memory. A W runs where a rank
-    would wait for at least ``patience`` times its duration. ``costs`` has an entry for each stage. Raises
-    ScheduleStuck if no order of ``queues`` fits into ``memory_limit_bytes``.
+    would wait for at least ``patience`` times its duration. ``costs`` has an entry for each stage. ``reads``:
+    what each stage reads, if stages are no chain. Raises ScheduleStuck if no order of ``queues`` fits into
+    ``memory_limit_bytes``.
     """
     given = [[deque(queue) for queue in queues_of_rank] for queues_of_rank in queues]
-    whole = Schedule(name, orders([a for q in of_rank for a in q] for of_rank in given), routes, slices)
+    listed = orders([a for q in of_rank for a in q] for of_rank in given)
+    whole = Schedule(name, listed, routes, slices, reads=reads)
     return replace(whole, orders=_Player(whole, given, costs, memory_limit_bytes, patience).run())
 
 
@@ -82,9 +91,10 @@ class _Player:
         self._needs = Dependences(schedule).needs
         self._neighbours = {stage: set[int]() for stage in self._rank_of}
         for route in schedule.routes:
-            for one, other in itertools.pairwise(route):
-                self._neighbours[one].add(other)
-                self._neighbours[other].add(one)
+            for reader, reads in zip(route, schedule.graph.reads, strict=True):
+                for source in (route[place] for place in reads):
+                    self._neighbours[source].add(reader)
+                    self._neighbours[reader].add(source)
         state = state_of_ranks(schedule, costs)
         self._room = {stage: memory_limit_bytes - state[rank] for stage, rank in self._rank_of.items()}
         for route in schedule.routes:

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from shardc.dialects.pipe.action import Action, Kind
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
+from shardc.dialects.pipe.stage_graph import Reads, StageGraph
 from shardc.passes.pipeline.schedules.placement import round_robin
 
 
-def fill_drain(ranks: int, micro_batches: int) -> Schedule:
-    """All forwards, then all backwards: GPipe (Huang et al. 2019)."""
-    return replace(breadth_first(ranks, micro_batches, 1), name="fill-drain")
+def fill_drain(ranks: int, micro_batches: int, reads: Reads = ()) -> Schedule:
+    """All forwards, then all backwards: GPipe (Huang et al. 2019). ``reads``: what each stage reads."""
+    return replace(breadth_first(ranks, micro_batches, 1), name="fill-drain", reads=reads)
 
 
 def breadth_first(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedule:
@@ -30,10 +31,22 @@ def breadth_first(ranks: int, micro_batches: int, stages_per_rank: int) -> Sched
     return Schedule("breadth-first", orders(lists), one_route(ranks * stages_per_rank))
 
 
-def one_f_one_b(ranks: int, micro_batches: int) -> Schedule:
-    """1F1B with a flush (PipeDream-flush, DAPPLE): rank r runs at most ``ranks - r`` forwards ahead."""
-    lists = [one_stage(rank, "B", micro_batches, ranks - rank - 1) for rank in range(ranks)]
-    return Schedule("1f1b", orders(lists), one_route(ranks))
+def one_f_one_b(ranks: int, micro_batches: int, reads: Reads = ()) -> Schedule:
+    """1F1B with a flush (PipeDream-flush, DAPPLE): rank r runs at most ``ranks - r`` forwards ahead.
+
+    ``reads``: what each stage reads, if stages are no chain. A stage then runs as many forwards ahead as
+    there are stages on its longest path to the end.
+    """
+    ahead = stages_behind(ranks, reads)
+    lists = [one_stage(rank, "B", micro_batches, ahead[rank]) for rank in range(ranks)]
+    return Schedule("1f1b", orders(lists), one_route(ranks), reads=reads)
+
+
+def stages_behind(stages: int, reads: Reads) -> Sequence[int]:
+    """Return, for each stage, how many stages are behind it on the longest path. ``reads`` is empty for a
+    chain.
+    """
+    return StageGraph(reads).behind if reads else range(stages - 1, -1, -1)
 
 
 def interleaved(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedule:

@@ -10,6 +10,7 @@ from functools import cached_property
 from shardc.cost.pipeline import StageCost
 from shardc.diagnostics.passes.pipeline import UnknownScheduleOption
 from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.stage_graph import Reads
 from shardc.options.schedules import RULES, ScheduleRule, named_rule
 from shardc.passes.pipeline.schedules.asynchronous import pipe_dream, pipe_dream_2bw
 from shardc.passes.pipeline.schedules.bidirectional import chimera
@@ -19,7 +20,7 @@ from shardc.passes.pipeline.schedules.v_shape import dual_pipe_v, v_half, v_min,
 from shardc.passes.pipeline.schedules.wave import hanayo
 from shardc.passes.pipeline.schedules.zero_bubble import zb_h1, zb_h2
 
-GIVEN = ("ranks", "micro_batches", "stages_per_rank", "costs")
+GIVEN = ("ranks", "micro_batches", "stages_per_rank", "costs", "reads")
 """Parameters of generators that are not options of the schedule."""
 
 
@@ -35,17 +36,27 @@ class Named(ScheduleRule):
         parameters = inspect.signature(self.make).parameters.values()
         return {p.name: p.default for p in parameters if p.name not in GIVEN}
 
+    @cached_property
+    def takes_graphs(self) -> bool:
+        """Whether the schedule can be made for stages that are no chain."""
+        return "reads" in inspect.signature(self.make).parameters
+
     def make_for(
         self,
         ranks: int,
         micro_batches: int,
         stages_per_rank: int,
         costs: Sequence[StageCost] | None,
+        reads: Reads = (),
         **options: object,
     ) -> Schedule:
-        """Return the schedule. The caller has checked the numbers. Raises UnknownScheduleOption."""
-        check_options(self.name, options, self.options)
-        given = {"stages_per_rank": stages_per_rank, "costs": costs}
+        """Return the schedule. The caller has checked the numbers. Raises UnknownScheduleOption.
+
+        ``reads``: what each stage reads, if stages are no chain and the schedule takes graphs.
+        """
+        more = ["reads"] if reads and not self.takes_graphs else []
+        check_options(self.name, [*options, *more], self.options)
+        given = {"stages_per_rank": stages_per_rank, "costs": costs, "reads": reads}
         taken = inspect.signature(self.make).parameters
         return self.make(ranks, micro_batches, **{k: v for k, v in given.items() if k in taken}, **options)
 

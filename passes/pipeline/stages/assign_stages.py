@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from torch_mlir import ir
 
+from shardc.dialects.pipe.stage_graph import StageGraph
 from shardc.passes.manager.attributes import observed, phase_of
 from shardc.passes.manager.copy_ops import reads
 from shardc.passes.pipeline.stages.balance import Forward, stage_of_places
@@ -33,18 +34,25 @@ def forward_of(program: StepProgram) -> Forward:
 
 
 def assign_stages(
-    program: StepProgram, forward: Forward, cuts: Sequence[int], policies: Sequence[str] = ()
+    program: StepProgram,
+    forward: Forward,
+    cuts: Sequence[int],
+    policies: Sequence[str] = (),
+    *,
+    beside: bool = False,
 ) -> Assignment:
     """Return the places of all ops, with the forward cut before its ops with numbers ``cuts``.
 
     A backward op runs in the last stage that has the forward values and parameters that it reads, and not
     after the stages of its gradients. Backward ops of a stage that no earlier stage needs are W. ``policies``
-    are of recomputation, one for each stage (default: none); they change the loop's body.
+    are of recomputation, one for each stage (default: none); they change the loop's body. ``beside``: stages
+    may be beside each other. By default each needs the one before it.
     """
     found = Assignment(len(cuts) + 1, free=free_ops(program))
     found.recompute = policies or ("none",) * found.stages
     for op, stage in zip(forward.ops, stage_of_places(cuts, len(forward.ops)), strict=True):
         found.place[op.results[0]] = (stage, "F")
+    found.graph = _graph(forward, found) if beside else StageGraph.chain(found.stages)
     folds = {_owner(v).results[0]: number for number, v in enumerate(program.values.following)}
     found.ops = [op for op in body_ops(program.body) if op.results[0] not in folds]
     _Backward(program, forward, found).place()
@@ -80,12 +88,23 @@ def free_ops(program: StepProgram) -> set[ir.Value]:
     return free
 
 
+def _graph(forward: Forward, found: Assignment) -> StageGraph:
+    """Return which stages the forward of each stage reads."""
+    edges = set[tuple[int, int]]()
+    for op in forward.ops:
+        stage, _ = found.place[op.results[0]]
+        made = (found.place_of(value) for value in reads(op))
+        edges.update((place[0], stage) for place in made if place is not None and place[0] != stage)
+    return StageGraph.of(found.stages, edges)
+
+
 class _Backward:
     """Search for the stages of all ops that are not forward."""
 
     def __init__(self, program: StepProgram, forward: Forward, found: Assignment) -> None:
         self._found, self._roots = found, program.roots
-        self._read: dict[ir.Value, range] = {}
+        self._before = found.graph.before
+        self._read: dict[ir.Value, frozenset[int]] = {}
         self._homes: dict[str, set[int]] = {}
         for op in forward.ops:
             stage, _ = found.place[op.results[0]]
@@ -96,38 +115,71 @@ class _Backward:
 
     def _note(self, value: ir.Value, stage: int) -> None:
         """Record that the forward of ``stage`` reads a value and, if the value is free, its operands."""
-        known = self._read.get(value)
-        if known is not None and stage in known:
+        known = self._read.get(value, frozenset())
+        if stage in known:
             return
-        self._read[value] = range(min(stage, known.start) if known else stage, stage + 1)
+        self._read[value] = self._found.graph.between({*known, stage})
         if self._found.is_free(value):
             for operand in reads(value.owner.operation):
                 self._note(operand, stage)
 
     def place(self) -> None:
         found = self._found
-        for op in found.ops:
-            if op.results[0] not in found.place and op.results[0] not in found.free:
-                found.place[op.results[0]] = (self._stage(op), "I")
-
-    def _stage(self, op: ir.Operation) -> int:
-        """Return the last stage that has all operands, else the last that has the parameters."""
-        found = self._found
-        places = {v: place for v in reads(op) if (place := found.place_of(v)) is not None}
-        latest = min((stage for stage, kind in places.values() if kind != "F"), default=found.stages - 1)
-        made = {v: range(stage, stage + 1) for v, (stage, kind) in places.items() if kind == "F"}
-        seen = [
-            range(stages.start, max(stages.stop, self._read[v].stop)) if v in self._read else stages
-            for v, stages in made.items()
+        left = [
+            op for op in found.ops if op.results[0] not in found.place and op.results[0] not in found.free
         ]
-        seen += [self._read[v] for v in reads(op) if found.is_free(v) and v in self._read]
-        at_hand = lambda s: all(s in stages for stages in seen)  # noqa: E731
+        later = {} if found.graph.is_chain else self._later(left)
+        for op in left:
+            found.place[op.results[0]] = (self._stage(op, later.get(op.results[0], frozenset())), "I")
+
+    def _later(self, ops: Sequence[ir.Operation]) -> dict[ir.Value, frozenset[int]]:
+        """Return, for each op, the stages whose forward its result is for: those of the later ops that only
+        one stage can run.
+        """
+        found: dict[ir.Value, frozenset[int]] = {}
+        for op in reversed(ops):
+            wanted = found.get(op.results[0], frozenset())
+            at_hand, at_home = self._stages(op)
+            able = [stage for stage in range(self._found.stages) if at_hand(stage) and at_home(stage)]
+            passed = wanted.union(able) if len(able) == 1 else wanted
+            for value in reads(op):
+                if isinstance(value, ir.OpResult):
+                    first = value.owner.results[0]
+                    found[first] = found.get(first, frozenset()) | passed
+        return found
+
+    def _stages(self, op: ir.Operation) -> tuple[Callable[[int], bool], Callable[[int], bool]]:
+        """Return which stages have the forward values that an op reads, and which the parameters."""
+        found, seen = self._found, list[frozenset[int]]()
+        for value in reads(op):
+            place, read = found.place_of(value), self._read.get(value, frozenset())
+            if place is not None and place[1] == "F":
+                seen.append(found.graph.between({*read, place[0]}))
+            elif found.is_free(value) and read:
+                seen.append(read)
         names = [*(n for v in reads(op) for n in self._roots.get(v, ())), *_parameters(op)]
         homes = [self._homes[n] for n in names if n in self._homes]
-        at_home = lambda s: all(s in home for home in homes)  # noqa: E731
-        options = range(latest, -1, -1)
+        return lambda s: all(s in stages for stages in seen), lambda s: all(s in home for home in homes)
+
+    def _stage(self, op: ir.Operation, later: frozenset[int]) -> int:
+        """Return the last stage that has all operands, else the last that has the parameters.
+
+        Of stages beside each other it is one that stages ``later``, for which the result is, can read.
+        """
+        found = self._found
+        places = [place for v in reads(op) if (place := found.place_of(v)) is not None]
+        gradients = [self._before[stage] for stage, kind in places if kind != "F"]
+        most = frozenset(range(found.stages))
+        options = sorted(most.intersection(*gradients), reverse=True)
+        if not options:  # gradients of stages beside each other
+            options = list(range(min(map(max, gradients)), -1, -1))
+        at_hand, at_home = self._stages(op)
+        able = [stage for stage in options if later <= self._before[stage]] or options
         rules = (lambda s: at_hand(s) and at_home(s), at_home, at_hand)
-        return next((stage for is_right in rules for stage in options if is_right(stage)), latest)
+        chosen = (
+            stage for is_right in rules for stages in (able, options) for stage in stages if is_right(stage)
+        )
+        return next(chosen, options[0])
 
 
 def _parameters(op: ir.Operation) -> list[str]:

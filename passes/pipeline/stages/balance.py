@@ -37,7 +37,8 @@ class Forward:
 
     A cut at ``p`` puts the ops before number ``p`` in one stage and the others in the next. ``crossing[p]``
     are the bytes to send there, ``work[p]`` is the work of op ``p`` and ``cost[p]`` that of the ops before
-    it. ``speeds`` are the relative speeds of the stages' ranks; empty if all are equal.
+    it. ``sources[p]`` are the earlier ops that op ``p`` reads. ``speeds`` are the relative speeds of the
+    stages' ranks; empty if all are equal.
     """
 
     def __init__(self, ops: Sequence[ir.Operation], roots: dict[ir.Value, Roots]) -> None:
@@ -46,10 +47,11 @@ class Forward:
         reader = CallReader()
         self.work = [_work_bytes(op, reader) for op in ops]
         self.cost = [0.0, *itertools.accumulate(self.work)]
-        self.crossing = self._crossing()
-
-    def _crossing(self) -> list[int]:
         made: dict[ir.Value, int] = {result: i for i, op in enumerate(self.ops) for result in op.results}
+        self.crossing = self._crossing(made)
+        self.sources = [list(dict.fromkeys(made[v] for v in reads(op) if v in made)) for op in self.ops]
+
+    def _crossing(self, made: Mapping[ir.Value, int]) -> list[int]:
         last: dict[ir.Value, int] = {}
         for i, op in enumerate(self.ops):
             last.update((v, i) for v in reads(op) if v in made)
@@ -65,22 +67,33 @@ class Forward:
         A stage may take :data:`SLACK` longer than the slowest one must; a message counts as a stage, since
         they overlap. Raises TooManyStages.
         """
-        ends = self.ends(stages)
-        fastest = self.best(stages, ends)
-        assert fastest is not None
+        found = self.balanced_at(stages, ())
+        assert found is not None
+        return found
+
+    def balanced_at(self, stages: int, ends_at: Sequence[int]) -> list[int] | None:
+        """Return balanced cuts with one at each place of ``ends_at``; None if there are none."""
+        ends = sorted({*self.ends(stages), *ends_at})
+        after = [bisect.bisect_left(ends_at, end) for end in ends]
+        until = [bisect.bisect_right(ends_at, end) for end in ends]
+
+        def is_whole(place: int, i: int, j: int) -> bool:
+            return until[i] == after[j]
+
+        fastest = self.best(stages, ends, is_whole)
+        if fastest is None:
+            return None
         most = self.slowest(fastest) * (1 + SLACK)
 
         def is_fast(place: int, i: int, j: int) -> bool:
-            return self._stage_cost(place, ends[i], ends[j]) <= most
+            return is_whole(place, i, j) and self.stage_cost(place, ends[i], ends[j]) <= most
 
-        found = self.best(stages, ends, is_fast, weight=lambda *_: 0.0)
-        assert found is not None
-        return found
+        return self.best(stages, ends, is_fast, weight=lambda *_: 0.0)
 
     def slowest(self, cuts: Sequence[int]) -> float:
         """Return the cost of the slowest stage."""
         ends = [0, *cuts, len(self.ops)]
-        return max(self._stage_cost(n, i, j) for n, (i, j) in enumerate(itertools.pairwise(ends)))
+        return max(self.stage_cost(n, i, j) for n, (i, j) in enumerate(itertools.pairwise(ends)))
 
     def parameters_of(self, number: int) -> frozenset[str]:
         """Return the names of the parameters that an op reads."""
@@ -98,7 +111,8 @@ class Forward:
             raise TooManyStages(stages=stages, most=len(places) + 1)
         return [0, *places, len(self.ops)]
 
-    def _stage_cost(self, stage: int, start: int, end: int) -> float:
+    def stage_cost(self, stage: int, start: int, end: int) -> float:
+        """Return the cost of a stage, or that of a message to or from it, if it is larger."""
         speed = self.speeds[stage] if self.speeds else 1.0
         return max((self.cost[end] - self.cost[start]) / speed, self._sent(start), self._sent(end))
 
@@ -122,7 +136,7 @@ class Forward:
         cost = [self.cost[end] for end in ends]
         sent = list(map(self._sent, ends))
         if weight is None:
-            weight = lambda place, i, j: self._stage_cost(place, ends[i], ends[j])  # noqa: E731
+            weight = lambda place, i, j: self.stage_cost(place, ends[i], ends[j])  # noqa: E731
         best: list[_Cuts | None] = [(0.0, 0.0, 0.0, ())] + [None] * (len(ends) - 1)
         for place in range(stages):
             following: list[_Cuts | None] = [None] * len(ends)
@@ -163,14 +177,30 @@ class Forward:
         if places and self._last_before(places[0]) < 0:
             raise CutOrder(name=names[0], problem="no module with parameters runs before it")
         options = [range(self._last_before(first) + 1, first + 1) for first in places]
-        return [min(places, key=lambda p: (self.crossing[p], -p)) for places in options]
+        return [self.fewest_sent(places) for places in options]
 
-    def at_home(self, stages: int, homes: Mapping[str, Sequence[int]]) -> list[int]:
-        """Return ``stages - 1`` cuts with which ops run in the stages ``homes`` of the parameters that they
-        read.
+    def places_for(self, names: Sequence[str]) -> list[range]:
+        """Return where cuts before the modules ``names`` may be: after the last parameter that no earlier op
+        reads.
+        """
+        found = list[range]()
+        for first in map(self._first, names):
+            new, seen = 0, set[str]()
+            for number, parameters in enumerate(self._parameters[:first]):
+                new = new if parameters <= seen else number + 1
+                seen |= parameters
+            found.append(range(new, first + 1))
+        return found
 
-        Each is where the fewest bytes are sent. A stage is empty if none of its parameters is read. An op
-        that reads parameters of an earlier stage runs in the current stage.
+    def fewest_sent(self, places: Sequence[int]) -> int:
+        """Return the place where a cut sends the fewest bytes."""
+        return min(places, key=lambda p: (self.crossing[p], -p))
+
+    def at_home(self, stages: int, homes: Mapping[str, Sequence[int]]) -> list[range]:
+        """Return where ``stages - 1`` cuts may be, if ops run in the stages ``homes`` of their parameters.
+
+        A stage is empty if none of its parameters is read. An op that reads parameters of an earlier stage
+        runs in the current stage.
         """
         placed, at = list[tuple[int, int]](), 0
         for i, names in enumerate(self._parameters):
@@ -178,11 +208,11 @@ class Forward:
             if options:
                 at = min((stage for stage in set.intersection(*options) if stage >= at), default=at)
                 placed.append((i, at))
-        found = []
+        found = list[range]()
         for stage in range(1, stages):
             start = max((i for i, its_stage in placed if its_stage < stage), default=-1) + 1
             end = min((i for i, its_stage in placed if its_stage >= stage), default=len(self.ops))
-            found.append(min(range(start, end + 1), key=lambda p: (self.crossing[p], -p)))
+            found.append(range(start, end + 1))
         return found
 
     def _first(self, name: str) -> int:

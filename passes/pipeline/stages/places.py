@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
+from shardc.dialects.pipe.stage_graph import StageGraph
+
 Place = tuple[int, str]
 """A stage and a kind of action: F, I or W. A whole backward (B) is I, then W."""
 
@@ -43,7 +45,8 @@ class Assignment:
     ``place`` maps the first result of each op to its place. ``free`` ops depend on no parameter (masks,
     slices of the batch, random numbers); each stage that needs one has a copy. ``folds`` are the additions to
     sums over micro-batches; terms that sum several stages' values are split. ``rows`` are the values stacked
-    over micro-batches. ``recompute`` has the policy of each stage.
+    over micro-batches. ``recompute`` has the policy of each stage. ``graph``: which stages the forward of
+    each stage reads.
     """
 
     stages: int
@@ -53,6 +56,7 @@ class Assignment:
     folds: list[Fold] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     recompute: Sequence[str] = ()
+    graph: StageGraph = field(default_factory=lambda: StageGraph.chain(1))
 
     def place_of(self, value: ir.Value) -> Place | None:
         """Return where a value is computed; None for an argument of the body and for a free value."""

@@ -16,7 +16,7 @@ def sink_backward(found: Assignment) -> None:
     gradient that crosses a cut would be computed before the cut and sent in addition to the gradient. Terms
     of sums over micro-batches are not moved.
     """
-    ops, place = found.ops, found.place
+    ops, place, before = found.ops, found.place, found.graph.before
     kept = {fold.term for fold in found.folds}
     readers: dict[ir.Value, list[ir.Value]] = {}
     for op in ops:
@@ -31,10 +31,13 @@ def sink_backward(found: Assignment) -> None:
         read = [result for result in op.results if result in readers]
         if own is None or own[1] == "F" or not read or any(result in kept for result in op.results):
             continue
-        target = max((stage for result in read for stage in stages_of(result)), default=own[0])
+        readers_of = [stage for result in read for stage in stages_of(result)]
+        target = max(readers_of, default=own[0])
         made = [found.place_of(value) for value in operands]
         if target >= own[0] or any(where is None or where[1] == "F" for where in made):
             continue
-        new = [v for v in operands if all(stage > target for stage in stages_of(v))]
+        if not before[target].issuperset(readers_of):
+            continue  # stages beside each other read it
+        new = [v for v in operands if before[target].isdisjoint(stages_of(v))]
         if (sum(map(size_bytes, new)), len(new)) <= (sum(map(size_bytes, read)), len(read)):
             place[op.results[0]] = target, own[1]

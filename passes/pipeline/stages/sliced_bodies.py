@@ -14,6 +14,7 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.dialects.pipe.stage import stage
+from shardc.dialects.pipe.stage_graph import StageGraph
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.manager.attributes import copy_attributes, drop_attributes
 from shardc.passes.manager.copy_ops import Copier, reads
@@ -36,7 +37,8 @@ def slice_bodies(whole: Stages, assignment: Assignment, slices: TokenSlices) -> 
         for number in range(slices.count)
     }
     _find_outputs(bodies)
-    return Stages(bodies, *between(bodies, assignment), slices)
+    graph = StageGraph.chain(assignment.stages)
+    return Stages(bodies, graph, *between(bodies, assignment, graph), slices)
 
 
 def _sliced(body: StageBody, number: int, slices: TokenSlices) -> StageBody:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
 from shardc.dialects.pipe.stage import stage
+from shardc.dialects.pipe.stage_graph import StageGraph
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.manager.copy_ops import Copier, reads
 from shardc.passes.partition.form_loops import is_received
@@ -16,6 +17,8 @@ from shardc.passes.pipeline.stages.places import Assignment, Fold, Place
 from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, tensor
 from shardc.passes.pipeline.stages.token_slices import TokenSlices
 
+Hops = dict[tuple[int, int], list[ir.Value]]
+"""(stage, stage that it sends to) -> the values, in order."""
 PARTS: dict[str, str] = {"F": "F", "B": "IW", "I": "I", "W": "W"}
 """Kind of action -> the parts of a stage that it runs."""
 
@@ -61,15 +64,17 @@ class StageBody:
 
 @dataclass
 class Stages:
-    """All bodies, by stage, kind and slice (0 for whole micro-batches).
+    """All bodies, by stage, kind and slice (0 for whole micro-batches), and which stages each stage reads.
 
-    ``down[s]`` are the values that stage ``s`` gets from the previous stage in forward, ``up[s]`` those from
-    the next stage in backward, including values that it only forwards.
+    ``down[s, t]`` are the values that stage ``t`` gets from stage ``s``, which it reads, in forward.
+    ``up[t, s]`` are those that ``s`` gets from ``t`` in backward. Both include values that a stage only
+    forwards.
     """
 
     bodies: dict[tuple[int, str, int], StageBody]
-    down: list[list[ir.Value]]
-    up: list[list[ir.Value]]
+    graph: StageGraph
+    down: Hops
+    up: Hops
     slices: TokenSlices | None = None
 
     def type(self, value: ir.Value, number: int) -> ir.Type:
@@ -90,8 +95,17 @@ class Stages:
         return ir.Type.parse(str(found.with_shape(shape)), value.context)
 
 
-def stage_bodies(program: StepProgram, assignment: Assignment, kinds: Mapping[int, Iterable[str]]) -> Stages:
-    """Return the bodies of all stages for the ``kinds`` of actions that a schedule has for each."""
+def stage_bodies(
+    program: StepProgram,
+    assignment: Assignment,
+    kinds: Mapping[int, Iterable[str]],
+    graph: StageGraph | None = None,
+) -> Stages:
+    """Return the bodies of all stages for the ``kinds`` of actions that a schedule has for each.
+
+    ``graph``: which stages each stage reads, by which values are passed on. Default: those that it needs, or
+    the one before it, if that is how the stages were found.
+    """
     collector = _Collector(program, assignment)
     bodies = {
         (index, kind, 0): collector.body(index, kind)
@@ -100,7 +114,9 @@ def stage_bodies(program: StepProgram, assignment: Assignment, kinds: Mapping[in
         if kind in kinds[index]
     }
     _find_outputs(bodies, assignment)
-    return Stages(bodies, *between(bodies, assignment))
+    if graph is None:
+        graph = assignment.graph if assignment.graph.is_chain else _graph(bodies, assignment)
+    return Stages(bodies, graph, *between(bodies, assignment, graph))
 
 
 class _Collector:
@@ -191,22 +207,35 @@ def _find_outputs(bodies: Mapping[tuple[int, str, int], StageBody], assignment: 
 
 
 def between(
+    bodies: Mapping[tuple[int, str, int], StageBody], assignment: Assignment, graph: StageGraph
+) -> tuple[Hops, Hops]:
+    """Return the values that stages send to others, in forward and in backward."""
+    down: dict[tuple[int, int], dict[ir.Value, None]] = {}
+    up: dict[tuple[int, int], dict[ir.Value, None]] = {}
+    for value, maker, reader in _passed(bodies, assignment):
+        hops, found = (graph.down, down) if maker < reader else (graph.up, up)
+        for hop in hops(maker, reader):
+            found.setdefault(hop, {})[value] = None
+    return {hop: list(values) for hop, values in down.items()}, {
+        hop: list(values) for hop, values in up.items()
+    }
+
+
+def _graph(bodies: Mapping[tuple[int, str, int], StageBody], assignment: Assignment) -> StageGraph:
+    """Return which stages each stage's forward reads, or needs so that backward can go the other way."""
+    passed = _passed(bodies, assignment)
+    return StageGraph.of(assignment.stages, ((min(pair), max(pair)) for _, *pair in passed))
+
+
+def _passed(
     bodies: Mapping[tuple[int, str, int], StageBody], assignment: Assignment
-) -> tuple[list[list[ir.Value]], list[list[ir.Value]]]:
-    """Return the values that each stage gets from the previous one in forward, and from the next in
-    backward.
-    """
-    down: list[dict[ir.Value, None]] = [{} for _ in range(assignment.stages)]
-    up: list[dict[ir.Value, None]] = [{} for _ in range(assignment.stages)]
+) -> Iterator[tuple[ir.Value, int, int]]:
+    """Yield each value that a stage makes for another one, with both."""
     for body in bodies.values():
         for value in body.inputs:
             place = assignment.place_of(value)
-            made = body.index if place is None else place[0]
-            for stage_ in range(made + 1, body.index + 1):
-                down[stage_][value] = None
-            for stage_ in range(body.index, made):
-                up[stage_][value] = None
-    return [list(values) for values in down], [list(values) for values in up]
+            if place is not None and place[0] != body.index:
+                yield value, place[0], body.index
 
 
 def write_bodies(program: StepProgram, stages: Stages, ip: ir.InsertionPoint) -> None:

@@ -1,8 +1,9 @@
-"""Parsers of ``--times``, ``--option`` and ``--pin``."""
+"""Parsers of ``--times``, ``--reads``, ``--option`` and ``--pin``."""
 
 from collections.abc import Iterable
 from math import isfinite
 
+from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.passes.pipeline import BadOptionText, BadTimes
 from shardc.diagnostics.tuner import BadPin
@@ -20,6 +21,22 @@ def parse_times(text: str) -> tuple[float, float, float, float]:
         raise BadTimes(text=text, problem="times are at least 0, and not all 0", where="--times")
     forward, input_gradient, weight_gradient, send = [*seconds, 0.0][:4]
     return forward, input_gradient, weight_gradient, send
+
+
+def parse_reads(texts: Iterable[str], stages: int) -> tuple[tuple[int, ...], ...]:
+    """Parse ``2=`` and ``4=1,3`` as what stages 2 and 4 read; others read the stage before them. Raises
+    BadArgument.
+    """
+    reads = [(stage - 1,) if stage else () for stage in range(stages)]
+    for text in texts:
+        stage, _, others = text.replace(" ", "").partition("=")
+        numbers = [stage, *(others.split(",") if others else ())]
+        if "=" not in text or not all(n.isascii() and n.isdecimal() for n in numbers) or int(stage) >= stages:
+            expected = f"a stage below {stages} and the stages that it reads"
+            hint = "as in --reads 4=1,3, or --reads 2= for a stage that reads none"
+            raise BadArgument(argument="--reads", given=repr(text), expected=expected, hint=hint)
+        reads[int(stage)] = tuple(map(int, numbers[1:]))
+    return tuple(reads)
 
 
 def parse_options(texts: Iterable[str]) -> dict[str, int]:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from shardc.cli.flag_texts import parse_options, parse_times
+from shardc.cli.flag_texts import parse_options, parse_reads, parse_times
 from shardc.cli.options import Count, File, Texts
 from shardc.options.schedules import check_named
 from shardc.text_files import check_writable
@@ -44,6 +44,14 @@ def schedule(
     options: Annotated[
         Texts, Option("--option", metavar="NAME=NUMBER", help="Option of the schedule, such as slices=2.")
     ] = None,
+    reads: Annotated[
+        Texts,
+        Option(
+            metavar="STAGE=STAGES",
+            help="Stages that a stage reads, such as 4=1,3, or 2= for none; once a stage. Others read the "
+            "one before them.",
+        ),
+    ] = None,
     width: Annotated[int, Option(min=10, max=10_000, help="Columns of the timeline.")] = 100,
     csv: Annotated[
         File, Option(help="Write the actions, as torch.distributed.pipelining reads them.")
@@ -65,6 +73,7 @@ def schedule(
       shardc schedule
       shardc schedule 1f1b --stages 4 --micro-batches 8
       shardc schedule v-half --ranks 4 --stages 8 -m 16 --times 1,1,1,0.1 --svg v-half.svg
+      shardc schedule 1f1b --stages 5 --reads 2= --reads 4=1,3
       shardc schedule auto --stages 4 -m 8 --times-of run.json
       shardc schedule mine.csv --stages 4 -m 8 --html mine.html --measured run.json
     """
@@ -91,6 +100,7 @@ def schedule(
         options=parse_options(options or []),
         overlap=overlap,
         ranks_per_node=ranks_per_node,
+        reads=parse_reads(reads, stages) if reads else (),
     )
     text = "\n".join([played.summary(), "", timeline_text(played.timeline, width), LEGEND])
     print(text)

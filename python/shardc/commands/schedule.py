@@ -13,6 +13,7 @@ from shardc.diagnostics.text import table
 from shardc.dialects.pipe.action import Steps, Transfer
 from shardc.dialects.pipe.csv_form import read_csv, read_steps
 from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.stage_graph import Reads
 from shardc.options.schedules import AUTO
 from shardc.passes.pipeline.checks.check_collectives import check_collectives
 from shardc.passes.pipeline.checks.check_schedule import check_memory, check_schedule
@@ -39,6 +40,7 @@ def play_schedule(
     options: Mapping[str, float] | None = None,
     overlap: bool = True,
     ranks_per_node: int | None = None,
+    reads: Reads = (),
 ) -> PlayedSchedule:
     """Check a schedule and simulate it.
 
@@ -55,6 +57,7 @@ def play_schedule(
         overlap: Whether ranks compute while they send.
         ranks_per_node: Ranks that share the link which leaves their node. Default: each transfer has its own
             link.
+        reads: For each stage, the earlier stages that its forward reads. Default: the one before it.
 
     Raises the errors of :func:`by_name` and of the checkers, UnreadableInput, WrongStages, BadTimes and
     NotMeasured.
@@ -70,10 +73,11 @@ def play_schedule(
     steps: Steps = ()
     if name.endswith(".csv"):
         text = read_text(Path(name))
-        made = read_csv(text, Path(name).stem, stages=stages, ranks=ranks)
+        made = read_csv(text, Path(name).stem, stages=stages, ranks=ranks, reads=reads)
         steps = read_steps(text)
     else:
-        made = by_name(name, stages, micro_batches, ranks=ranks, costs=costs, **(options or {}), **limited)
+        more = {"reads": reads, **(options or {}), **limited}
+        made = by_name(name, stages, micro_batches, ranks=ranks, costs=costs, **more)
     check_schedule(made, micro_batches * made.slices)
     if not any(isinstance(step, Transfer) for row in steps for step in row):
         steps = place_transfers(made)

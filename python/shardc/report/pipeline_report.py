@@ -55,11 +55,22 @@ class PipelineReport:
     def title(self) -> str:
         s = self.schedule
         text = f"pipeline: {s.name}, {s.stages} stages, {s.micro_batches // s.slices} micro-batches"
+        if s.reads:
+            text += f", {s.graph.longest} on the longest path"
         if s.slices > 1:
             text += f" of {s.slices} slices ({', '.join(map(str, s.lengths))} tokens)"
         if s.changes_mathematics:
             text += "; changes the mathematics: gradients of older weights are applied to newer ones"
         return text
+
+
+def reads_of_ranks(schedule: Schedule) -> list[str]:
+    """Return, for each rank, the stages that its stages read, as text."""
+    texts = [", ".join(map(str, row)) or "none" for row in schedule.graph.reads]
+    stages = [
+        sorted(s for s, holder in schedule.rank_of.items() if holder == r) for r in range(schedule.ranks)
+    ]
+    return ["; ".join(texts[stage] for stage in mine) for mine in stages]
 
 
 def describe_pipeline(module: ir.Module, schedule: Schedule, peaks: Sequence[int | None]) -> PipelineReport:

@@ -20,7 +20,7 @@ from shardc.passes.manager.program import micro_batches_apart
 from shardc.passes.search.answer.answer import Answer
 from shardc.report.device_work import DeviceWork
 from shardc.report.origin_text import origin_text
-from shardc.report.pipeline_report import PipelineReport
+from shardc.report.pipeline_report import PipelineReport, reads_of_ranks
 from shardc.report.source_lines import remark_text
 from shardc.report.traffic import UPDATE, totals, transfers
 from shardc.runtime.comm.layout import Leaf
@@ -104,9 +104,13 @@ class Report:
         ]
         title = "activations that a stage keeps for backward, for each micro-batch in flight"
         names = ("rank", "stages", "state of a device", "peak of a device", "sends")
+        if self.pipeline.schedule.reads:
+            names, reads = (*names, "reads"), reads_of_ranks(self.pipeline.schedule)
+            ranks = [(*row, read) for row, read in zip(ranks, reads, strict=True)]
         kept = ("stage", "recompute", "without recompute", "kept", "in flight")
         right = (2, 3, 4)
-        return [self.pipeline.title, *table([names, *ranks], right), title, *table([kept, *stages], right)]
+        rows = table([names, *ranks], (*right, 5))
+        return [self.pipeline.title, *rows, title, *table([kept, *stages], right)]
 
     def _memory(self) -> list[str]:
         if self.pipeline is not None:  # local_bytes and peak describe the program before the cut into stages

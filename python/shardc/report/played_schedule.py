@@ -15,6 +15,7 @@ from shardc.dialects.pipe.csv_form import write_csv
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.weight_versions import versions_held
 from shardc.passes.pipeline.checks.check_transfers import Mode
+from shardc.report.pipeline_report import reads_of_ranks
 from shardc.report.timeline_svg import Run, timeline_html, timeline_svg
 from shardc.report.timeline_trace import read_run, write_trace
 from shardc.text_files import write_text
@@ -50,6 +51,8 @@ class PlayedSchedule:
         ]
         if s.changes_mathematics:
             lines.append("changes the mathematics: gradients of older weights are applied to newer ones")
+        if s.reads:
+            lines.append(f"longest path: {s.graph.longest} of {s.stages} stages")
         if len(s.routes) > 1:
             lines.append("holds the parameters twice: their gradients must be added")
         for mode, error in self.refused.items():
@@ -66,7 +69,11 @@ class PlayedSchedule:
             figures = f"{idle[rank]:.1%}", f"{peak_bytes:g}", str(self.buffers[rank]), str(kept)
             rows.append((str(rank), ",".join(map(str, stages)), *figures))
         columns = 6 if self.schedule.changes_mathematics else 5
-        return [line[2:] for line in table([row[:columns] for row in rows], right=range(columns))]
+        rows = [row[:columns] for row in rows]
+        if self.schedule.reads:
+            reads = ["reads", *reads_of_ranks(self.schedule)]
+            rows = [(*row, more) for row, more in zip(rows, reads, strict=True)]
+        return [line[2:] for line in table(rows, right=range(len(rows[0])))]
 
 
 def write_files(

@@ -146,3 +146,13 @@ def test_the_transfers_of_a_file_are_checked(tmp_path: Path, capsys: pytest.Capt
     path.write_text(f"{first}\n{second}\n".replace(",0SEND_F1", ""))
     assert main(["schedule", str(path), "--stages", "2", "-m", "2"]) == 2
     assert "0SEND_F1 on rank 0 is missing" in capsys.readouterr().err
+
+
+def test_stages_that_are_no_chain(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["schedule", "1f1b", "--stages", "3", "-m", "4", "--reads", "1="]
+    assert main([*given, "--reads", "2=0,1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "longest path: 2 of 3 stages"
+    assert [line.split("  ")[-1].strip() for line in lines[3:7]] == ["reads", "none", "none", "0, 1"]
+    assert main([*given, "--reads", "3=0"]) != 0
+    assert "BadArgument" in capsys.readouterr().err

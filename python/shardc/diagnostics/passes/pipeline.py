@@ -342,6 +342,19 @@ class OneRouteOnly(PipelineError):
     hint = "use a schedule with one route, such as pipedream"
 
 
+class StageNotRead(PipelineError):
+    """A stage needs values of another one which, by the schedule's ``reads``, it does not read.
+
+    Fails: ``reads=((), (), ())`` for three layers one after the other. Works: ``schedule="1f1b"``, made for
+    what the program's stages read.
+    """
+
+    template = (
+        "stage {reader} needs values of stage {maker}, which it does not read in the schedule {schedule}"
+    )
+    hint = "let it read {needed} (reads=...), or pass the schedule's name: it is then made for the stages"
+
+
 class NotCausal(PipelineError):
     """A schedule slices sequences, but an op mixes tokens other than by causal attention.
 

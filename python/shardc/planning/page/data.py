@@ -95,8 +95,9 @@ def _messages_bytes(price: Price) -> float:
     count = schedule.micro_batches / schedule.slices / len(schedule.routes)
     for stage, rank in schedule.rank_of.items():
         place = places[stage]
-        before = work.stages[place - 1].sent_bytes if place else 0.0
-        sums[rank] += count * (work.stages[place].sent_bytes + before)
+        before = sum(work.stages[other].sent_bytes for other in schedule.graph.reads[place])
+        to = max(1, len(schedule.graph.readers[place]))
+        sums[rank] += count * (to * work.stages[place].sent_bytes + before)
     return max(sums.values())
 
 

@@ -35,9 +35,7 @@ def read_step(module: ir.Module) -> StepWork:
         codecs = [ShardingCodec(module.context, seen) for seen in mesh.by_place()]
         shared = next((shared_axis(name) for name in mesh.shares), "")
         return StepWork((), () if body is None else tuple(_sections(body, c) for c in codecs), shared)
-    schedule = find_schedule(module)
-    slices = 1 if schedule is None else read_schedule(schedule).slices
-    stages = read_stages(module, _sent_bytes(functions, slices))
+    stages = read_stages(module, _sent_bytes(module, functions))
     return StepWork(stages, tuple(_sections(_body(function), codec) for function in functions))
 
 
@@ -85,15 +83,25 @@ def _turns(op: ir.Operation, codec: ShardingCodec) -> int:
     return codec.mesh.turns(codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0])
 
 
-def _sent_bytes(functions: list[ir.Operation], slices: int) -> dict[int, float]:
-    """Return stage -> bytes that the first micro-batch's forward, with all slices, sends to another rank."""
-    found: dict[int, float] = {}
-    for function in functions:
+def _sent_bytes(module: ir.Module, functions: list[ir.Operation]) -> dict[int, float]:
+    """Return stage -> bytes that the first micro-batch's forward, with all slices, sends to another rank.
+
+    If several stages read it, the largest message counts.
+    """
+    op = find_schedule(module)
+    assert op is not None, "a pipeline has a schedule"
+    schedule, hops = read_schedule(op), dict[tuple[int, int], float]()
+    for rank, function in enumerate(functions):
         for op in (op.operation for op in _body(function).operations):
             read_by = _FORWARD.fullmatch(op.attributes["tag"].value) if op.name == "pipe.send" else None
-            if read_by is not None and int(read_by[2]) < slices:
+            if read_by is not None and int(read_by[2]) < schedule.slices:
                 types = (read_type(type_) for type_ in element_types(op.operands[0].type) or [])
                 sent = sum(type_.size_bytes for type_ in types if type_ is not None)
-                sender = int(read_by[1]) - 1
-                found[sender] = found.get(sender, 0.0) + sent
+                reader = int(read_by[1])
+                known = schedule.reads[reader] if schedule.reads else (reader - 1,)
+                sender = next(stage for stage in known if schedule.rank_of.get(stage) == rank)
+                hops[sender, reader] = hops.get((sender, reader), 0.0) + sent
+    found: dict[int, float] = {}
+    for (sender, _), sent in hops.items():
+        found[sender] = max(found.get(sender, 0.0), sent)
     return found

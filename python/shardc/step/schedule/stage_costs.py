@@ -69,8 +69,10 @@ def stage_costs(module: ir.Module, cutting: Cutting, costs: Costs) -> list[Stage
 def _seconds(module: ir.Module, program: StepProgram, bodies: Stages, costs: Costs) -> list[StageCost]:
     """Return the stages' costs without the bytes that they hold."""
     write_bodies(program, bodies, ir.InsertionPoint(program.function))
-    sent = [sum(map(size_bytes, values)) for values in bodies.down[1:]]
-    stages = read_stages(module, dict(enumerate(map(float, sent))))
+    sent: dict[int, float] = {}
+    for (stage, _), values in bodies.down.items():
+        sent[stage] = max(sent.get(stage, 0.0), float(sum(map(size_bytes, values))))
+    stages = read_stages(module, sent)
     return [stage_cost(stage, costs) for stage in stages]
 
 

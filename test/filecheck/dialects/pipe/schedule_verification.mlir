@@ -57,3 +57,21 @@
 "dist.mesh"() {axes = [["pipe", 1, "space"]], sym_name = "mesh"} : () -> ()
 // expected-error@+1 {{'pipe.schedule' op 0F1 needs version 1 of its weights, but only 0 exist by then}}
 "pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0", "0F1", "0B0", "0B1"]], routes = [[0]], slices = 1 : i64, updates = {delay = 0 : i64, every = 1 : i64}} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 2, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op reads[1] must be stages before 1, in order, not [1]}}
+"pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0"], ["1F0"]], routes = [[0, 1]], slices = 1 : i64, reads = [[], [1]]} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 2, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op has reads of 1 stages; its one route must go through 0 to 0}}
+"pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0"], ["1F0"]], routes = [[0, 1]], slices = 1 : i64, reads = [[]]} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 2, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op has reads beside slices or updates, whose stages are a chain}}
+"pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0"], ["1F0"]], routes = [[0, 1]], slices = 1 : i64, updates = {every = 1 : i64}, reads = [[], [0]]} : () -> ()
