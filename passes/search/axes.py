@@ -147,7 +147,9 @@ class SearchAxes:
         which each call takes equally long wherever it runs: m l_s + w (1 - l_s) in proportion to the speed.
         """
         slots = self.form.slots(self.stages, turns)
-        waits = (slots - turns) / (self.stages - 1)
+        waits = (
+            (slots - turns) / (self.stages - 1) if self.form.path == 1 else 0.0
+        )  # towers may be on fast ranks
         total = sum(self.speeds)
         parts = [max(0.0, slots * speed / total - waits) for speed in self.speeds]
         part = parts[self.rank] / sum(parts)
@@ -160,7 +162,7 @@ class SearchAxes:
         (Narayanan et al., 2019). ``is_kept``: whether the value is kept from forward to backward; with
         several stages on a rank there are then more.
         """
-        count = min(self.stages, self.trips)
+        count = min(self.form.longest(self.stages), self.trips)
         if is_kept:
             count = self.form.in_flight(self.stages, self.trips)
         is_part = (marks_array(layouts, len(self.axes))[:, self.time] >= 0).any(axis=1)

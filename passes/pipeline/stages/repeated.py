@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from shardc.passes.pipeline.stages.balance import Forward
+from shardc.passes.pipeline.stages.towers import Run
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,13 @@ class Repeated:
     period: int
     start: int
     end: int
+
+    def runs(self, deeper: Forward) -> list[Run]:
+        """Return the equal layers of ``deeper``, of which this forward has more."""
+        layers = (len(self.forward.ops) - len(deeper.ops)) // self.period
+        end = self.end - layers * self.period
+        work = sum(deeper.work[self.start : self.start + self.period])
+        return [Run(self.start, end, layers * work)]
 
     @classmethod
     def between(cls, shallow: Forward, deeper: Forward, more: int) -> Repeated | None:
@@ -71,4 +79,5 @@ def _joined(shallow: Forward, deeper: Forward, at: int, period: int, more: int) 
     whole.work = shallow.work[:at] + deeper.work[at : at + period] * more + shallow.work[at:]
     whole.crossing = shallow.crossing[:at] + deeper.crossing[at : at + period] * more + shallow.crossing[at:]
     whole.cost = [0.0, *accumulate(whole.work)]
+    whole.sources = []  # ops of layers that no program has read no others
     return whole

@@ -21,7 +21,7 @@ def crossing(program: Program, weights: Sequence[float]) -> list[tuple[float, fl
     """
     nodes, owner = program.nodes, owners(program)
     forward = forward_calls(program)
-    fed, bound = _reached(program, forward, "input"), _reached(program, forward, "param")
+    fed, bound = reached(program, forward, "input"), reached(program, forward, "param")
     first, last = dict[int, int](), dict[int, int]()
     for place, number in enumerate(forward):
         last |= {owner[value]: place for value in nodes[number].operands}
@@ -46,7 +46,7 @@ def forward_calls(program: Program) -> list[int]:
     return [number for number, node in enumerate(program.nodes) if phase_of(node.op) == "forward"]
 
 
-def _reached(program: Program, calls: Sequence[int], role: str) -> set[int]:
+def reached(program: Program, calls: Sequence[int], role: str) -> set[int]:
     """Return the values that depend on an argument of a role."""
     arguments = enumerate(program.arguments)
     found = {value for place, value in arguments if program.argument_key(place)[0] == role}

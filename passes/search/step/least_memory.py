@@ -48,7 +48,7 @@ class LeastMemory:
     def on(self, devices: int, stages: int, micro_batches: int, form: ScheduleForm) -> float:
         """Return a lower bound of the bytes on the fullest of all ``devices``."""
         kept = form.in_flight(stages, micro_batches) / micro_batches
-        inner = min(stages, micro_batches) / micro_batches
+        inner = min(form.longest(stages), micro_batches) / micro_batches
         held = kept * self.kept + inner * self.inner + self.whole
         is_left = form.is_split and micro_batches > 1
         return float((held if is_left else held[:-1]).max(initial=0.0)) / devices

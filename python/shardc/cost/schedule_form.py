@@ -7,8 +7,11 @@ a stage's time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
+
+_ROUNDING = 1e-9
+"""Parts of the work are sums of floats."""
 
 
 @dataclass(frozen=True)
@@ -16,11 +19,18 @@ class ScheduleForm:
     """A schedule of ``per_rank`` stages on each rank.
 
     ``is_split``: weight gradients (W) run apart from the gradients of inputs (I), where a rank would wait.
+    ``path``: the part of all work on the longest path through the stages, 1 for a chain. Of stages that are
+    no chain all figures are lower bounds: the first micro-batch takes at least that part of the work.
     """
 
     name: str = "1f1b"
     per_rank: int = 1
     is_split: bool = False
+    path: float = field(default=1.0, compare=False)
+
+    def longest(self, ranks: int) -> int:
+        """Return the least number of stages on the longest path, if each rank has one of equal work."""
+        return ranks if self.path == 1 else max(1, ceil(self.path * ranks - _ROUNDING))
 
     def slots(self, ranks: int, micro_batches: int) -> float:
         """Return the length of a step, in times that F and I (or F and B) of a micro-batch take on a rank.
@@ -28,7 +38,7 @@ class ScheduleForm:
         1F1B waits for ``ranks - 1`` micro-batches (PipeDream-flush; Narayanan et al., SC21, section 2.2.1),
         interleaved stages for as many in one of a rank's stages (section 2.2.2).
         """
-        return micro_batches + (ranks - 1) / self.per_rank
+        return micro_batches + (max(1, ranks * self.path) - 1) / self.per_rank
 
     def weight_slots(self, ranks: int, micro_batches: int) -> float:
         """Return what W adds to the length of a step, in times that W of a micro-batch takes on a rank.
@@ -38,7 +48,7 @@ class ScheduleForm:
         """
         if not self.is_split:
             return self.slots(ranks, micro_batches)
-        return micro_batches - (self.pending(ranks, micro_batches) - 1)
+        return micro_batches - (min(ranks, micro_batches) - 1)
 
     def sends(self, ranks: int, micro_batches: int) -> int:
         """Return what messages add to the length of a step, in times that one message takes.
@@ -47,6 +57,7 @@ class ScheduleForm:
         the gradient of the last activation that it sent: for each micro-batch but one in ``ranks``. Ranks
         that compute W, or another of their stages, do not wait, except while the pipeline of ZB-H1 fills.
         """
+        ranks = self.longest(ranks)
         if ranks == 1:
             return 0
         if self.per_rank > 1:
@@ -63,12 +74,12 @@ class ScheduleForm:
         With several stages on a rank, it is a mean over them (Narayanan et al., section 2.2.2).
         """
         if self.per_rank == 1:
-            return min(ranks, micro_batches)
+            return min(self.longest(ranks), micro_batches)
         return min(self.per_rank * micro_batches, (self.per_rank + 1) * ranks - 1) / self.per_rank
 
     def pending(self, ranks: int, micro_batches: int) -> int:
         """Return the most micro-batches on a rank between I and W: those of the last rank."""
-        return min(ranks, micro_batches) if self.is_split else 0
+        return min(self.longest(ranks), micro_batches) if self.is_split else 0
 
     def allows(self, ranks: int, micro_batches: int, layers: int) -> bool:
         """Return whether the numbers suit the schedule: several stages a rank have whole layers each."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shardc.cost.memory import peak_activations
@@ -10,6 +12,7 @@ from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B, ScheduleForm, form_of
 from shardc.cost.simulate import simulate
 from shardc.cost.timeline import Timeline
 from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.stage_graph import Reads, StageGraph
 from shardc.passes.pipeline.schedules.by_name import schedule
 
 RANKS, MICRO_BATCHES = (1, 2, 3, 4, 8), (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -17,6 +20,14 @@ TIMES = ((1.0, 1.0, 1.0), (1.0, 1.0, 0.75), (1.0, 2.0, 1.0), (2.0, 2.5, 0.5))
 """Seconds of F, I and W of a micro-batch on a rank. W takes no longer than F."""
 INTERLEAVED = (2, 3, 4)
 ALL = [form for form in FORMS if form.per_rank == 1] + [ScheduleForm("interleaved", v) for v in INTERLEAVED]
+
+GRAPHS: list[Reads] = [
+    ((), (), (0, 1)),
+    ((), (0,), (), (2,), (1, 3)),
+    ((), (0,), (), (1, 2), (3,)),
+    ((), (), (), (0, 1, 2)),
+]
+"""Towers beside each other, of equal or different length, with a joint part."""
 
 
 def sizes_of(form: ScheduleForm) -> list[tuple[int, int]]:
@@ -107,3 +118,24 @@ def test_some_schedules_are_never_slower_than_others() -> None:
         assert four.is_no_slower(two, ranks, count) and two.is_no_slower(one, ranks, count)
         assert not one.is_no_slower(two, ranks, count)
         assert not four.is_no_slower(split, ranks, count) and not split.is_no_slower(four, ranks, count)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1"])
+@pytest.mark.parametrize("reads", GRAPHS)
+def test_stages_that_are_no_chain_take_no_less(name: str, reads: Reads) -> None:
+    """Figures of a graph are bounds: the time of its longest path, and what the first stage on it holds."""
+    ranks, graph = len(reads), StageGraph(reads)
+    known = form_of(name)
+    assert known is not None
+    form = replace(known, path=graph.longest / ranks)
+    assert form == known and form.longest(ranks) == graph.longest
+    for count in MICRO_BATCHES:
+        for first, inputs, weights in TIMES:
+            cost = StageCost(first, inputs, weights, weight_bytes=1.0)
+            made = schedule(name, ranks, count, reads=reads)
+            timeline = simulate(made, [cost] * ranks)
+            least_s = (first + inputs) * form.slots(ranks, count) + weights * form.weight_slots(ranks, count)
+            assert timeline.step_s >= least_s * (1 - 1e-9)
+            chain_s = simulate(schedule(name, ranks, count), [cost] * ranks).step_s
+            assert timeline.step_s < chain_s or name == "zb-h1"
+        assert max(peak_activations(made, [1.0] * ranks)) >= form.in_flight(ranks, count)

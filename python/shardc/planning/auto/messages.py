@@ -34,9 +34,10 @@ class Messages:
         """Return what messages add to a step at least.
 
         A stage has at least half of an equal share of the work, and no device sends more than its share of
-        the cut with the fewest bytes.
+        the cut with the fewest bytes. Where stages are no chain, what crosses a cut need not be one message,
+        and nothing is counted.
         """
-        if choice.stages == 1:
+        if choice.stages == 1 or choice.form.path < 1:
             return 0.0
         margin = 0.5 / (choice.stages * choice.form.per_rank)
         sizes = (size for part, size in self.crossing if margin <= part <= 1 - margin)

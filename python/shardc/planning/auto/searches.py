@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from math import inf
 
 import torch
@@ -17,6 +17,7 @@ from shardc.diagnostics.passes.search import ContradictingLimits, NotSearched
 from shardc.options.field import options_of
 from shardc.options.parallelism import Parallelism
 from shardc.options.recompute import Policy
+from shardc.passes.search.calls.longest_part import of_towers
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
 from shardc.planning.auto.choose import Start
@@ -145,6 +146,7 @@ class Searches:
         """
         if self._given:
             self.pricer.look(self._given[0].candidate)
+            self._see_towers()
             self._added = self._added or self._added_by_stages()
             self._add_unequal()
         with self._clock.running():
@@ -172,6 +174,14 @@ class Searches:
             return None
         first = self._given[0]
         return added_by_stages(self.pricer.graph(first.candidate), first, self.cluster)
+
+    def _see_towers(self) -> None:
+        """Let choices with stages know how much of the step is on their longest path."""
+        if self._added is not None or all(choice.stages == 1 for choice in self._given):
+            return
+        graph = self.pricer.graph(self._given[0].candidate)
+        of = cache(lambda form, stages: of_towers(form, graph.program, graph.folded, stages))
+        self._given = [replace(choice, form=of(choice.form, choice.stages)) for choice in self._given]
 
     def _add_unequal(self) -> None:
         """Add choices with unequal shares and stages, if there are several kinds of device."""

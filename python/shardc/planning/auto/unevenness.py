@@ -33,9 +33,11 @@ class Unevenness:
         The slowest stage computes all micro-batches. If it is the first one, it waits less than in a pipeline
         of equal stages: it computes forwards while the others compute their first micro-batch. A call runs in
         one stage, and so does its backward. Several stages of a rank even each other out. Stages on several
-        kinds of device are not counted: passes over memory may even them out.
+        kinds of device are not counted: passes over memory may even them out. Neither are stages that are no
+        chain: the slowest one may be beside a longer path.
         """
-        if choice.stages == 1 or choice.form.per_rank > 1 or choice.speeds:
+        is_even = choice.form.per_rank > 1 or choice.speeds or choice.form.path < 1
+        if choice.stages == 1 or is_even:
             return 0.0
         longer = max(0.0, unevenness(self.work, choice.stages) - 1)
         return self.kernels_s * longer * max(0.0, 1 - (choice.stages + 1) / choice.micro_batches)

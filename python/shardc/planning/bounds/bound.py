@@ -10,6 +10,7 @@ from shardc.cost.step.on_cluster import fastest_costs_on
 from shardc.cost.step.work import Item
 from shardc.options.presets import CONTEXT_PRESETS
 from shardc.passes.manager.program import Program
+from shardc.passes.search.calls.longest_part import has_towers
 from shardc.planning.bounds.kept import Kept
 from shardc.planning.bounds.kernels import kernels_s
 from shardc.planning.bounds.pipelined import Shape
@@ -17,6 +18,10 @@ from shardc.planning.bounds.state import LeastState, presets_of, ways
 from shardc.planning.candidates import Candidate
 from shardc.report.step.read_step import read_step
 
+MOST_STAGES = 8
+"""Most stages for which towers are looked for in a version with few of the equal layers. There, a branch
+within a layer would soon seem to have the work of a stage.
+"""
 WHOLE_GRADIENTS = ("data", "zero1")
 """Presets along whose axis each device sums all gradients of micro-batches."""
 
@@ -41,15 +46,21 @@ class Bound:
 
 @dataclass(frozen=True)
 class SingleStep:
-    """A step on one device, of a model with some of its equal layers. ``items``: its kernels."""
+    """A step on one device, of a model with some of its equal layers.
+
+    ``items``: its kernels. ``beside``: the least number of stages that may be beside each other; 0 if a model
+    has no towers.
+    """
 
     kept: Kept
     items: Sequence[Item]
+    beside: int = 0
 
     @classmethod
     def of(cls, program: Program) -> SingleStep:
         """Read a step at level 1, after recomputation."""
-        return cls(Kept.of(program), read_step(program.module).ranks[0][0].items)
+        counts = (n for n in range(2, MOST_STAGES + 1) if has_towers(program, n))
+        return cls(Kept.of(program), read_step(program.module).ranks[0][0].items, next(counts, 0))
 
 
 @dataclass(frozen=True)
@@ -85,7 +96,8 @@ class Least:
         """
         presets = presets_of(candidate)
         pipe = next((axis for axis, name in presets.items() if name == "pipeline"), "")
-        shape = Shape.of(candidate, pipe, is_known)
+        beside = self.shallow.beside
+        shape = Shape.of(candidate, pipe, is_known and not 0 < beside <= candidate.mesh.get(pipe, 1))
         needed_bytes = self._bytes(candidate, presets, shape)
         seconds = self._seconds(candidate, presets, cluster, shape, pipe)
         return Bound(needed_bytes, seconds, self.state.on_device(candidate))

@@ -22,6 +22,7 @@ from shardc.passes.pipeline.stages.assign_stages import forward_of
 from shardc.passes.pipeline.stages.balance import Forward
 from shardc.passes.pipeline.stages.repeated import Repeated
 from shardc.passes.pipeline.stages.step_program import read_step
+from shardc.passes.pipeline.stages.towers import Towers
 from shardc.planning.bounds.holdings import Holding, holdings, of_stages, of_whole
 from shardc.planning.depth.blend import Blend, NotAffine
 from shardc.planning.depth.few import FEW, MORE
@@ -94,6 +95,11 @@ def uncut(compiled: Compile, sizes: Sizes) -> Uncut:
     whole = Repeated.between(fewer, longer, sizes.layers - FEW)
     if whole is None:
         raise NotAffine("the calls of its layers do not repeat")
+    if (
+        sizes.form.per_rank == 1
+        and Towers(longer.sources, longer.work, sizes.stages, whole.runs(longer)).found
+    ):
+        raise NotAffine("its stages may be beside each other")
     cuts = whole.forward.balanced(sizes.stages)
     return Uncut(shallow, deeper, whole, cuts, of_stages(of_whole(held, more_held, whole), cuts))
 
