@@ -138,4 +138,4 @@ def test_stages_that_are_no_chain_take_no_less(name: str, reads: Reads) -> None:
             assert timeline.step_s >= least_s * (1 - 1e-9)
             chain_s = simulate(schedule(name, ranks, count), [cost] * ranks).step_s
             assert timeline.step_s < chain_s or name == "zb-h1"
-        assert max(peak_activations(made, [1.0] * ranks)) >= form.in_flight(ranks, count)
+            assert max(peak_activations(made, [1.0] * ranks)) >= form.in_flight(ranks, count)
