@@ -39,7 +39,8 @@ class Messages:
     ``axes``: name of the constant with the pipeline's axis. ``slices``: number of slices of a sequence.
     ``stages``: symbol of a ``pipe.stage`` -> its function. ``arrived``: result of
     :func:`~shardc.backends.torch.memory.arrived.arrivals`. ``handed``: result of
-    :func:`~shardc.backends.torch.handed.handed`.
+    :func:`~shardc.backends.torch.handed.handed`. ``sent``: tag of a message with evicted activations -> the
+    variable that waits until it is sent.
     """
 
     axes: str
@@ -47,6 +48,7 @@ class Messages:
     slices: int = 1
     arrived: Mapping[ir.Value, int] = field(default_factory=dict)
     handed: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    sent: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass

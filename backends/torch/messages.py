@@ -8,7 +8,7 @@ from torch_mlir import ir
 
 from shardc.backends.torch.block import Block, Messages
 from shardc.backends.torch.handed import split, stage_of
-from shardc.backends.torch.memory.receives import POST
+from shardc.backends.torch.memory.receives import DELIVERED, POST, is_evicted
 from shardc.backends.torch.step import Step
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.tuples import element_types
@@ -32,7 +32,17 @@ def _action(body: Block, step: Step) -> None:
 
 
 def _send(body: Block, step: Step) -> None:
-    body.line(f"rank.send(({', '.join(map(body.name, step.operands))},), {_way(body, step, 'to')}")
+    sent = f"rank.send(({', '.join(map(body.name, step.operands))},), "
+    if is_evicted(step.op):
+        handle = body.program.names.numbered("message")
+        _messages(body).sent[_tag(step.op)] = handle
+        body.line(f"{handle} = {sent}kept=True, {_way(body, step, 'to')}")
+    else:
+        body.line(f"{sent}{_way(body, step, 'to')}")
+
+
+def _delivered(body: Block, step: Step) -> None:
+    body.line(f"{_messages(body).sent[_tag(step.op)]}.wait()")
 
 
 def _post(body: Block, step: Step) -> None:
@@ -44,7 +54,11 @@ def _post(body: Block, step: Step) -> None:
 def _way(body: Block, step: Step, end: str) -> str:
     """Return the last arguments of a transfer, with its tag in a comment."""
     attributes = step.op.attributes
-    return f"{end}={attributes[end].value}, axes={_messages(body).axes})  # {attributes['tag'].value}"
+    return f"{end}={attributes[end].value}, axes={_messages(body).axes})  # {_tag(step.op)}"
+
+
+def _tag(op: ir.Operation) -> str:
+    return ir.StringAttr(op.attributes["tag"]).value
 
 
 def _receive(body: Block, step: Step) -> None:
@@ -77,5 +91,6 @@ WRITERS: dict[str, Callable[[Block, Step], None]] = {
     "pipe.action": _action,
     "pipe.send": _send,
     POST: _post,
+    DELIVERED: _delivered,
     "pipe.receive": _receive,
 }

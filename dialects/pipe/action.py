@@ -26,7 +26,9 @@ COLLECTIVE_KINDS: dict[str, str] = {
     "RESHARD": "release of gathered parameters",
     "REDUCE_GRAD": "reduction of gradients",
 }
-TransferKind = Literal["SEND_F", "RECV_F", "SEND_B", "RECV_B"]
+TransferKind = Literal["SEND_F", "RECV_F", "SEND_B", "RECV_B", "EVICT", "ACCEPT", "RETURN", "LOAD"]
+EVICTS: tuple[TransferKind, ...] = ("EVICT", "ACCEPT", "RETURN", "LOAD")
+"""Kinds of transfers of evicted activations (:mod:`shardc.dialects.pipe.eviction`)."""
 
 
 class Action(NamedTuple):
@@ -68,6 +70,9 @@ class Transfer(NamedTuple):
 
     ``3RECV_F0``: stage 3 receives it. With B it is the gradient, which goes the other way. In a graph of
     stages ``2SEND_F0:4`` also says that it goes to stage 4, and ``4RECV_F0:2`` that it comes from stage 2.
+
+    ``0EVICT1``: stage 0 sends the activations of micro-batch 1 to another rank, which receives (``0ACCEPT1``)
+    and sends them back (``0RETURN1``); ``0LOAD1``: stage 0 receives them.
     """
 
     stage: int
@@ -77,7 +82,12 @@ class Transfer(NamedTuple):
 
     @property
     def sends(self) -> bool:
-        return self.kind.startswith("SEND")
+        return self.kind.startswith("SEND") or self.kind in ("EVICT", "RETURN")
+
+    @property
+    def evicts(self) -> bool:
+        """Whether evicted activations are transferred."""
+        return self.kind in EVICTS
 
     def __str__(self) -> str:
         other = "" if self.other is None else f":{self.other}"
@@ -92,7 +102,7 @@ Steps = tuple[tuple[Step, ...], ...]
 _FORMS = {
     Action: re.compile(r"(\d+)([FBIWO])(\d+)"),
     Collective: re.compile(r"(\d+)(UNSHARD|RESHARD|REDUCE_GRAD)(\d*)"),
-    Transfer: re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B)(\d+)(?::(\d+))?"),
+    Transfer: re.compile(r"(\d+)(SEND_F|RECV_F|SEND_B|RECV_B|EVICT|ACCEPT|RETURN|LOAD)(\d+)(?::(\d+))?"),
 }
 
 

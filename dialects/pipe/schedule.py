@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.eviction import Eviction, Hold, evicted_holds, places
 from shardc.dialects.pipe.stage_graph import Reads, StageGraph
 
 Orders = tuple[tuple[Action, ...], ...]
@@ -42,6 +43,8 @@ class Schedule:
 
     ``reads``: for each stage, the stages whose forward its forward reads, if they are no chain, such as two
     towers beside each other. Then there is one route, which lists all stages in order. Empty: a chain.
+
+    ``evictions``: activations that a rank keeps for another one between forward and backward.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Schedule:
     updates: Updates | None = None
     lengths: tuple[int, ...] = ()
     reads: Reads = ()
+    evictions: tuple[Eviction, ...] = ()
 
     @property
     def changes_mathematics(self) -> bool:
@@ -100,8 +104,18 @@ class Schedule:
         """Return the stages that a micro-batch passes, in order."""
         return self.routes[micro_batch % len(self.routes)]
 
+    def holds(self) -> Iterator[Hold]:
+        """Yield where activations are, by the numbers of their ranks' actions."""
+        evicted = {(e.stage, e.micro_batch): e for e in self.evictions}
+        for (stage, micro_batch), place in places(self.orders).items():
+            rank = self.rank_of[stage]
+            if eviction := evicted.get((stage, micro_batch)):
+                yield from evicted_holds(eviction, rank, place)
+            else:
+                yield Hold(rank, stage, micro_batch, place[0], place[2])
+
     def __str__(self) -> str:
-        return "\n".join(" ".join(map(str, order)) for order in self.orders)
+        return "\n".join([" ".join(map(str, order)) for order in self.orders] + [*map(str, self.evictions)])
 
 
 def one_route(stages: int) -> tuple[tuple[int, ...], ...]:

@@ -2,11 +2,12 @@
 
 from torch_mlir import ir
 
-from shardc.diagnostics.passes.pipeline import BadAction
+from shardc.diagnostics.passes.pipeline import BadAction, BadEviction
 from shardc.dialects.dist.build import attributes
 from shardc.dialects.dist.verifier import Illegal, Op, Site
 from shardc.dialects.pipe.action import OPTIMIZER, Action
 from shardc.dialects.pipe.dialect import Pipe
+from shardc.dialects.pipe.eviction import Eviction
 from shardc.dialects.pipe.schedule import Schedule, Updates
 from shardc.dialects.pipe.weight_versions import forward_weights
 
@@ -22,6 +23,9 @@ class ScheduleOp(Op, dialect=Pipe, name="schedule"):
 
     ``reads = [[], [], [0, 1]]`` makes the stages a graph: the forward of stage 2 reads stages 0 and 1, which
     read nothing. Without it each stage reads the one before it in its route.
+
+    ``evictions = ["0EVICT1 to 3, 0 until 2"]``: rank 3 keeps the activations of micro-batch 1 in stage 0,
+    between 0 and 2 of its own actions (:class:`~shardc.dialects.pipe.eviction.Eviction`).
 
     ``"pipe.schedule"() {axis = "pipe", orders = [["0F0", "0B0"], ["1F0", "1B0"]], routes = [[0, 1]], slices =
     1 : i64, sym_name = "1f1b"} : () -> ()``
@@ -73,6 +77,8 @@ class ScheduleOp(Op, dialect=Pipe, name="schedule"):
                 raise Illegal(
                     f"lengths must be the tokens of {slices} slices, at least 1 each, not {lengths}"
                 )
+        if site.has("evictions"):
+            _check_evictions(site, ranks, stages)
         if site.has("updates"):
             _check_updates(site)
 
@@ -93,6 +99,18 @@ def _check_reads(site: Site, routes: list[list[ir.Attribute]]) -> None:
 
 def _stage(stage: ir.Attribute) -> int:
     return stage.value if isinstance(stage, ir.IntegerAttr) else -1
+
+
+def _check_evictions(site: Site, ranks: int, stages: set[int]) -> None:
+    for text in site.attribute("evictions", ir.ArrayAttr):
+        try:
+            eviction = Eviction.parse(text.value if isinstance(text, ir.StringAttr) else str(text))
+        except BadEviction:
+            raise Illegal(f'an eviction is written as in "0EVICT1 to 3, 0 until 2", not {text}') from None
+        if eviction.rank >= ranks:
+            raise Illegal(f"{eviction}: there are {ranks} ranks")
+        if eviction.stage not in stages:
+            raise Illegal(f"{eviction}: no route goes through stage {eviction.stage}")
 
 
 def _check_updates(site: Site) -> None:
@@ -136,6 +154,7 @@ def write_schedule(module: ir.Module, schedule: Schedule, axis: str, ip: ir.Inse
         "updates": None if schedule.updates is None else schedule.updates._asdict(),
         "lengths": schedule.lengths or None,
         "reads": schedule.reads or None,
+        "evictions": [*map(str, schedule.evictions)] or None,
     }
     given, loc = attributes(module.context, **said), ir.Location.unknown(module.context)
     ir.Operation.create(ScheduleOp.OPERATION_NAME, [], [], given, loc=loc, ip=ip)
@@ -156,4 +175,6 @@ def read_schedule(op: ir.Operation) -> Schedule:
     updates = Updates(**given) if given else None
     lengths = tuple(length.value for length in a["lengths"]) if "lengths" in a else ()
     reads = tuple(tuple(stage.value for stage in row) for row in a["reads"]) if "reads" in a else ()
-    return Schedule(a["sym_name"].value, orders, routes, a["slices"].value, updates, lengths, reads)
+    evictions = tuple(Eviction.parse(text.value) for text in a["evictions"]) if "evictions" in a else ()
+    facts = updates, lengths, reads, evictions
+    return Schedule(a["sym_name"].value, orders, routes, a["slices"].value, *facts)

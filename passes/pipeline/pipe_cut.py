@@ -37,6 +37,7 @@ from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.ranks.collective_bodies import find_reductions, hoist_gathers, write_collective
 from shardc.passes.pipeline.ranks.rank_programs import results_of, write_rank_programs
 from shardc.passes.pipeline.schedules import by_name
+from shardc.passes.pipeline.schedules.balance_activations import balance_activations, evict_within
 from shardc.passes.pipeline.schedules.forward_alone import SUFFIX, forward_alone
 from shardc.passes.pipeline.schedules.registry import named_schedule
 from shardc.passes.pipeline.stages.activations import kept_bytes
@@ -46,6 +47,7 @@ from shardc.passes.pipeline.stages.fit_memory import fit_memory
 from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.pipeline.stages.sliced_bodies import slice_bodies, write_sliced
 from shardc.passes.pipeline.stages.stage_bodies import stage_bodies, write_bodies
+from shardc.passes.pipeline.stages.stage_memory import held_by_ranks
 from shardc.passes.pipeline.stages.step_program import StepProgram, read_step, trains
 from shardc.passes.pipeline.stages.token_slices import slice_tokens
 from shardc.passes.pipeline.stages.tower_cuts import TowerCuts
@@ -81,6 +83,7 @@ class PipeCut(Pass):
     recompute: tuple[str, ...] = ("none",)
     memory_limit_bytes: int = 0
     speeds: tuple[float, ...] = ()
+    balance_activations: bool = False
 
     def run(self, module: ir.Module) -> None:
         options = Pipeline(
@@ -90,6 +93,7 @@ class PipeCut(Pass):
             memory_limit_bytes=self.memory_limit_bytes or None,
             gather=self.gather,  # type: ignore[arg-type]
             speeds=self.speeds or None,
+            balance_activations=self.balance_activations,
         )
         recompute = self.recompute[0] if len(self.recompute) == 1 else self.recompute
         cut_pipeline(module, self.axis, options, recompute=recompute)
@@ -136,6 +140,7 @@ def cut_pipeline(
         and path is None
         and isinstance(options.schedule, str)
         and options.schedule != AUTO,
+        balances=options.balance_activations and held is None,
     )
 
 
@@ -170,6 +175,7 @@ def cut_into_stages(
     speeds: Sequence[float] = (),
     places: Sequence[int] = (),
     named: bool = False,
+    balances: bool = False,
 ) -> None:
     """Rewrite the step of ``module`` for ``schedule``, which may be a user's; it is checked first.
 
@@ -178,7 +184,8 @@ def cut_into_stages(
     parameters and buffers; stages are then cut to match it. ``wanted`` is the required number of stages, 0
     for any. ``policies`` are of recomputation, one for all stages or one for each. ``memory_limit_bytes`` is
     0 for no limit. ``places`` are known cuts, as numbers of ops. ``named``: the schedule is the one of its
-    name, which is made again for stages that are no chain. The other options are those of
+    name, which is made again for stages that are no chain. ``balances``: whether
+    ranks that hold many activations keep some on others. The other options are those of
     :class:`shardc.options.pipeline.Pipeline`. Raises BadSchedule, WrongStages, WrongRecompute, NoCutFits,
     ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll, StageNotRead, NotCausal, TooFewTokens,
     and what reading and splitting the step raise.
@@ -193,7 +200,7 @@ def cut_into_stages(
     if schedule.changes_mathematics and len(schedule.routes) > 1:
         raise OneRouteOnly(schedule=schedule.name, routes=len(schedule.routes))
     apart = micro_batches_apart(module) > 0
-    for why in _not_yet(schedule, policies, memory_limit_bytes, gather, apart):
+    for why in _not_yet(schedule, policies, memory_limit_bytes, gather, apart, balances):
         raise ScheduleNotYet(schedule=schedule.name, why=why)
     _expect(schedule, "ranks", schedule.ranks, ranks)
     _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches * schedule.slices)
@@ -217,7 +224,8 @@ def cut_into_stages(
     if not places:
         places = [] if memory_limit_bytes and not cuts else _places(forward, stages, cuts, held, towers)
     if memory_limit_bytes:
-        places = fit_memory(program, forward, schedule, policies, kinds, memory_limit_bytes, places)
+        limit = memory_limit_bytes, balances
+        places = fit_memory(program, forward, schedule, policies, kinds, *limit, named=places)
     assignment = assign_stages(program, forward, places, beside=beside)
     bodies = stage_bodies(program, assignment, kinds)
     kept = [kept_bytes(program, assignment, bodies, each) for each in (policies, ("none",) * stages)]
@@ -227,6 +235,11 @@ def cut_into_stages(
     schedule = _of_graph(schedule, bodies.graph, named=named)
     if schedule.graph != bodies.graph:
         bodies = stage_bodies(program, assignment, kinds, schedule.graph)
+    if balances and is_training and memory_limit_bytes:
+        state = [rank.state_bytes for rank in held_by_ranks(program, bodies, kept[0], schedule)]
+        schedule = evict_within(schedule, kept[0], state, memory_limit_bytes)
+    elif balances and is_training:
+        schedule = balance_activations(schedule)
     gathers = hoist_gathers(program, bodies) if gather == "step" else {}
     ip = ir.InsertionPoint(program.function)
     mesh = read_mesh(module)
@@ -301,11 +314,16 @@ def _places(
 
 
 def _not_yet(
-    schedule: Schedule, policies: str | Sequence[str], memory_limit_bytes: float, gather: str, apart: bool
+    schedule: Schedule,
+    policies: str | Sequence[str],
+    memory_limit_bytes: float,
+    gather: str,
+    apart: bool,
+    balances: bool,
 ) -> Iterator[str]:
     """Yield reasons why a schedule is not supported with these options.
 
-    ``apart``: micro-batches are separate programs.
+    ``apart``: micro-batches are separate programs. ``balances``: activations are kept on other ranks.
     """
     sliced, stale = schedule.slices > 1, schedule.changes_mathematics
     also = {
@@ -316,6 +334,11 @@ def _not_yet(
         "recomputes what they keep": policies != "none" and set(policies) != {"none"},
     }
     yield from (f"it cuts sequences into slices, and {what}" for what in also if sliced and also[what])
+    if balances:
+        kinds = ("cuts sequences into slices", "keeps old weights", "has several routes")
+        is_any = sliced, stale, len(schedule.routes) > 1
+        for what in (kind for kind, found in zip(kinds, is_any, strict=True) if found):
+            yield f"it {what}, and balance_activations=True moves whole micro-batches of one route"
     if apart and stale:
         yield "it keeps old weights, and micro-batches run as separate programs"
     if memory_limit_bytes and (sliced or stale):

@@ -73,6 +73,14 @@ RUNS = {
         False,
         {"micro_batches": 8, "schedule": "zb-h1"},
     ),
+    "llama-pipe4-evictions": Run(  # the last rank keeps activations for the first
+        replace(TRAININGS["llama"], optimizer=sgd),
+        {"pipe": 4},
+        "pipeline",
+        1e-5,
+        False,
+        {"micro_batches": 8, "balance_activations": True},
+    ),
     "gpt2-pipe2-data2": Run(  # the tied weight is on both ranks of the pipeline
         TRAININGS["gpt2"],
         {"pipe": 2, "data": 2},

@@ -8,6 +8,8 @@ from itertools import takewhile
 
 from torch_mlir import ir
 
+from shardc.backends.torch.memory.receives import is_evicted
+
 Pair = tuple[int, int]
 """Numbers of sender and receiver."""
 
@@ -16,7 +18,8 @@ def arrivals(functions: Sequence[ir.Operation]) -> dict[ir.Value, int]:
     """Return, for a received message, how many more of the rank's own messages to its sender have arrived.
 
     ``functions``: the ranks' programs by number. The sender ran an action that reads those messages before it
-    sent this one, so a wait for them is short. Messages between two ranks are received in order.
+    sent this one, so a wait for them is short. Messages between two ranks are received in order. Those with
+    evicted activations are left out: each is waited for by itself.
     """
     received: dict[Pair, list[ir.Value]] = defaultdict(list)
     taken: dict[Pair, list[int]] = defaultdict(list)
@@ -63,4 +66,5 @@ def _messages(action: ir.Operation) -> Iterator[ir.Value]:
 
 
 def _ops(function: ir.Operation) -> Iterator[ir.Operation]:
-    return (op.operation for op in function.regions[0].blocks[0].operations)
+    ops = (op.operation for op in function.regions[0].blocks[0].operations)
+    return (op for op in ops if op.name not in ("pipe.send", "pipe.receive") or not is_evicted(op))

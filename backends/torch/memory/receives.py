@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from torch_mlir import ir
@@ -11,6 +12,9 @@ from shardc.backends.torch.step import Step
 PIPE = frozenset(("pipe.action", "pipe.send", "pipe.receive"))
 POST = "pipe.post"
 """Name of the step that starts a receive. The ``pipe.receive`` then only waits."""
+DELIVERED = "pipe.delivered"
+"""Name of the step that waits until evicted activations are sent, and frees them."""
+_EVICTED = re.compile(r"\d+(EVICT|LOAD)\d+")
 
 
 def post_receives(steps: Sequence[Step]) -> list[Step]:
@@ -18,6 +22,9 @@ def post_receives(steps: Sequence[Step]) -> list[Step]:
 
     The wait is right before the first use. Between two ranks, transfers keep the same order on both sides: a
     receive is never moved across another transfer with the same rank. So messages need no tags.
+
+    The schedule says when evicted activations are transferred: their receives start where they are. What was
+    sent is freed after the next action.
     """
     readers: dict[ir.Value, int] = {}
     waits: dict[int, list[Step]] = {}
@@ -27,13 +34,25 @@ def post_receives(steps: Sequence[Step]) -> list[Step]:
             waits.setdefault(first, []).append(step)
         readers.update(dict.fromkeys(step.operands, number))
     found: list[Step] = []
+    sent: list[Step] = []
     for number, step in enumerate(steps):
         found += reversed(waits.get(number, []))
         if step.name == "pipe.receive":
-            found.insert(_start(found, _peer(step)), Step(step.op, POST, None, [], []))
+            at = len(found) if is_evicted(step.op) else _start(found, _peer(step))
+            found.insert(at, Step(step.op, POST, None, [], []))
         else:
             found.append(step)
-    return found + waits.get(len(steps), [])[::-1]
+        if step.name == "pipe.send" and is_evicted(step.op):
+            sent.append(Step(step.op, DELIVERED, None, [], []))
+        elif step.name == "pipe.action":
+            found += sent
+            sent.clear()
+    return found + sent + waits.get(len(steps), [])[::-1]
+
+
+def is_evicted(op: ir.Operation) -> bool:
+    """Return whether a send or receive transfers evicted activations."""
+    return _EVICTED.fullmatch(ir.StringAttr(op.attributes["tag"]).value) is not None
 
 
 def _start(steps: Sequence[Step], peer: int) -> int:

@@ -10,7 +10,7 @@ from torch_mlir import ir
 
 from shardc.diagnostics.dialects.levels import RankProgramBroken
 from shardc.diagnostics.passes.pipeline import BadAction
-from shardc.dialects.pipe.action import OPTIMIZER, Action, Collective, parse_action
+from shardc.dialects.pipe.action import OPTIMIZER, Action, Collective, Transfer, parse_action, parse_step
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.dialects.pipe.stage import stage_name
@@ -71,6 +71,7 @@ class _RankChecker:
                 self._check_body(event, parse_action(event.label))
             if event.kind == "wait" and action and self._schedule.rank_of.get(action.stage) != self._rank:
                 self._refuse(self._rank, f"it receives {action}, which is not its own", event)
+            action = action or _evicted(event.label)
             if action is not None and action.kind != OPTIMIZER:
                 for value in event.reads:
                     self._check_value(event, action, self._made_by.get(value))
@@ -136,6 +137,17 @@ class _RankChecker:
             self._refuse(self._rank, f"{what} takes a value of {maker}, another micro-batch's", event)
         elif reader.kind == "F" and maker.kind != "F":
             self._refuse(self._rank, f"{what} takes a value of {maker}, which is not a forward", event)
+
+
+def _evicted(label: str) -> Action | None:
+    """Return the forward whose activations a message carries; None for another message."""
+    try:
+        step = parse_step(label)
+    except BadAction:
+        return None
+    if not isinstance(step, Transfer) or not step.evicts:
+        return None
+    return Action(step.stage, "F", step.micro_batch)
 
 
 def _action(label: str) -> Action | None:

@@ -5,21 +5,57 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardc.cost.pipeline import StageCost
-from shardc.diagnostics.passes.pipeline import BadSchedule, TooMuchMemory
+from shardc.diagnostics.passes.pipeline import BadEviction, BadSchedule, ScheduleStuck, TooMuchMemory
 from shardc.dialects.pipe.action import KINDS, OPTIMIZER, Action
 from shardc.dialects.pipe.dependence import Dependences
+from shardc.dialects.pipe.eviction import LEAST_APART, Eviction, places
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.weight_versions import forward_weights
+from shardc.passes.pipeline.ranks.transfers import place_transfers
 
 
 def check_schedule(schedule: Schedule, micro_batches: int | None = None, *, trains: bool = True) -> None:
-    """Check a schedule. Raises BadSchedule, which names the first wrong action and its problem.
+    """Check a schedule. Raises BadSchedule, which names the first wrong action and its problem, and
+    BadEviction.
 
     ``micro_batches`` is the required number, counting slices; default: that of the schedule. ``trains``:
     whether there must be backward actions.
     """
     for action, problem in _problems(schedule, micro_batches, trains):
         raise BadSchedule(schedule=schedule.name, action=action, problem=problem)
+    for eviction, problem in _wrong_evictions(schedule):
+        raise BadEviction(eviction=eviction, problem=problem)
+
+
+def _wrong_evictions(schedule: Schedule) -> Iterator[tuple[Eviction, str]]:
+    """Yield evictions that cannot run, of a schedule that can run without them."""
+    if not schedule.evictions:
+        return
+    place = places(schedule.orders)
+    seen = set[tuple[int, int]]()
+    for eviction in schedule.evictions:
+        key = stage, micro_batch = eviction.stage, eviction.micro_batch
+        if schedule.slices > 1 or schedule.changes_mathematics or len(schedule.routes) > 1:
+            yield eviction, f"needs whole sequences, one route and one update, which {schedule.name} has not"
+        if key not in place:
+            yield (
+                eviction,
+                f"is of micro-batch {micro_batch} in stage {stage}, which no rank runs",
+            )
+        if key in seen:
+            yield eviction, "is the second one of these activations"
+        seen.add(key)
+        if eviction.rank == schedule.rank_of[stage] or eviction.rank >= schedule.ranks:
+            yield eviction, f"goes from rank {schedule.rank_of[stage]} of {schedule.ranks} to {eviction.rank}"
+        forward, backward, _ = place[key]
+        if backward - forward < LEAST_APART:
+            yield eviction, f"leaves {backward - forward - 1} actions between forward and backward, not 2"
+        if not eviction.accepted <= eviction.returned <= len(schedule.orders[eviction.rank]):
+            yield eviction, "returns the activations before it receives them, or after its last action"
+    try:
+        place_transfers(schedule)
+    except ScheduleStuck as error:
+        yield schedule.evictions[0], f"or another one deadlocks at {error.fields['actions']}"
 
 
 def check_memory(schedule: Schedule, costs: Sequence[StageCost], memory_limit_bytes: float) -> None:

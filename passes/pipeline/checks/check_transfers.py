@@ -10,7 +10,7 @@ from shardc.diagnostics.passes.pipeline import BadTransfers, TooManyBuffers
 from shardc.dialects.pipe.action import Action, Collective, Step, Steps, Transfer
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.passes.pipeline.ranks.transfers import transfer
+from shardc.passes.pipeline.ranks.transfers import eviction_transfers, transfer
 
 Mode = Literal["blocking", "batched", "buffered", "paired"]
 """When a rank waits at a send or receive.
@@ -53,6 +53,7 @@ def _kept(schedule: Schedule, dependences: Dependences, row: Sequence[Step]) -> 
     reads.
     """
     rank_of, needs = schedule.rank_of, dependences.needs
+    evicted = {(eviction.stage, eviction.micro_batch) for eviction in schedule.evictions}
     kept = 0
     for step in row:
         if isinstance(step, Transfer):
@@ -60,6 +61,8 @@ def _kept(schedule: Schedule, dependences: Dependences, row: Sequence[Step]) -> 
         yield step, kept
         if isinstance(step, Action):
             kept -= sum(rank_of[needed.stage] != rank_of[step.stage] for needed in needs(step))
+            kept -= (step.stage, step.micro_batch) in evicted and step.kind in ("B", "I")
+        kept -= isinstance(step, Transfer) and step.kind == "RETURN"
 
 
 class _Machine:
@@ -69,7 +72,8 @@ class _Machine:
         self._schedule, self._steps, self._mode = schedule, steps, mode
         self._rank_of, self._needs = schedule.rank_of, Dependences(schedule).needs
         self._partner: dict[Transfer, Transfer] = {}
-        self._made_by: dict[Transfer, Action] = {}
+        self._made_by: dict[Transfer, Step] = {}
+        self._guest = {(e.stage, e.micro_batch): e.rank for e in schedule.evictions}
         self._reads: dict[Action, list[Transfer]] = {}
         for reader in schedule.actions():
             for made in self._needs(reader):
@@ -78,6 +82,12 @@ class _Machine:
                     self._partner |= {send: receive, receive: send}
                     self._made_by[send] = made
                     self._reads.setdefault(reader, []).append(receive)
+        for eviction in schedule.evictions:
+            (out, accept), (back, load) = eviction_transfers(eviction)
+            self._partner |= {out: accept, accept: out, back: load, load: back}
+            backward = Dependences(schedule).backward(eviction.stage, eviction.micro_batch)
+            self._made_by |= {out: Action(eviction.stage, "F", eviction.micro_batch), back: accept}
+            self._reads.setdefault(backward, []).append(load)
         self._posted, self._done = set[Transfer](), set[Step]()
         self._lines: dict[tuple[int, int], list[Transfer]] = {}
         """(rank, other rank) -> the transfers between them that the rank has started and not ended."""
@@ -150,7 +160,7 @@ class _Machine:
                 return step, rank, f"comes before {lacking}, which it needs"
         step = next(step for step in group if not self._ends(step))
         assert isinstance(step, Transfer)  # an action without missing steps ends
-        other = self._rank_of[self._partner[step].stage]
+        other = self._rank(self._partner[step])
         head = self._steps[other][at[other]]
         return (
             step,
@@ -188,7 +198,7 @@ class _Machine:
                     line[0 if step.sends else 1].append(step)
         for missing in self._partner:
             if missing not in seen:
-                self._refuse(missing, self._rank_of[missing.stage], "is missing")
+                self._refuse(missing, self._rank(missing), "is missing")
         for (sender, receiver), (sends, receives) in lines.items():
             for send, receive in zip(sends, receives, strict=True):
                 if self._partner[send] != receive:
@@ -197,9 +207,15 @@ class _Machine:
     def _other(self, step: Transfer, rank: int) -> int:
         if step not in self._partner:
             self._refuse(step, rank, "moves nothing that another rank needs")
-        if self._rank_of[step.stage] != rank:
-            self._refuse(step, rank, f"belongs on rank {self._rank_of[step.stage]}")
-        return self._rank_of[self._partner[step].stage]
+        if self._rank(step) != rank:
+            self._refuse(step, rank, f"belongs on rank {self._rank(step)}")
+        return self._rank(self._partner[step])
+
+    def _rank(self, step: Transfer) -> int:
+        """Return the rank that runs a transfer."""
+        if step.kind in ("ACCEPT", "RETURN"):
+            return self._guest[step.stage, step.micro_batch]
+        return self._rank_of[step.stage]
 
     def _refuse(self, step: Step | str, rank: int, problem: str) -> NoReturn:
         name = self._schedule.name

@@ -21,6 +21,7 @@ from shardc.passes.pipeline.ranks.collectives import place_collectives
 from shardc.passes.pipeline.ranks.rank_demand import Demand, DemandFinder
 from shardc.passes.pipeline.ranks.rows import ranks_of, stacked
 from shardc.passes.pipeline.ranks.transfers import place_transfers
+from shardc.passes.pipeline.stages.activations import evictable
 from shardc.passes.pipeline.stages.places import Assignment, Row
 from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages
 from shardc.passes.pipeline.stages.step_program import StepProgram, keys_of
@@ -76,8 +77,9 @@ def write_rank_programs(
         for index, stage in enumerate(route)
     }
     steps = place_collectives(schedule, place_transfers(schedule), kinds)
+    evicted = evictable(assignment, stages) if schedule.evictions else {}
     ranks = [
-        _RankWriter(program, stages, schedule, demand, updates, collectives, steps[rank], rank, ip)
+        _RankWriter(program, stages, schedule, demand, updates, collectives, evicted, steps[rank], rank, ip)
         for rank in range(schedule.ranks)
     ]
     ends = {fold.number: fold.op for fold in assignment.folds}
@@ -195,6 +197,7 @@ class _RankWriter:
         demand: Demand,
         updates: Mapping[int, StageUpdate],
         collectives: Sequence[CollectiveBody],
+        evicted: Mapping[int, Sequence[ir.Value]],
         steps: Sequence[Step],
         number: int,
         ip: ir.InsertionPoint,
@@ -207,6 +210,7 @@ class _RankWriter:
         self._newest: dict[int, int] = {}
         self._group_sums: dict[tuple[int, int], ir.Value] = {}
         """(number of a sum, group of micro-batches) -> the sum so far."""
+        self._evicted, self._evictions = evicted, {(e.stage, e.micro_batch): e for e in schedule.evictions}
         self._program, self._stages, self._schedule = program, stages, schedule
         self._captures = program.captures
         self._wanted = demand.results[number]
@@ -267,6 +271,8 @@ class _RankWriter:
                     self._update(step.stage, self._place(step)[1], group)
             elif isinstance(step, Collective):
                 self._communicate(step)
+            elif step.evicts:
+                self._move(step)
             elif step.sends:
                 self._hand_on(self._about(step), step.other)
             else:
@@ -396,6 +402,21 @@ class _RankWriter:
                 reader = self._runs(route[following], forward, m)
                 to = self._schedule.rank_of[reader.stage]
                 self.send([self._values[index, m, v] for v in values], to, str(reader))
+
+    def _move(self, step: Transfer) -> None:
+        """Transfer evicted activations."""
+        _, index = self._place(Action(step.stage, "F", step.micro_batch))
+        m, values = step.micro_batch, self._evicted[index]
+        if not values:
+            return
+        home, guest = self._schedule.rank_of[step.stage], self._evictions[step.stage, m].rank
+        peer = guest if self.number == home else home
+        tag = str(Transfer(step.stage, "EVICT" if step.kind in ("EVICT", "ACCEPT") else "LOAD", m))
+        if step.sends:
+            self.send([self._values[index, m, v] for v in values], peer, tag)
+        else:
+            found = self.receive([v.type for v in values], peer, tag)
+            self._values.update(((index, m, v), made) for v, made in zip(values, found, strict=True))
 
     def _place(self, action: Action) -> tuple[tuple[int, ...], int]:
         route = self._schedule.route(action.micro_batch)

@@ -15,6 +15,33 @@ from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, s
 _PARTS = ("torch.aten.slice.Tensor", "torch.aten.select.int", "dist.slice")
 
 
+def evictable(assignment: Assignment, stages: Stages) -> dict[int, list[ir.Value]]:
+    """Map each stage to the values that its backward reads of its forward: what an eviction sends.
+
+    Views of parameters and of the batch stay, since freeing them saves nothing. ``assignment`` and ``stages``
+    are those of the program, with recomputation.
+    """
+    return {
+        index: [
+            value
+            for value in _read_of_forward(assignment, stages, index)
+            if isinstance(_storage(assignment, value, index), ir.OpResult)
+        ]
+        for index in range(assignment.stages)
+    }
+
+
+def _read_of_forward(assignment: Assignment, stages: Stages, index: int) -> dict[ir.Value, None]:
+    """Return the values of forward that the backward of stage ``index`` reads."""
+    return dict.fromkeys(
+        value
+        for (stage, kind, _), body in stages.bodies.items()
+        if stage == index and kind != "F"
+        for value in body.inputs
+        if _is_of_forward(assignment, value)
+    )
+
+
 def kept_bytes(
     program: StepProgram, assignment: Assignment, stages: Stages, policies: Sequence[str]
 ) -> list[int]:
@@ -26,13 +53,7 @@ def kept_bytes(
     """
     found, data = [], of_micro_batch(program)
     for index, policy in enumerate(policies):
-        read = dict.fromkeys(
-            value
-            for (stage, kind, _), body in stages.bodies.items()
-            if stage == index and kind != "F"
-            for value in body.inputs
-            if _is_of_forward(assignment, value)
-        )
+        read = _read_of_forward(assignment, stages, index)
         if policy != "none":
             read = _sources(
                 assignment, read, lambda v, i=index, p=policy: is_cloned(assignment, v, i, p, data)

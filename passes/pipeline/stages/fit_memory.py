@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shardc.cost.memory import RankMemory
 from shardc.diagnostics.passes.pipeline import NoCutFits
 from shardc.dialects.pipe.schedule import Schedule
+from shardc.passes.pipeline.schedules.balance_activations import evict_within
 from shardc.passes.pipeline.stages.activations import kept_bytes
 from shardc.passes.pipeline.stages.assign_stages import assign_stages
 from shardc.passes.pipeline.stages.balance import Forward
@@ -27,11 +28,13 @@ def fit_memory(
     policies: Sequence[str],
     kinds: Mapping[int, Iterable[str]],
     memory_limit_bytes: float,
+    balances: bool = False,
     named: Sequence[int] = (),
 ) -> list[int]:
     """Return the cuts with the fastest slowest stage under ``memory_limit_bytes`` for each device.
 
-    :func:`held_by_ranks` measures memory. ``named`` are the only cuts to try. The search uses an estimate
+    :func:`held_by_ranks` measures memory. ``balances``: whether ranks may keep activations on others, as
+    :func:`evict_within` chooses. ``named`` are the only cuts to try. The search uses an estimate
     (dynamic programming, each stage with its share of its rank's memory), and measures what it finds. Raises
     NoCutFits, with the nearest of the cuts tried, and TooManyStages.
     """
@@ -43,6 +46,10 @@ def fit_memory(
             bodies = stage_bodies(program, assignment, kinds)
             kept = kept_bytes(program, assignment, bodies, policies)
             ranks = held_by_ranks(program, bodies, kept, schedule)
+            if balances:
+                state = [held.state_bytes for held in ranks]
+                balanced = evict_within(schedule, kept, state, memory_limit_bytes)
+                ranks = held_by_ranks(program, bodies, kept, balanced)
             most = tried[tuple(cuts)] = max(ranks, key=lambda held: (held.total_bytes, -held.rank))
             if most.total_bytes <= memory_limit_bytes and len(tried) == 1:
                 break  # the fastest of all

@@ -18,6 +18,7 @@ OPTIONS = (
     "recompute",
     "memory_limit",
     "gather",
+    "balance_activations",
     "reduce_dtype",
     "offload",
     "reshard_after_forward",

@@ -47,7 +47,12 @@ def in_flight(schedule: Schedule) -> list[int]:
 
 
 def peak_activations(schedule: Schedule, kept: Sequence[float]) -> list[float]:
-    """Return each rank's peak of activations; ``kept``: bytes per micro-batch for each place in a route."""
+    """Return each rank's peak of activations; ``kept``: bytes per micro-batch for each place in a route.
+
+    Evicted activations count on both ranks while they are sent.
+    """
+    if schedule.evictions:
+        return _peaks_of_holds(schedule, kept)
     peaks = []
     for order in schedule.orders:
         now = peak = 0.0
@@ -56,6 +61,15 @@ def peak_activations(schedule: Schedule, kept: Sequence[float]) -> list[float]:
             peak = max(peak, now)
         peaks.append(peak)
     return peaks
+
+
+def _peaks_of_holds(schedule: Schedule, kept: Sequence[float]) -> list[float]:
+    changes = [[0.0] * (len(order) + 2) for order in schedule.orders]
+    for hold in schedule.holds():
+        size_bytes = kept[schedule.route(hold.micro_batch).index(hold.stage)]
+        changes[hold.rank][hold.first] += size_bytes
+        changes[hold.rank][min(hold.last + 1, len(changes[hold.rank]) - 1)] -= size_bytes
+    return [max(itertools.accumulate(row), default=0.0) for row in changes]
 
 
 @dataclass(frozen=True)

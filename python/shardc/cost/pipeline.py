@@ -17,6 +17,8 @@ class StageCost:
             the rest is freed at the input gradient.
         state_bytes: Bytes held all the time.
         backward_s: Time of a backward that runs whole. Default: that of both of its parts.
+        eviction_s: Time of sending a micro-batch's activations to the rank that keeps them, and of sending
+            them back.
         slices: Costs of each slice of sequences, if a schedule slices them; this is then that of the first.
     """
 
@@ -28,6 +30,7 @@ class StageCost:
     weight_bytes: float = 0.0
     state_bytes: float = 0.0
     backward_s: float | None = None
+    eviction_s: float = 0.0
     slices: tuple[StageCost, ...] = ()
 
     def of(self, micro_batch: int) -> StageCost:

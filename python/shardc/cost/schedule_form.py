@@ -7,7 +7,7 @@ a stage's time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 _ROUNDING = 1e-9
@@ -19,6 +19,7 @@ class ScheduleForm:
     """A schedule of ``per_rank`` stages on each rank.
 
     ``is_split``: weight gradients (W) run apart from the gradients of inputs (I), where a rank would wait.
+    ``balances``: ranks that hold the activations of many micro-batches keep some on ranks that hold few.
     ``path``: the part of all work on the longest path through the stages, 1 for a chain. Of stages that are
     no chain all figures are lower bounds: the first micro-batch takes at least that part of the work.
     """
@@ -26,6 +27,7 @@ class ScheduleForm:
     name: str = "1f1b"
     per_rank: int = 1
     is_split: bool = False
+    balances: bool = False
     path: float = field(default=1.0, compare=False)
 
     def longest(self, ranks: int) -> int:
@@ -71,8 +73,13 @@ class ScheduleForm:
     def in_flight(self, ranks: int, micro_batches: int) -> float:
         """Return the most micro-batches whose activations a rank holds: those of its first rank.
 
-        With several stages on a rank, it is a mean over them (Narayanan et al., section 2.2.2).
+        With several stages on a rank, it is a mean over them (Narayanan et al., section 2.2.2). Ranks that
+        balance activations hold at least as many (BPipe; Kim et al., 2023), and at most one stage's more.
         """
+        if self.balances and self.per_rank == 1:
+            return min(micro_batches, (ranks + 2) // 2) if self.path == 1 else 1
+        if self.balances:
+            return min(self.per_rank * micro_batches, self.per_rank * ranks + 1) / self.per_rank
         if self.per_rank == 1:
             return min(self.longest(ranks), micro_batches)
         return min(self.per_rank * micro_batches, (self.per_rank + 1) * ranks - 1) / self.per_rank
@@ -82,19 +89,31 @@ class ScheduleForm:
         return min(self.longest(ranks), micro_batches) if self.is_split else 0
 
     def allows(self, ranks: int, micro_batches: int, layers: int) -> bool:
-        """Return whether the numbers suit the schedule: several stages a rank have whole layers each."""
+        """Return whether the numbers suit the schedule.
+
+        Several stages a rank have whole layers each, and balanced ranks hold less than others.
+        """
+        most = replace(self, balances=False).in_flight(ranks, micro_batches)
+        if self.balances and self.in_flight(ranks + ranks % 2, micro_batches) >= most:
+            return False
         if self.per_rank == 1:
             return True
         return micro_batches % ranks == 0 and layers % (ranks * self.per_rank) == 0
 
     def is_no_slower(self, other: ScheduleForm, ranks: int, micro_batches: int) -> bool:
-        """Return whether a step takes no longer than with another schedule, whatever F, I and W take."""
+        """Return whether a step takes no longer than with another schedule, whatever F, I and W take.
+
+        Evictions may take longer than the actions that hide them.
+        """
+        if self.balances and not other.balances:
+            return False
         sizes = ranks, micro_batches
         is_short = self.slots(*sizes) <= other.slots(*sizes)
         return is_short and self.weight_slots(*sizes) <= other.weight_slots(*sizes)
 
     def __str__(self) -> str:
-        return f"{self.name}, {self.per_rank} stages a rank" if self.per_rank > 1 else self.name
+        stages = f", {self.per_rank} stages a rank" if self.per_rank > 1 else ""
+        return f"{self.name}{stages}{', balanced activations' if self.balances else ''}"
 
 
 ONE_F_ONE_B = ScheduleForm()
@@ -103,17 +122,20 @@ FORMS = (
     ScheduleForm("interleaved", 2),
     ScheduleForm("interleaved", 4),
     ScheduleForm("zb-h1", is_split=True),
+    ScheduleForm(balances=True),
+    ScheduleForm("interleaved", 2, balances=True),
+    ScheduleForm("interleaved", 4, balances=True),
 )
 """Schedules among which a search chooses."""
 
 
-def form_of(schedule: object, per_rank: int = 0) -> ScheduleForm | None:
+def form_of(schedule: object, per_rank: int = 0, *, balances: bool = False) -> ScheduleForm | None:
     """Return the closed form of a schedule's name, with so many stages a rank; 0 for the fewest.
 
-    None if the schedule has none.
+    ``balances``: whether ranks keep activations for others. None if the schedule has none.
     """
     known = [form for form in FORMS if form.name == schedule]
     if not known:
         return None
     least = min(form.per_rank for form in known)
-    return ScheduleForm(known[0].name, max(per_rank, least), known[0].is_split)
+    return ScheduleForm(known[0].name, max(per_rank, least), known[0].is_split, balances)

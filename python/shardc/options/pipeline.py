@@ -106,6 +106,11 @@ class Pipeline(Group):
         Hint("a number above 0 for each rank of the pipeline", "as in speeds=[3, 1]", "NUMBER,..."),
         parse=read_speeds,
     )
+    balance_activations: bool = option(
+        False,
+        "Let ranks that hold the activations of many micro-batches keep some on ranks that hold few (BPipe): "
+        "under memory_limit_bytes as few as needed, otherwise until all hold about the same.",
+    )
 
     @property
     def cuts(self) -> tuple[str, ...]:

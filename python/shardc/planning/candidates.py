@@ -60,7 +60,8 @@ class Candidate:
         if self.form == ONE_F_ONE_B:
             return {}
         stages = {"stages": self.mesh[PIPE] * self.form.per_rank} if self.form.per_rank > 1 else {}
-        return {"schedule": self.form.name, **stages}
+        balances = {"balance_activations": True} if self.form.balances else {}
+        return {"schedule": self.form.name, **stages, **balances}
 
     @property
     def text(self) -> str:

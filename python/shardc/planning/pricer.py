@@ -20,6 +20,7 @@ from shardc.options.presets import is_searched
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import Program
 from shardc.passes.pipeline.schedules import by_name
+from shardc.passes.pipeline.schedules.balance_activations import balance_activations
 from shardc.passes.search.answer.explain import Explain
 from shardc.passes.search.choose import Found, Unfit, search
 from shardc.passes.search.clock import Clock
@@ -178,6 +179,8 @@ class Pricer:
             return None
         self._looked.clear()
         schedule = by_name.schedule(sizes.form.name, sizes.stages, sizes.micro_batches, ranks=sizes.ranks)
+        if sizes.form.balances:
+            schedule = balance_activations(schedule)
         compiled = self._compiles(candidate, options, sizes)
         return unless_refused(lambda: replace(staged(compiled, looked, sizes, schedule), candidate=candidate))
 
@@ -195,7 +198,11 @@ class Pricer:
         ranks = candidate.mesh.get(chosen.parallelism.pipeline_axis(), 1)
         counts = [stretch.count for run in self.versions.runs for stretch in run.stretches]
         given, form = chosen.pipeline or Pipeline(), schedule_form(chosen.pipeline, ranks)
-        is_plain = given == Pipeline(schedule=given.schedule, stages=given.stage_count or None)
+        is_plain = given == Pipeline(
+            schedule=given.schedule,
+            stages=given.stage_count or None,
+            balance_activations=given.balance_activations,
+        )
         if form is None or not is_plain or len(counts) != 1 or ranks == 1:
             return None
         parts = candidate.micro_batches
@@ -334,6 +341,7 @@ class Pricer:
         pipe, cluster = chosen.pipeline_axis(), self.cluster_of(candidate)
         is_known = chosen.recompute == "none" and options.get("constraints") is None
         is_known &= not candidate.schedule and options.get("schedule") is None
+        is_known &= not options.get("balance_activations")
         if not pipe or cluster is None or not is_known or chosen.shares is not None:
             return None
         with collection_paused():
@@ -417,7 +425,8 @@ def _chosen(candidate: Candidate, options: Mapping[str, object]) -> StepOptions:
 
 def _with_form(candidate: Candidate, options: Mapping[str, object]) -> Candidate:
     """Return a candidate for a search with the schedule that options name."""
-    if not is_searched(candidate.plan) or options.get("schedule") is None:
+    is_given = options.get("schedule") is not None or options.get("balance_activations")
+    if not is_searched(candidate.plan) or not is_given:
         return candidate
     chosen = _chosen(candidate, options)
     ranks = candidate.mesh.get(chosen.parallelism.pipeline_axis(), 1)

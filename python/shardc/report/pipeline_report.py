@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch_mlir import ir
 
 from shardc.cost.memory import in_flight
+from shardc.diagnostics.text import size_text
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.pipe.kept import read_kept
@@ -62,6 +63,20 @@ class PipelineReport:
         if s.changes_mathematics:
             text += "; changes the mathematics: gradients of older weights are applied to newer ones"
         return text
+
+    @property
+    def evicted(self) -> list[str]:
+        """Return a line for each rank that keeps activations on another one, with their bytes in a step."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for eviction in self.schedule.evictions:
+            place = self.schedule.route(eviction.micro_batch).index(eviction.stage)
+            pair = self.schedule.rank_of[eviction.stage], eviction.rank
+            found.setdefault(pair, []).append(self.kept[place].kept_bytes if self.kept else 0)
+        return [
+            f"rank {home} keeps activations on rank {guest}: {len(sizes)} times a step, "
+            f"{size_text(sum(sizes))}"
+            for (home, guest), sizes in sorted(found.items())
+        ]
 
 
 def reads_of_ranks(schedule: Schedule) -> list[str]:

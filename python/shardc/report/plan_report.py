@@ -110,7 +110,8 @@ class Report:
         kept = ("stage", "recompute", "without recompute", "kept", "in flight")
         right = (2, 3, 4)
         rows = table([names, *ranks], (*right, 5))
-        return [self.pipeline.title, *rows, title, *table([kept, *stages], right)]
+        lines = [self.pipeline.title, *rows, title, *table([kept, *stages], right)]
+        return lines + self.pipeline.evicted
 
     def _memory(self) -> list[str]:
         if self.pipeline is not None:  # local_bytes and peak describe the program before the cut into stages

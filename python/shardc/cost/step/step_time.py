@@ -108,10 +108,18 @@ def _actions(work: StepWork, costs: Costs, schedule: Schedule) -> list[dict[str,
 
 
 def _timeline(
-    actions: Sequence[Mapping[str, Played]], work: StepWork, costs: Costs, schedule: Schedule
+    actions: Sequence[Mapping[str, Played]],
+    work: StepWork,
+    costs: Costs,
+    schedule: Schedule,
+    deeper: Deeper | None = None,
 ) -> Timeline:
     placed = zip(actions, stage_places(schedule), strict=True)
     stages = [_cost(played, work.stages[place], costs, schedule) for played, place in placed]
+    if schedule.evictions:
+        sizes = [_kept_bytes(place, work, deeper) for place in stage_places(schedule)]
+        seconds = [costs.transfer_s(size) if size else 0.0 for size in sizes]
+        stages = [replace(c, eviction_s=s) for c, s in zip(stages, seconds, strict=True)]
     return simulate(schedule, stages, overlap=costs.overlap)
 
 
@@ -120,7 +128,7 @@ def _pipelined(work: StepWork, costs: Costs, schedule: Schedule, deeper: Deeper 
     if deeper is not None:
         longer, more = _actions(deeper.work, costs, schedule), [deeper.more[place] for place in at]
         actions = [_deepened(*stage) for stage in zip(actions, longer, more, strict=True)]
-    timeline = _timeline(actions, work, costs, schedule)
+    timeline = _timeline(actions, work, costs, schedule, deeper)
     found = list[StepTime]()
     for rank, spans in enumerate(timeline.spans):
         done = [actions[span.action.stage][key_of(span.action, schedule)] for span in spans]
@@ -135,6 +143,14 @@ def _pipelined(work: StepWork, costs: Costs, schedule: Schedule, deeper: Deeper 
             time = _with_flops(time, longer, deeper.more[rank])
         found.append(time)
     return max(found, key=lambda time: time.seconds)
+
+
+def _kept_bytes(place: int, work: StepWork, deeper: Deeper | None) -> float:
+    """Return the bytes that a stage keeps for a micro-batch, with the layers that ``work`` lacks."""
+    found = work.stages[place].kept_bytes
+    if deeper is None:
+        return found
+    return found + deeper.more[place] * (deeper.work.stages[place].kept_bytes - found)
 
 
 def _deepened(actions: Mapping[str, Played], deeper: Mapping[str, Played], more: int) -> dict[str, Played]:

@@ -74,14 +74,17 @@ class StageWork:
     ``actions``: the items of each kind of action: ``F``, ``B``, ``I``, ``W``; ``REDUCE_GRAD`` once per step.
     Slices of sequences have items of their own, see :func:`action_key`. ``sent_bytes``: size of what it sends
     to the next stage per micro-batch; the gradient back is as large.
+    ``kept_bytes``: size of the activations that it keeps for the backward of a micro-batch.
     """
 
     actions: dict[str, tuple[Item, ...]]
     sent_bytes: float = 0.0
+    kept_bytes: float = 0.0
 
     def times(self, count: int) -> StageWork:
         """Return the work of ``count`` equal layers in sequence."""
-        return replace(self, actions={kind: repeat(items, count) for kind, items in self.actions.items()})
+        actions = {kind: repeat(items, count) for kind, items in self.actions.items()}
+        return replace(self, actions=actions, kept_bytes=count * self.kept_bytes)
 
     def then(self, other: StageWork) -> StageWork:
         """Return the work of both; ``other`` runs after this in forward and before it in backward."""
@@ -90,7 +93,7 @@ class StageWork:
         for kind in kinds:
             parts = [self.actions.get(kind, ()), other.actions.get(kind, ())]
             joined[kind] = chain(parts if kind == "F" else parts[::-1])
-        return StageWork(joined, other.sent_bytes)
+        return StageWork(joined, other.sent_bytes, self.kept_bytes + other.kept_bytes)
 
 
 @dataclass(frozen=True)

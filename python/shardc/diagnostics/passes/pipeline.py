@@ -17,6 +17,19 @@ class BadAction(PipelineError):
     hint = "write stage, kind (F, B, I or W) and micro-batch, such as 2F0"
 
 
+class BadEviction(PipelineError):
+    """An eviction of activations to another rank cannot run.
+
+    Fails: ``0EVICT1 to 0, 0 until 2``. Works: ``0EVICT1 to 3, 0 until 2``.
+    """
+
+    template = "the eviction {eviction} {problem}"
+    hint = (
+        "write it as in 0EVICT1 to 3, 0 until 2: stage, micro-batch, another rank, and how many actions that "
+        "rank has run when it receives and when it sends back; balance_activations=True writes evictions"
+    )
+
+
 class ScheduleStuck(PipelineError):
     """Ranks of a schedule wait for each other forever."""
 

@@ -23,6 +23,7 @@ class Fixed:
 
     micro_batches: int | None = None
     schedule: object = None
+    balance_activations: object = None
     tensor: int | None = None
     stages: int | None = None
 

@@ -75,7 +75,8 @@ class Searches:
             options_of(Parallelism)[name].check(value, "compile_step")
         question = pricer.question
         policies = policies_of(question.model, recompute)
-        fixed = Fixed(micro_batches, options.get("schedule"), **(search_limits or {}))
+        balances = options.get("balance_activations") or None
+        fixed = Fixed(micro_batches, options.get("schedule"), balances, **(search_limits or {}))
         self._given = _choices(question, cluster, policies, fixed)
         if is_local(cluster.name) and self._given:
             parts = sorted({choice.micro_batches for choice in self._given})
@@ -181,7 +182,10 @@ class Searches:
             return
         graph = self.pricer.graph(self._given[0].candidate)
         of = cache(lambda form, stages: of_towers(form, graph.program, graph.folded, stages))
-        self._given = [replace(choice, form=of(choice.form, choice.stages)) for choice in self._given]
+        given = [replace(choice, form=of(choice.form, choice.stages)) for choice in self._given]
+        # How few micro-batches balanced ranks hold is known for a chain.
+        chains = [choice for choice in given if choice.form.path == 1 or not choice.form.balances]
+        self._given = chains or given
 
     def _add_unequal(self) -> None:
         """Add choices with unequal shares and stages, if there are several kinds of device."""
@@ -212,9 +216,10 @@ def _choices(question: Question, cluster: Cluster, policies: Sequence[Policy], f
     """Return the choices that the user's options leave. Raises ContradictingLimits, if they leave none."""
 
     def left(fixed: Fixed) -> Iterator[Choice]:
-        sizes, forms = (question.samples, question.layers), forms_of(fixed.schedule)
+        sizes = question.samples, question.layers
+        forms = forms_of(fixed.schedule, balances=bool(fixed.balance_activations))
         for choice in choices(cluster, *sizes, policies, fixed.micro_batches, forms):
-            if choice.stages > 1 or fixed.schedule is None:
+            if choice.stages > 1 or (fixed.schedule is None and not fixed.balance_activations):
                 yield from filter(None, [fixed.within(choice, question.samples)])
 
     found = list(dict.fromkeys(left(fixed)))
@@ -224,10 +229,13 @@ def _choices(question: Question, cluster: Cluster, policies: Sequence[Policy], f
     return found
 
 
-def forms_of(schedule: object) -> Sequence[ScheduleForm]:
-    """Return the schedules to search: all, or the given one; 1F1B for one that has no closed form."""
-    given = [form for form in FORMS if schedule in (None, form.name)]
-    return given or [ONE_F_ONE_B]
+def forms_of(schedule: object, *, balances: bool = False) -> Sequence[ScheduleForm]:
+    """Return the schedules to search: all, or the given one; 1F1B for one that has no closed form.
+
+    ``balances``: only those that keep activations on other ranks.
+    """
+    given = [form for form in FORMS if schedule in (None, form.name)] or [ONE_F_ONE_B]
+    return [form for form in given if form.balances] if balances else given
 
 
 def policies_of(model: torch.nn.Module, recompute: object) -> Sequence[Policy]:

@@ -76,7 +76,7 @@ class Unequal:
                 yield choice
                 for weights in shares_for(speeds, samples // choice.micro_batches):
                     yield replace(choice, shares=weights)
-            elif choice.form.per_rank == 1:
+            elif choice.form.per_rank == 1 and not choice.form.balances:
                 parts = stages_at(self.cuts, speeds) or speeds
                 yield replace(choice, speeds=tuple(round(part / min(parts), 3) for part in parts))
 

@@ -44,6 +44,7 @@ class Bounds:
         """
         least = self.least(chosen, options)
         is_known = options.get("pipeline") is None and not candidate.schedule
+        is_known &= not options.get("balance_activations")
         if chosen.shares is not None:
             state_bytes = least.state.on_device(candidate)
             return Bound(state_bytes, state_bytes=state_bytes)

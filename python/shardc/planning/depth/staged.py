@@ -62,9 +62,10 @@ def fewest(ranks: int, micro_batches: int, form: ScheduleForm = ONE_F_ONE_B) -> 
     """Return the least number of ``micro_batches`` that fills a pipeline of ``ranks``.
 
     Stages that are interleaved take groups of ``ranks`` micro-batches, of which the second is the first that
-    begins and ends beside others.
+    begins and ends beside others. Evictions of activations repeat with the ranks, too.
     """
-    return min(3 * ranks if form.per_rank > 1 else ranks + BEYOND, micro_batches)
+    has_groups = form.per_rank > 1 or form.balances
+    return min(3 * ranks if has_groups else ranks + BEYOND, micro_batches)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,9 @@ def _links(placement: Placement, axes: tuple[str, ...], size: float) -> Json:
 
 
 def _messages_bytes(price: Price) -> float:
-    """Return the largest number of bytes that a pipeline's rank sends: activations and their gradients."""
+    """Return the largest number of bytes that a pipeline's rank sends: activations and their gradients, and
+    activations that another rank keeps.
+    """
     work, schedule = price.priced.step, price.priced.schedule
     if schedule is None:
         return 0.0
@@ -98,6 +100,9 @@ def _messages_bytes(price: Price) -> float:
         before = sum(work.stages[other].sent_bytes for other in schedule.graph.reads[place])
         to = max(1, len(schedule.graph.readers[place]))
         sums[rank] += count * (to * work.stages[place].sent_bytes + before)
+    for eviction in schedule.evictions:  # there, and back
+        sums[schedule.rank_of[eviction.stage]] += work.stages[places[eviction.stage]].kept_bytes
+        sums[eviction.rank] += work.stages[places[eviction.stage]].kept_bytes
     return max(sums.values())
 
 

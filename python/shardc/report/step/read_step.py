@@ -14,6 +14,7 @@ from shardc.dialects.dist.axis import shared_axis
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.dist.tuples import element_types
+from shardc.dialects.pipe.kept import read_kept
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.dialects.pipe.stage import StageOp
@@ -35,12 +36,18 @@ def read_step(module: ir.Module) -> StepWork:
         codecs = [ShardingCodec(module.context, seen) for seen in mesh.by_place()]
         shared = next((shared_axis(name) for name in mesh.shares), "")
         return StepWork((), () if body is None else tuple(_sections(body, c) for c in codecs), shared)
-    stages = read_stages(module, _sent_bytes(module, functions))
+    kept = {stage: float(found.size_bytes) for stage, found in enumerate(read_kept(module))}
+    stages = read_stages(module, _sent_bytes(module, functions), kept)
     return StepWork(stages, tuple(_sections(_body(function), codec) for function in functions))
 
 
-def read_stages(module: ir.Module, sent: Mapping[int, float]) -> tuple[StageWork, ...]:
-    """Return the work of each ``pipe.stage``. ``sent``: bytes that a stage sends on for each micro-batch."""
+def read_stages(
+    module: ir.Module, sent: Mapping[int, float], kept: Mapping[int, float] = {}
+) -> tuple[StageWork, ...]:
+    """Return the work of each ``pipe.stage``. ``sent``: bytes that a stage sends on for each micro-batch.
+
+    ``kept``: bytes that it keeps for backward.
+    """
     codec = ShardingCodec(module.context, read_mesh(module) or Mesh(()))
     bodies: dict[int, dict[str, tuple[Item, ...]]] = {}
     for op in (op.operation for op in module.body.operations):
@@ -48,7 +55,9 @@ def read_stages(module: ir.Module, sent: Mapping[int, float]) -> tuple[StageWork
             index, kind = op.attributes["index"].value, op.attributes["kind"].value
             number = op.attributes["slice"].value if "slice" in op.attributes else 0
             bodies.setdefault(index, {})[action_key(kind, number)] = _items(_body(op), codec)
-    return tuple(StageWork(bodies[index], sent.get(index, 0.0)) for index in sorted(bodies))
+    return tuple(
+        StageWork(bodies[index], sent.get(index, 0.0), kept.get(index, 0.0)) for index in sorted(bodies)
+    )
 
 
 def _body(op: ir.Operation) -> ir.Block:

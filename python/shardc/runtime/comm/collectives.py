@@ -94,7 +94,9 @@ class Recorder(Protocol):
 
 
 class Message:
-    """Message from another pipeline rank. Call ``wait`` once for its tensors. Raises CommunicationError."""
+    """Message from or to another pipeline rank. Call ``wait`` once for its tensors. Raises
+    CommunicationError.
+    """
 
     __slots__ = ("parts",)
 
@@ -154,17 +156,20 @@ class Rank:
         finally:
             self._late = None
 
-    def send(self, values: Sequence[Tensor], *, to: int, axes: Axes) -> None:
+    def send(self, values: Sequence[Tensor], *, to: int, axes: Axes, kept: bool = False) -> Message:
         """Start sending ``values`` to the rank with index ``to`` over ``axes``.
 
         Messages have no tags. So two ranks must start all their messages to each other in the same order.
+        With ``kept`` the caller waits for the returned message; otherwise :meth:`finish_sends` does.
         """
         group = self._groups[axes]
         message = []
         for x in values:
             block = _plain(x).contiguous()
             message.append(self._pending("send", group, group.send(block, to), block, block, None))
-        self._sent[axes, to].append(message)
+        if not kept:
+            self._sent[axes, to].append(message)
+        return Message(message)
 
     def receive(
         self, kinds: Sequence[tuple[tuple[int, ...], torch.dtype]], *, source: int, axes: Axes

@@ -10,4 +10,5 @@ def schedule_form(options: Pipeline | None, ranks: int) -> ScheduleForm | None:
     """Return the closed form of the schedule of ``ranks``; None if it has none."""
     if options is None:
         return ONE_F_ONE_B
-    return form_of(options.schedule, options.stage_count // ranks)
+    per_rank = options.stage_count // ranks
+    return form_of(options.schedule, per_rank, balances=options.balance_activations)
