@@ -46,8 +46,9 @@ class TowerCuts:
                 [found[n], *filter(self._is_end, options[n])] for n in (at, at + 1) if n < len(options)
             ]
             moved = [[*found[:at], *ends, *found[at + len(ends) :]] for ends in itertools.product(*choices)]
-            rising = (cuts for cuts in moved if all(a < b for a, b in itertools.pairwise([0, *cuts, count])))
-            found = min(rising, key=lambda cuts: sum(map(len, self._graph(cuts).before)))
+            # In evaluation a stage may be empty; none becomes so.
+            full = [cuts for cuts in moved if all(a < b for a, b in itertools.pairwise([0, *cuts, count]))]
+            found = min([found, *full], key=lambda cuts: sum(map(len, self._graph(cuts).before)))
         return found
 
     def _is_end(self, place: int) -> bool:

@@ -167,3 +167,10 @@ def test_stages_that_are_no_chain_take_no_less(name: str, reads: Reads) -> None:
             chain_s = simulate(schedule(name, ranks, count), [cost] * ranks).step_s
             assert timeline.step_s < chain_s or name == "zb-h1"
             assert max(peak_activations(made, [1.0] * ranks)) >= form.in_flight(ranks, count)
+
+
+def test_a_part_of_the_work_is_a_whole_number_of_stages() -> None:
+    form = ScheduleForm(path=0.6)
+    assert [form.longest(ranks) for ranks in (1, 2, 4, 5, 10)] == [1, 2, 3, 3, 6]
+    assert (form.slots(5, 8), form.in_flight(5, 8), form.in_flight(5, 2)) == (10.0, 3, 2)
+    assert 0 < form.sends(5, 8) < ONE_F_ONE_B.sends(5, 8)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import shardc
 from shardc.diagnostics.passes.plan import TooManyWays
+from shardc.dialects.pipe.stage_graph import Reads
 from shardc.passes.pipeline.schedules.forward_alone import forward_alone
 from shardc.passes.pipeline.stages.held import read_held
 from shardc.step.compile_forward import CompiledForward
@@ -69,6 +70,23 @@ class Tied(Layers):
 
     def forward(self, x: Tensor) -> dict[str, Any]:
         return {"logits": self.d(self.c(self.b(self.a(x).relu()).relu()).relu())}
+
+
+class Towers(Layers):
+    """Two layers beside each other, of which the first is used after the second."""
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        left, right = self.a(x), self.b(x).sigmoid()
+        return {"logits": self.d(self.c(left.relu() + right).relu())}
+
+
+class TowersInARow(Layers):
+    """Two layers beside each other, and one after the other in eval mode."""
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        left = self.a(x).relu()
+        right = self.b(x if self.training else left).sigmoid()
+        return {"logits": self.d(self.c(left + right).relu())}
 
 
 def batch(rows: int = 8) -> dict[str, Tensor]:
@@ -139,6 +157,19 @@ def test_a_pipeline_of_batch_norms_evaluates_the_whole_batch() -> None:
 def test_only_weights_that_are_read_out_of_order_are_sent(model: type[nn.Module]) -> None:
     made = proved(compiled(model(), mesh={"pipe": 4}), "evaluate")
     assert ('tag = "param:' in made.compiled.levels[PIPELINE]) == (model is Backwards)
+
+
+@pytest.mark.parametrize(("model", "reads"), [(Towers, ((), (), (0, 1))), (TowersInARow, ())])
+def test_towers_are_evaluated_on_their_stages(model: type[nn.Module], reads: Reads) -> None:
+    """What stages read follows from the program that is evaluated."""
+    step = compiled(model(), mesh={"pipe": 3}, stages=["b", "c"])
+    for what in ("evaluate", "forward"):
+        made = step._forwards.program(step.compiled, batch(), what)
+        assert made.check().passed
+        assert step.compiled.pipeline_module is not None and made.compiled.pipeline_module is not None
+        theirs, mine = read_held(step.compiled.pipeline_module), read_held(made.compiled.pipeline_module)
+        assert (theirs.schedule.reads, mine.schedule.reads) == (((), (), (0, 1)), reads)
+        assert mine.ranks == theirs.ranks
 
 
 def test_a_last_batch_of_any_size_is_evaluated() -> None:

@@ -34,3 +34,8 @@ def test_links_within_a_node_are_faster() -> None:
     inner = Choice(8, 16, (("data", 4), ("pipe", 8)))
     ratio = ONE_F_ONE_B.sends(8, 16) / ONE_F_ONE_B.sends(4, 16)
     assert MESSAGES.seconds(inner) < ratio * MESSAGES.seconds(outer)
+
+
+def test_messages_of_towers_are_not_counted() -> None:
+    """What crosses a cut inside of one tower is not sent there, if the other tower made it."""
+    assert MESSAGES.seconds(Choice(4, 16, AXES, form=ScheduleForm(path=0.6))) == 0.0

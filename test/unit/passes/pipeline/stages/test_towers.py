@@ -110,5 +110,6 @@ def test_a_slower_stage_at_the_end_of_a_tower_must_pay_for_itself() -> None:
 def test_named_cuts_move_to_the_ends_of_towers_and_others_do_not() -> None:
     cutting = TowerCuts(forward(PAIR, [1.0] * 8), 3, 4)
     assert cutting.beside([3, 7], [range(2, 4), range(5, 8)]) == [3, 6]
+    assert cutting.beside([3, 8], [range(3, 4), range(8, 9)]) == [3, 8]  # nothing in the last stage
     chain = TowerCuts(forward(CHAIN, [1.0] * 8), 3, 4)
     assert chain.beside([3, 7], [range(2, 4), range(5, 8)]) == [3, 7]
