@@ -158,3 +158,14 @@ def test_a_contrastive_loss_within_each_micro_batch() -> None:
             per_micro_batch=True,
         )
         assert step.check().passed
+
+
+def test_a_tower_keeps_activations_on_an_emptier_rank() -> None:
+    stages = ("right.0", "right.1", "right.2", "joint.0", "joint.2")
+    found = _captured("uneven").compile(
+        {"pipe": 6}, "pipeline", 8, Pipeline(stages=stages, balance_activations=True)
+    )
+    assert found.pipeline_module is not None
+    made = _schedule(found.pipeline_module)
+    assert made.reads == ((), (), (1,), (2,), (0, 3), (4,)) and made.evictions
+    _check("uneven", found.pipeline_module)
