@@ -75,3 +75,21 @@
 "dist.mesh"() {axes = [["pipe", 2, "space"]], sym_name = "mesh"} : () -> ()
 // expected-error@+1 {{'pipe.schedule' op has reads beside slices or updates, whose stages are a chain}}
 "pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0"], ["1F0"]], routes = [[0, 1]], slices = 1 : i64, updates = {every = 1 : i64}, reads = [[], [0]]} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 2, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op an eviction is written as in "0EVICT1 to 3, 0 until 2", not "0EVICT0"}}
+"pipe.schedule"() {axis = "pipe", evictions = ["0EVICT0"], sym_name = "s", orders = [["0F0"], ["1F0"]], routes = [[0, 1]], slices = 1 : i64} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 2, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op 0EVICT0 to 2, 0 until 1: there are 2 ranks}}
+"pipe.schedule"() {axis = "pipe", evictions = ["0EVICT0 to 2, 0 until 1"], sym_name = "s", orders = [["0F0"], ["1F0"]], routes = [[0, 1]], slices = 1 : i64} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 2, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op 5EVICT0 to 1, 0 until 1: no route goes through stage 5}}
+"pipe.schedule"() {axis = "pipe", evictions = ["5EVICT0 to 1, 0 until 1"], sym_name = "s", orders = [["0F0"], ["1F0"]], routes = [[0, 1]], slices = 1 : i64} : () -> ()
