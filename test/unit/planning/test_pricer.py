@@ -110,6 +110,25 @@ def test_stages_of_few_layers_and_micro_batches(form: ScheduleForm, tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_stages_that_keep_activations_for_others(tmp_path: Path) -> None:
+    """A few micro-batches have the evictions of all, and a price counts their time."""
+    config = write_config(tmp_path, num_hidden_layers=18, vocab_size=1600)
+    pricer = Pricer(read_config(config, Sizes(32, 64), torch.bfloat16))
+    plain, balanced = (
+        Candidate({"pipe": 4}, "pipeline", 16, form=ScheduleForm(balances=balances))
+        for balances in (False, True)
+    )
+    foretold, whole = pricer.price(balanced), pricer.price(balanced, whole=True)
+    assert whole.is_whole and not foretold.is_whole and foretold.schedule == whole.schedule
+    for mine, theirs in zip(foretold.memory, whole.memory, strict=True):
+        assert isclose(mine.peak_bytes, theirs.peak_bytes, rel_tol=5e-3)
+    assert isclose(foretold.on(NODE).time.seconds, whole.on(NODE).time.seconds, rel_tol=1e-3)
+    alone = pricer.price(plain)
+    assert foretold.memory[0].peak_bytes < alone.memory[0].peak_bytes
+    assert foretold.on(NODE).time.seconds > alone.on(NODE).time.seconds
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("candidate", PIPELINES, ids=str)
 def test_stages_of_a_large_model(candidate: Candidate, tmp_path: Path) -> None:
     config = write_config(tmp_path, **{**COMMON, "num_hidden_layers": 12})
