@@ -93,3 +93,15 @@
 "dist.mesh"() {axes = [["pipe", 2, "space"]], sym_name = "mesh"} : () -> ()
 // expected-error@+1 {{'pipe.schedule' op 5EVICT0 to 1, 0 until 1: no route goes through stage 5}}
 "pipe.schedule"() {axis = "pipe", evictions = ["5EVICT0 to 1, 0 until 1"], sym_name = "s", orders = [["0F0"], ["1F0"]], routes = [[0, 1]], slices = 1 : i64} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 1, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op lengths must be the tokens of 2 slices, at least 1 each, not [5]}}
+"pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0", "0F1"]], routes = [[0]], slices = 2 : i64, lengths = [5]} : () -> ()
+
+// -----
+
+"dist.mesh"() {axes = [["pipe", 1, "space"]], sym_name = "mesh"} : () -> ()
+// expected-error@+1 {{'pipe.schedule' op lengths must be the tokens of 2 slices, at least 1 each, not [5, 0]}}
+"pipe.schedule"() {axis = "pipe", sym_name = "s", orders = [["0F0", "0F1"]], routes = [[0]], slices = 2 : i64, lengths = [5, 0]} : () -> ()

@@ -45,7 +45,7 @@ func.func @step(%w0: !torch.vtensor<[4,4],f32> {dist.name = "w0", dist.role = "p
   return %r#0, %n0, %n1 : !torch.vtensor<[],f32>, !torch.vtensor<[4,4],f32>, !torch.vtensor<[4,4],f32>
 }
 
-// CHECK: "pipe.schedule"() {axis = "pipe", orders = {{\[\[}}"0F0", "0F1", "0F2", "0F3", "0F4", {{.*}} slices = 4 : i64
+// CHECK: "pipe.schedule"() {axis = "pipe", lengths = [1, 1, 1, 1], orders = {{\[\[}}"0F0", "0F1", "0F2", "0F3", "0F4", {{.*}} slices = 4 : i64
 
 // Slice 2 of forward.
 // CHECK: }) {index = 0 : i64, kind = "F", slice = 1 : i64, sums = 0 : i64, sym_name = "stage_0_F_1"}
