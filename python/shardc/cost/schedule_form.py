@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import Annotated
 
-_ROUNDING = 1e-9
-"""Parts of the work are sums of floats."""
+from shardc.cost.origin import Assumed
+
+_ROUNDING: Annotated[float, Assumed("parts of the work are sums of floats")] = 1e-9
+"""Part of a stage by which the longest path may exceed a whole number of stages."""
 
 
 @dataclass(frozen=True)
