@@ -9,6 +9,7 @@ from math import prod
 
 from shardc.backends.cpu.convolution.lines import Line, Tap, forward_line, transposed_line
 from shardc.backends.cpu.host import vector_lanes, vector_registers
+from shardc.cost.work import PREPARED_BYTES
 from shardc.dialects.kern.convolution import Convolution
 
 MOST_VECTORS = 8
@@ -27,8 +28,6 @@ UNROLLED = 36
 """Most elements of a window that are written out; the outer dims of larger windows are loops."""
 WIDEST = 32
 """Most elements of a window along the innermost dim, which is always written out."""
-MOST_BYTES = 1 << 26
-"""Most bytes of a prepared image, which each thread has."""
 BLOCK = 1024
 """Terms that are summed from zero before they are added to a sum, for its error (decision 16)."""
 CROWDED = 4
@@ -288,7 +287,7 @@ def is_planned(spec: Convolution) -> bool:
     if max(map(len, _lines(spec)[2].residues)) > WIDEST:
         return False
     plan = Plan.of(spec)
-    return plan.lies or 4 * plan.size <= MOST_BYTES
+    return plan.lies or 4 * plan.size <= PREPARED_BYTES
 
 
 def _lines(spec: Convolution) -> tuple[Line, Line, Line]:

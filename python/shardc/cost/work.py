@@ -19,6 +19,12 @@ TRIMMED_BYTES: Annotated[int, Assumed("a call of ATen that maps so much costs 1 
 """Results of ATen of this size may lie in memory that is returned after each call, if little else is kept."""
 COPIED_BYTES: Annotated[int, Assumed("a copy of more takes longer than a program's launches")] = 64 << 20
 """Maximum size of inputs copied into a CUDA graph's memory at each call."""
+PREPARED_BYTES: Annotated[int, Assumed("a thread's part of a server's memory")] = 1 << 26
+"""Most bytes of a prepared image of a convolution, which each thread has."""
+COLD_BYTES: Annotated[int, Assumed("more than a core's part of a shared cache")] = 1 << 26
+"""Bytes of a measured product's factors that take turns, so that a cache serves them no better than in a
+step.
+"""
 SMALL_FLOPS: Annotated[int, _CPU] = 1 << 22
 """Matmuls with fewer floating-point operations (about 40 us in f32) get no separate decision."""
 LARGE_FLOPS: Annotated[int, _CPU] = 1 << 33

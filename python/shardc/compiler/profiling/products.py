@@ -12,14 +12,13 @@ import torch
 from shardc.compiler.profiling.conditions import conditions
 from shardc.compiler.profiling.known import known_profile
 from shardc.cost.ops import Product
+from shardc.cost.work import COLD_BYTES
 from shardc.runtime.report import progress
 from shardc.runtime.torch_private import disable_current_modes
 from shardc.tuner.database.profiles import record_profile
 
 DTYPES = {2: torch.bfloat16, 4: torch.float32, 8: torch.float64}
 """Dtype of the factors, by the bytes of an element."""
-COLD_BYTES = 1 << 26
-"""Bytes of factors that take turns, so that a cache serves them no better than in a step."""
 MOST_COPIES = 32
 CALLS = 5
 """Timed calls of a product, after one that warms up."""
