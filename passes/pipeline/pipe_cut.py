@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -12,32 +12,27 @@ from torch_mlir import ir
 from shardc.diagnostics.dialects.levels import LevelBroken
 from shardc.diagnostics.passes.pipeline import (
     BadScheduleFile,
-    ChangesMathematics,
     NoMicroBatches,
-    OneRouteOnly,
-    ScheduleNotYet,
-    StageNotRead,
-    WrongStages,
 )
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
-from shardc.dialects.location import source_line
 from shardc.dialects.pipe.csv_form import read_csv
 from shardc.dialects.pipe.kept import Kept, note_kept
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import write_schedule
-from shardc.dialects.pipe.stage_graph import StageGraph
 from shardc.options.pipeline import Pipeline
 from shardc.options.recompute import policies_of
 from shardc.options.schedules import AUTO
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import micro_batches_apart
+from shardc.passes.pipeline.checks.check_options import check_options, check_rows, check_sizes
 from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
 from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.ranks.collective_bodies import find_reductions, hoist_gathers, write_collective
 from shardc.passes.pipeline.ranks.rank_programs import results_of, write_rank_programs
 from shardc.passes.pipeline.schedules import by_name
 from shardc.passes.pipeline.schedules.balance_activations import balance_activations, evict_within
+from shardc.passes.pipeline.schedules.for_graph import for_graph
 from shardc.passes.pipeline.schedules.forward_alone import SUFFIX, forward_alone
 from shardc.passes.pipeline.schedules.registry import named_schedule
 from shardc.passes.pipeline.stages.activations import kept_bytes
@@ -48,7 +43,7 @@ from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.pipeline.stages.sliced_bodies import slice_bodies, write_sliced
 from shardc.passes.pipeline.stages.stage_bodies import stage_bodies, write_bodies
 from shardc.passes.pipeline.stages.stage_memory import held_by_ranks
-from shardc.passes.pipeline.stages.step_program import StepProgram, read_step, trains
+from shardc.passes.pipeline.stages.step_program import read_step, trains
 from shardc.passes.pipeline.stages.token_slices import slice_tokens
 from shardc.passes.pipeline.stages.tower_cuts import TowerCuts
 from shardc.passes.pipeline.stages.weight_updates import StageUpdate, UpdateFinder, write_update
@@ -184,31 +179,31 @@ def cut_into_stages(
     parameters and buffers; stages are then cut to match it. ``wanted`` is the required number of stages, 0
     for any. ``policies`` are of recomputation, one for all stages or one for each. ``memory_limit_bytes`` is
     0 for no limit. ``places`` are known cuts, as numbers of ops. ``named``: the schedule is the one of its
-    name, which is made again for stages that are no chain. ``balances``: whether
-    ranks that hold many activations keep some on others. The other options are those of
+    name, which is made again for stages that are no chain. ``balances``: whether ranks that hold many
+    activations keep some on others. The other options are those of
     :class:`shardc.options.pipeline.Pipeline`. Raises BadSchedule, WrongStages, WrongRecompute, NoCutFits,
-    ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll, StageNotRead, NotCausal, TooFewTokens,
-    and what reading and splitting the step raise.
+    ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll, StageNotRead, NotCausal, NoSequence,
+    TooFewTokens, BadSliceLengths, and what reading and splitting the step raise.
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
     is_training = trains(module)
     if not is_training:
         schedule, policies, memory_limit_bytes = forward_alone(schedule), "none", 0.0
-    if schedule.changes_mathematics and not stale_weights:
-        raise ChangesMathematics(schedule=schedule.name)
-    if schedule.changes_mathematics and len(schedule.routes) > 1:
-        raise OneRouteOnly(schedule=schedule.name, routes=len(schedule.routes))
-    apart = micro_batches_apart(module) > 0
-    for why in _not_yet(schedule, policies, memory_limit_bytes, gather, apart, balances):
-        raise ScheduleNotYet(schedule=schedule.name, why=why)
-    _expect(schedule, "ranks", schedule.ranks, ranks)
-    _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches * schedule.slices)
-    _expect(schedule, "stages", stages, wanted or (len(cuts) + 1 if cuts else stages))
+    check_options(
+        schedule,
+        policies,
+        memory_limit_bytes,
+        gather,
+        apart=micro_batches_apart(module) > 0,
+        balances=balances,
+        stale_weights=stale_weights,
+    )
+    check_sizes(schedule, ranks, micro_batches, wanted or (len(cuts) + 1 if cuts else stages))
     check_schedule(schedule, trains=is_training)
     policies = policies_of(policies, stages)
     program = read_step(module)
-    _check_rows(schedule, program)
+    check_rows(schedule, program)
     forward = forward_of(program)
     if speeds:
         forward.speeds = [speeds[schedule.rank_of[stage]] for stage in schedule.route(0)]
@@ -232,7 +227,7 @@ def cut_into_stages(
     if any(policy != "none" for policy in policies):
         assignment = assign_stages(program, forward, places, policies, beside=beside)
         bodies = stage_bodies(program, assignment, kinds)
-    schedule = _of_graph(schedule, bodies.graph, named=named)
+    schedule = for_graph(schedule, bodies.graph, named=named)
     if schedule.graph != bodies.graph:
         bodies = stage_bodies(program, assignment, kinds, schedule.graph)
     if balances and is_training and memory_limit_bytes:
@@ -271,34 +266,6 @@ def cut_into_stages(
     check_rank_programs(module)
 
 
-def _of_graph(schedule: Schedule, graph: StageGraph, *, named: bool) -> Schedule:
-    """Return the schedule for stages that read what ``graph`` says. Raises StageNotRead.
-
-    Forwards alone may run in the same orders, whatever earlier stages they read.
-    """
-    if graph == schedule.graph:
-        return schedule
-    if schedule.name.endswith(SUFFIX):
-        return replace(schedule, reads=() if graph.is_chain else graph.reads)
-    if named:
-        return by_name.schedule(schedule.name, graph.stages, schedule.micro_batches, reads=graph.reads)
-    for reader, makers in enumerate(graph.reads):
-        for maker in makers:
-            if maker not in schedule.graph.before[reader]:
-                needed = ", ".join(map(str, makers))
-                raise StageNotRead(reader=reader, maker=maker, schedule=schedule.name, needed=needed)
-    return schedule
-
-
-def _check_rows(schedule: Schedule, program: StepProgram) -> None:
-    """Check that the schedule supports outputs with rows of each micro-batch. Raises ScheduleNotYet."""
-    what = "cuts sequences into slices" if schedule.slices > 1 else "keeps old weights"
-    if program.values.rows and (schedule.slices > 1 or schedule.changes_mathematics):
-        where = source_line(program.values.rows[0].owner.location)
-        why = f"it {what}, and an output has rows of each micro-batch"
-        raise ScheduleNotYet(schedule=schedule.name, why=why, where=where)
-
-
 def _places(
     forward: Forward, stages: int, cuts: Sequence[str], held: Held | None, towers: TowerCuts | None
 ) -> list[int]:
@@ -313,44 +280,6 @@ def _places(
     return found if towers is None else towers.beside(found, options)
 
 
-def _not_yet(
-    schedule: Schedule,
-    policies: str | Sequence[str],
-    memory_limit_bytes: float,
-    gather: str,
-    apart: bool,
-    balances: bool,
-) -> Iterator[str]:
-    """Yield reasons why a schedule is not supported with these options.
-
-    ``apart``: micro-batches are separate programs. ``balances``: activations are kept on other ranks.
-    """
-    sliced, stale = schedule.slices > 1, schedule.changes_mathematics
-    also = {
-        "splits their backward": any(action.kind in ("I", "W") for action in schedule.actions()),
-        "has several routes": len(schedule.routes) > 1,
-        "keeps old weights": stale,
-        "runs micro-batches as separate programs": apart,
-        "recomputes what they keep": policies != "none" and set(policies) != {"none"},
-    }
-    yield from (f"it cuts sequences into slices, and {what}" for what in also if sliced and also[what])
-    if balances:
-        kinds = ("cuts sequences into slices", "keeps old weights", "has several routes")
-        is_any = sliced, stale, len(schedule.routes) > 1
-        for what in (kind for kind, found in zip(kinds, is_any, strict=True) if found):
-            yield f"it {what}, and balance_activations=True moves whole micro-batches of one route"
-    if apart and stale:
-        yield "it keeps old weights, and micro-batches run as separate programs"
-    if memory_limit_bytes and (sliced or stale):
-        what = "slices of sequences" if sliced else "old weights"
-        yield f"it holds {what}, which memory_limit_bytes does not count"
-    if gather == "step" and (sliced or stale):
-        what = "cuts sequences into slices" if sliced else "keeps old weights"
-        yield f"it {what}, and gather='step' keeps parameters gathered"
-    if gather == "step" and memory_limit_bytes:
-        yield "memory_limit_bytes does not count parameters that gather='step' keeps gathered"
-
-
 def pipeline_sizes(module: ir.Module, axis: str) -> tuple[int, int]:
     """Return the number of the pipeline's ranks and the number of micro-batches."""
     mesh = read_mesh(module)
@@ -360,8 +289,3 @@ def pipeline_sizes(module: ir.Module, axis: str) -> tuple[int, int]:
     if len(times) != 1:
         raise NoMicroBatches()
     return mesh.size(axis), times[0]
-
-
-def _expect(schedule: Schedule, what: str, found: int, wanted: int) -> None:
-    if found != wanted:
-        raise WrongStages(schedule=schedule.name, what=what, found=found, wanted=wanted)
