@@ -15,7 +15,7 @@ from shardc.planning.auto.unevenness import Unevenness
 
 WORK = (3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 """Into four stages: 3, 2, 2 and 2."""
-SPLIT = FORMS[-1]
+SPLIT = next(form for form in FORMS if form.is_split)
 
 
 def choice(stages: int, micro_batches: int, form: ScheduleForm = ONE_F_ONE_B) -> Choice:
