@@ -87,7 +87,8 @@ def assert_same_stages(foretold: Priced, whole: Priced) -> None:
     for mine, theirs in zip(foretold.memory, whole.memory, strict=True):
         # Gathers ahead of their use do not fill their windows in stages of few layers.
         assert isclose(mine.peak_bytes, theirs.peak_bytes, rel_tol=5e-3 if foretold.sent else 0)
-        # Small models take few granules of the allocator, and may take one more. Slack grows a little with depth.
+        # Small models take few granules of the allocator, and may take one more. Slack grows
+        # a little with depth.
         one = GRANULE_BYTES
         assert isclose(mine.reserved_bytes, theirs.reserved_bytes, rel_tol=0.08, abs_tol=one)
     assert totals(list(foretold.transfers)) == totals(list(whole.transfers))
