@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from shardc.cost.schedule_form import ScheduleForm
-from shardc.cost.work import flops
+from shardc.cost.work import computed_flops
 from shardc.passes.manager.program import Program
 from shardc.passes.pipeline.stages.towers import Run, Towers
 from shardc.passes.search.calls.crossing import forward_calls, reached
@@ -48,7 +48,7 @@ def _forward(program: Program) -> tuple[list[int], list[list[int]], list[float]]
     calls = [number for number in forward if bound.intersection(nodes[number].operands)]
     made = {value: place for place, number in enumerate(calls) for value in nodes[number].results}
     sources = [list(dict.fromkeys(made[v] for v in nodes[n].operands if v in made)) for n in calls]
-    work = [0.0 if nodes[n].op.name.startswith("dist.") else float(flops(nodes[n].spec)) for n in calls]
+    work = [0.0 if nodes[n].op.name.startswith("dist.") else computed_flops(nodes[n].spec) for n in calls]
     return calls, sources, work
 
 

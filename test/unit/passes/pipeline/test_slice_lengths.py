@@ -41,4 +41,4 @@ def test_later_slices_attend_to_more_and_are_shorter() -> None:
     (balanced, balanced_s), (_, even_s) = times.items()
     assert sorted(balanced, reverse=True) == list(balanced) and sum(balanced) == tokens
     assert all(length % 128 == 0 for length in balanced)
-    assert balanced_s < 0.95 * even_s
+    assert balanced_s < 0.97 * even_s
