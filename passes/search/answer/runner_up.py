@@ -54,16 +54,18 @@ def improved(
     """Return the solution and, for each of ``nodes``, the cheapest choice with another state.
 
     If one of these choices is cheaper than the solution and fits, it replaces the solution, and the others
-    are searched again.
+    are searched again, up to _SWEEPS times. After that, choices whose state is now the solution's are left
+    out.
     """
     others: Mapping[int, Other] = {}
     for _ in range(_SWEEPS):
         others = cheapest_others(graph, solution, nodes, capacity)
         best = min((o for o in others.values() if o.fits), key=lambda o: o.seconds, default=None)
-        if best is None or best.seconds >= solution.seconds * (1 - CLEAR):
-            break
+        if best is None or best.seconds >= solution.seconds:
+            return solution, others
         solution = replace(solution, chosen=best.chosen, seconds=best.seconds)
-    return solution, others
+    chosen = solution.chosen
+    return solution, {node: other for node, other in others.items() if other.chosen[node] != chosen[node]}
 
 
 def runners_up(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 import pytest
 from choice_graphs import choices, drawn, total
 
-from shardc.passes.search.answer.runner_up import cheapest_others
+from shardc.passes.search.answer.runner_up import cheapest_others, improved
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.solver.overlap import solve_overlapped
 from shardc.passes.search.solver.solve import NoSolution, Solution
@@ -48,3 +49,20 @@ def test_what_does_not_fit_is_avoided() -> None:
     assert found.chosen == [0, 0]
     other = cheapest_others(graph, found, [0], capacity=3.0)[0]
     assert (other.chosen, other.seconds) == ([1, 1], 3.5)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_no_other_choice_is_cheaper_than_the_plan(count: int) -> None:
+    """The solution is a little dearer than the best; with 5 nodes there are more steps than sweeps."""
+    graph = Graph(points=1)
+    for node in range(count):
+        graph.costs[graph.add_node(3)] = np.array([1.0, 1.0001, 1.5 + node])
+    found = solve_overlapped(graph)
+    assert isinstance(found, Solution)
+    start = [1] * count
+    found = replace(found, chosen=start, seconds=graph.total(start))
+    taken, others = improved(graph, found, range(count), inf)
+    assert taken.seconds == graph.total(taken.chosen) < found.seconds
+    for node, other in others.items():
+        assert other.chosen[node] != taken.chosen[node]
+        assert other.seconds >= taken.seconds
