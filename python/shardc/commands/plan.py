@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -27,11 +27,11 @@ from shardc.planning.auto.elastic import Left, fewer_json, fewer_table, plans_fo
 from shardc.planning.auto.front import front_json, front_of, front_text
 from shardc.planning.auto.kept import Answer
 from shardc.planning.auto.report import searched
-from shardc.planning.auto.searches import Searches
+from shardc.planning.auto.searches import MeshOfStages, Searches
 from shardc.planning.auto.sensitivity import sensitivity_json, sensitivity_of, sensitivity_text
 from shardc.planning.best_first import NOTHING, Prices, best_first
 from shardc.planning.bounds.bound import Bound
-from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
+from shardc.planning.candidates import PIPE, Candidate, meshes_of, micro_batches, plans_of
 from shardc.planning.largest import largest
 from shardc.planning.page.page import page
 from shardc.planning.price import Price, Priced
@@ -114,6 +114,9 @@ class PlanRequest:
 
 SEARCH = "search_seconds", "search_limits"
 """Options of a search."""
+AROUND = (*SEARCH, "recompute", "schedule", "balance_activations", "offload", "reshard_after_forward")
+"""Options that a search of micro-batches and recomputation on a given mesh respects. With others it searches
+only the cuts."""
 
 
 def plan(request: PlanRequest) -> str:
@@ -156,7 +159,7 @@ def plan(request: PlanRequest) -> str:
         lines.append("\n".join(["not possible:", *(f"  {c.text}: {why}" for c, why in tried.refused)]))
     if tried.left_out:
         lines.append("\n".join(left_out(tried, asked.capacity_bytes)))
-    if not best.fits and not request.largest and picked is None:
+    if not best.fits and not request.largest:
         lines.append(asked.remedy(best))
     if what_if:
         changed = [(change.text, asked.changed(best, change)) for change in what_if]
@@ -220,22 +223,52 @@ class _Asked:
         return made, None
 
     def searches(self) -> Searches | None:
-        """Return the searches of a mesh if the plan is ``auto`` without one; None otherwise.
+        """Return the searches of all that a searched plan leaves open; None if no plan is searched.
 
         Raises SearchWithoutCluster, NotSearched, BadArgument. Raises NothingSearched or ElasticNotSearched if
         there is no search but an option needs one.
         """
         request = self._request
-        if AUTO not in request.plans or request.meshes:
+        is_around = any(map(self._is_around, request.plans))
+        if request.elastic and (request.meshes or not is_around):
+            raise ElasticNotSearched(where="--elastic")
+        if not is_around:
             for option in (name for name in ("front", "sensitivity") if getattr(request, name)):
-                missing = " around the cuts: a mesh is given" if AUTO in request.plans else ""
+                missing = f" around the cuts: {self._fixing} is given" if AUTO in request.plans else ""
                 raise NothingSearched(option=option, missing=missing)
-            if request.elastic:
-                raise ElasticNotSearched(where="--elastic")
             return None
+        if "constraints" in self._options and not request.meshes:
+            raise NotSearched(option="constraints without a mesh")
         if len(request.clusters) > 1:
             raise SearchWithoutCluster()
         return self._searches(self._pricer, self._cluster)
+
+    @property
+    def _options(self) -> Mapping[str, object]:
+        return self._request.options or {}
+
+    @property
+    def _fixing(self) -> str:
+        """Name of a given option that a search around the cuts cannot respect; empty if there is none."""
+        modules = not isinstance(self._options.get("recompute", ""), str)
+        others = (name for name in self._options if name not in AROUND)
+        return "recompute of single modules" if modules else next(others, "")
+
+    def _is_around(self, plan: str) -> bool:
+        """Return True if a plan is searched with its micro-batches, recomputation and schedule."""
+        if plan == AUTO and not self._request.meshes:
+            return True
+        return bool(self._meshes_of_stages(plan))
+
+    def _meshes_of_stages(self, plan: str) -> Iterable[MeshOfStages]:
+        """Return the given meshes, each with its number of stages, if all else is searched; none if not."""
+        if self._fixing:
+            return ()
+        if plan == AUTO:
+            return [(mesh, 1) for mesh in self._request.meshes]
+        meshes = self._request.meshes
+        has_stages = _is_pipeline(plan) and all(mesh.get(PIPE, 1) > 1 for mesh in meshes)
+        return [(mesh, mesh[PIPE]) for mesh in meshes] if has_stages else ()
 
     def more(self, searches: Searches, answer: Answer) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield further results of a search, as text and as data. Raises BadClusterSize."""
@@ -262,11 +295,13 @@ class _Asked:
         return self._searches(self._pricer.on(cluster), cluster)
 
     def _searches(self, pricer: Pricer, cluster: Cluster) -> Searches:
-        options = {**(self._request.options or {}), "whole": self._request.every_layer}
+        options = {**self._options, "whole": self._request.every_layer}
         recompute, limit_s = options.pop("recompute", None), options.pop("search_seconds", None)
         limits = options.pop("search_limits", None)
         assert limit_s is None or isinstance(limit_s, float | int)
-        return Searches(pricer, cluster, self._request.micro_batches, recompute, limit_s, limits, **options)
+        meshes = [found for name in self._request.plans for found in self._meshes_of_stages(name)]
+        asked = self._request.micro_batches, recompute, limit_s, limits, meshes
+        return Searches(pricer, cluster, *asked, **options)
 
     def price(self, candidate: Candidate) -> Priced:
         """Price one plan. Raises what a compile raises."""
@@ -275,7 +310,7 @@ class _Asked:
     def candidates(self) -> Iterator[Candidate]:
         """Yield the plans to price. Raises BatchDoesNotDivide if there are none."""
         request, layers = self._request, self.question.layers
-        named = [text for text in request.plans if request.meshes or text != AUTO]
+        named = [text for text in request.plans if not self._is_around(text)]
         for mesh in request.meshes or (self._meshes(layers) if named or not request.plans else ()):
             for text in named:
                 yield Candidate(mesh, text, request.micro_batches or self._parts(mesh, text))
@@ -305,7 +340,7 @@ class _Asked:
         Plans that the user named are all compiled. If there are several clusters, or no bound is known, so
         are all others.
         """
-        request, done, options = self._request, list[Price](), self._request.options or {}
+        request, done, options = self._request, list[Price](), self._options
         bounds = [(candidate, NOTHING) for candidate in candidates]
         is_named = bool(request.plans) or request.every_plan
         is_named |= len(candidates) == 1 or len(request.clusters) > 1
@@ -347,11 +382,13 @@ class _Asked:
 
     def remedy(self, price: Price) -> str:
         """Describe the first change of REMEDIES that makes a plan fit."""
-        options = self._request.options or {}
-        least_bytes = self._pricer.least_state_bytes(price.priced.candidate, **options)
+        candidate = price.priced.candidate
+        least_bytes = self._pricer.least_state_bytes(candidate, **self._options)
         if least_bytes > price.capacity_bytes:  # no change of REMEDIES makes parameters and state smaller
             return too_much_state(least_bytes)
         for text in REMEDIES:
+            if candidate.recompute is not None and text.startswith("recompute"):  # a search has tried it
+                continue
             try:
                 changed = self.changed(price, read_what_if(text))
             except ShardcError:  # this change does not apply to this model, or to a script
@@ -366,7 +403,7 @@ class _Asked:
         return self._priced(pricer, price.priced.candidate).on(price.cluster)
 
     def _priced(self, pricer: Pricer, candidate: Candidate, **changed: object) -> Priced:
-        options = {**(self._request.options or {}), **changed}
+        options = {**self._options, **changed}
         if not is_searched(candidate.plan):
             options.pop("search_seconds", None)
         options.pop("search_limits", None)
@@ -376,8 +413,8 @@ class _Asked:
     def whole(self, price: Price) -> Price:
         """Return the price with every layer compiled, for layouts of arguments and memory over the step."""
         candidate = price.priced.candidate
-        options = self._request.options or {}
-        return self._pricer.price(candidate, whole=True, explain="runners-up", **options).on(price.cluster)
+        found = self._pricer.price(candidate, whole=True, explain="runners-up", **self._options)
+        return found.on(price.cluster)
 
     def largest(self, price: Price) -> str:
         """Describe the largest batch or length with which a plan fits."""
@@ -395,3 +432,8 @@ class _Asked:
         if not found:
             return f"no {what} fits: {step:,} is too much for {candidate.text}"
         return f"largest {what} that fits, in steps of {step:,}: {found * step:,}{bounded}"
+
+
+def _is_pipeline(plan: str) -> bool:
+    """Return True for ``pipeline*auto``, in either order."""
+    return sorted(word.strip() for word in plan.split("*")) == [AUTO, "pipeline"]

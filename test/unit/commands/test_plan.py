@@ -213,8 +213,59 @@ def test_questions_to_a_search_need_one(tmp_path: Path, option: str) -> None:
     request = PlanRequest(write_config(tmp_path), ["h100"], plans=["zero3"], **{option: True})
     with pytest.raises(NothingSearched, match=f"{option} applies to a search"):
         plan(request)
-    with pytest.raises(NothingSearched, match="a mesh is given"):
-        plan(replace(request, plans=["auto"], meshes=[{"data": 8}]))
+    with pytest.raises(NothingSearched, match="around the cuts: shares is given"):
+        given = {"shares": {"data": (3, 1)}}
+        plan(replace(request, clusters=["h100-2"], plans=["auto"], meshes=[{"data": 2}], options=given))
+
+
+def test_constraints_name_axes_of_a_mesh(tmp_path: Path) -> None:
+    given = {"constraints": {"model.norm": ("data", None, None)}}
+    with pytest.raises(NotSearched, match="constraints without a mesh"):
+        plan(PlanRequest(write_config(tmp_path), ["h100-2"], plans=["auto"], options=given))
+
+
+@pytest.mark.slow
+def test_a_search_keeps_the_meshes_that_are_given(tmp_path: Path) -> None:
+    config, held = write_config(tmp_path), tmp_path / "plan.json"
+    meshes = [{"data": 4}, {"pipe": 2, "data": 2}, {"data": 2, "tensor": 2}]
+    request = PlanRequest(
+        config, ["h100-2x2"], meshes[:1], ["auto"], length=16, batch=8, json_file=held, front=True
+    )
+    found: dict[str, dict[str, object]] = {}
+    for name, (given, word) in {
+        "flat": (meshes[:1], "auto"),
+        "either": ([meshes[0], meshes[2]], "auto"),
+        "stages": (meshes[1:2], "pipeline*auto"),
+    }.items():
+        text = plan(replace(request, meshes=given, plans=[word], front=name == "flat"))
+        assert "searched: " in text
+        (row,) = json.loads(held.read_text())["plans"]
+        assert row["mesh"] in given
+        assert row["plan"] == word
+        found[name] = row
+    assert found["either"]["step_s"] <= found["flat"]["step_s"]
+    parts = json.loads(held.read_text())["plans"][0]["micro_batches"]
+    assert parts >= 2
+    mixed = plan(replace(request, meshes=meshes[1:], plans=["pipeline*auto", "zero3"], front=False))
+    assert "not possible:" in mixed
+    assert "pipeline*auto on data 2 x tensor 2" in mixed
+
+
+@pytest.mark.slow
+def test_what_a_mesh_leaves_open_is_searched_until_it_fits(tmp_path: Path) -> None:
+    """Without recomputation a step needs more than a device has; the user gave only the mesh."""
+    small = tmp_path / "small.yaml"
+    config = write_config(tmp_path, hidden_size=256, intermediate_size=1024, num_hidden_layers=8)
+    request = PlanRequest(config, ["h100-2"], [{"data": 2}], ["auto"], length=256, batch=16)
+    fixed = replace(
+        request, micro_batches=1, options={"recompute": "none"}, json_file=tmp_path / "fixed.json"
+    )
+    plan(fixed)
+    needed = json.loads((tmp_path / "fixed.json").read_text())["plans"][0]["needed_bytes"]
+    text = (Path(names.READY) / "h100.yaml").read_text()
+    small.write_text(re.sub(r"(memory_bytes:) \S+", rf"\1 {0.6 * needed:.6e}", text, count=1))
+    answer = plan(replace(request, clusters=[f"{small}"]))
+    assert re.search(r"^fits: ", answer, re.MULTILINE)
 
 
 @pytest.mark.slow

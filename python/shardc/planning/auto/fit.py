@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
+from math import inf, prod
 from typing import TypeVar
 
 from shardc.cost.cluster.cluster import Cluster
@@ -102,7 +102,8 @@ def search_to_fit(
         room, start = _room(within, around.found[0].held_bytes, best), around.start
     if not tried:
         smallest = min(device.memory_bytes for device in cluster.used(cluster.size))
-        raise NoPlanFound(devices=cluster.size, memory=size_text(smallest))
+        devices = max((prod(choice.mesh.values()) for choice in given), default=cluster.size)
+        raise NoPlanFound(devices=devices, memory=size_text(smallest))
     around, best = min(tried, key=lambda of: _order(of[1], within))
     if clock.is_over and not _fits(best, within):
         around = replace(around, why=clock.why, is_stopped=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -26,7 +27,7 @@ from shardc.planning.auto.kept import Answer, answered, asked
 from shardc.planning.auto.known import Known
 from shardc.planning.auto.limits import Fixed, contradiction
 from shardc.planning.auto.measured.local_products import with_local_products
-from shardc.planning.auto.space import RECOMPUTED, Choice, choices
+from shardc.planning.auto.space import RECOMPUTED, Choice, choices, choices_on
 from shardc.planning.auto.stages import added_by_stages
 from shardc.planning.auto.unequal import Unequal
 from shardc.planning.candidates import Candidate
@@ -44,6 +45,10 @@ For Llama-3-8B on 64 H100s the compiled plan needs 1.066 times the bytes that it
 does not fit costs another search; one that leaves memory unused is slower by less than that."""
 
 
+MeshOfStages = tuple[Mapping[str, int], int]
+"""A mesh, and the number of stages along its axis ``pipe``; 1 if no axis has stages."""
+
+
 class Searches:
     """Searches for one question on all devices of a cluster. Later searches reuse the results of earlier
     ones.
@@ -54,6 +59,7 @@ class Searches:
         micro_batches, recompute: Fixed values of these parts of the choice. Default: searched.
         search_seconds: Seconds after which each search ends with the best so far, as after a Ctrl-C.
         search_limits: Limits on choices: the most of ``tensor`` and of ``stages``.
+        meshes: Meshes that the user gave, each with its number of stages. Default: searched.
         options: Other options of ``compile_step``, with which the picked plan is priced. A ``schedule``
             is the only one that is searched, and needs a pipeline.
 
@@ -69,6 +75,7 @@ class Searches:
         recompute: object = None,
         search_seconds: float | None = None,
         search_limits: Mapping[str, int] | None = None,
+        meshes: Sequence[MeshOfStages] = (),
         **options: object,
     ) -> None:
         for name, value in (("search_seconds", search_seconds), ("search_limits", search_limits)):
@@ -77,7 +84,7 @@ class Searches:
         policies = policies_of(question.model, recompute)
         balances = options.get("balance_activations") or None
         fixed = Fixed(micro_batches, options.get("schedule"), balances, **(search_limits or {}))
-        self._given = _choices(question, cluster, policies, fixed)
+        self._given = _choices(question, cluster, policies, fixed, meshes)
         if is_local(cluster.name) and self._given:
             parts = sorted({choice.micro_batches for choice in self._given})
             program = pricer.program(self._given[0].candidate)
@@ -87,7 +94,11 @@ class Searches:
         self._price = partial(pricer.price, **options)
         sizes = question.name, question.samples, question.layers, question.tokens
         layers = tuple(repeated_layers(question.model))  # modules that may be recomputed
-        named = fixed, sorted(options.items(), key=str)
+        named = (
+            fixed,
+            [(sorted(mesh.items()), stages) for mesh, stages in meshes],
+            sorted(options.items(), key=str),
+        )
         self._fixed = sizes, policies, layers, search_seconds, named
         self._clock = Clock(inf if search_seconds is None else search_seconds, hears=True)
         devices = cluster.used(cluster.size)
@@ -212,13 +223,24 @@ class Searches:
             self.pricer.graph(candidate)
 
 
-def _choices(question: Question, cluster: Cluster, policies: Sequence[Policy], fixed: Fixed) -> list[Choice]:
+def _choices(
+    question: Question,
+    cluster: Cluster,
+    policies: Sequence[Policy],
+    fixed: Fixed,
+    meshes: Sequence[MeshOfStages],
+) -> list[Choice]:
     """Return the choices that the user's options leave. Raises ContradictingLimits, if they leave none."""
 
     def left(fixed: Fixed) -> Iterator[Choice]:
         sizes = question.samples, question.layers
         forms = forms_of(fixed.schedule, balances=bool(fixed.balance_activations))
-        for choice in choices(cluster, *sizes, policies, fixed.micro_batches, forms):
+        asked = policies, fixed.micro_batches, forms
+        for choice in (
+            itertools.chain.from_iterable(choices_on(*mesh, *sizes, *asked) for mesh in meshes)
+            if meshes
+            else choices(cluster, *sizes, *asked)
+        ):
             if choice.stages > 1 or (fixed.schedule is None and not fixed.balance_activations):
                 yield from filter(None, [fixed.within(choice, question.samples)])
 

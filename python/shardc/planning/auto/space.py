@@ -123,6 +123,26 @@ def choices(
                     yield Choice(stages, count, tuple(axes.items()), recompute, form)
 
 
+def choices_on(
+    mesh: Mapping[str, int],
+    stages: int,
+    samples: int,
+    layers: int,
+    policies: Sequence[Policy] = RECOMPUTED,
+    parts: int | None = None,
+    forms: Sequence[ScheduleForm] = FORMS,
+) -> Iterator[Choice]:
+    """Yield every choice on a mesh that the user gave; what is left open is as in :func:`choices`.
+
+    ``stages``: stages along the mesh's axis ``pipe``; 1 if no axis has stages.
+    """
+    counts = _micro_batches(stages, samples) if parts is None else (parts,)
+    for count, recompute in itertools.product(counts, policies):
+        for form in forms if stages > 1 else (ONE_F_ONE_B,):
+            if form.allows(stages, count, layers):
+                yield Choice(stages, count, tuple(mesh.items()), recompute, form)
+
+
 def _for_batch(levels: Mapping[str, int], samples: int) -> Mapping[str, int]:
     """Return a mesh whose outermost axis divides the ``samples`` of a micro-batch.
 
