@@ -1,9 +1,11 @@
-"""Questions to the process that solves cost function networks."""
+"""Questions to the processes that solve cost function networks. Threads may ask at the same time."""
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from math import inf
-from threading import Lock
+from queue import Empty, LifoQueue
 
 import numpy as np
 
@@ -20,31 +22,57 @@ _PATIENCE = 3.0
 _START_S = 5.0
 """Additional seconds to wait."""
 
-_process = Process("shardc.passes.search.solver.network:answer")
-_turn = Lock()
+MOST = min(2, len(os.sched_getaffinity(0)))
+"""Maximum number of questions that are answered at the same time."""
+
+_processes = [Process("shardc.passes.search.solver.network:answer") for _ in range(MOST)]
+_idle: LifoQueue[Process] = LifoQueue()
+"""Processes without a question. The one that answered last is asked next; each starts with its first one."""
+for _process in _processes:
+    _idle.put(_process)
 
 
 def start() -> None:
-    """Start the process, without waiting for it. A question of another thread may be running."""
-    if _turn.acquire(blocking=False):
+    """Start an idle process, without waiting for it."""
+    with suppress(Empty):
+        process = _idle.get_nowait()
         try:
-            _process.start()
+            process.start()
         finally:
-            _turn.release()
+            _idle.put(process)
 
 
 def end() -> None:
-    """End the process."""
-    _process.end()
+    """End the idle processes."""
+    idle = list[Process]()
+    with suppress(Empty):
+        while True:
+            idle.append(_idle.get_nowait())
+    for process in reversed(idle):
+        process.end()
+        _idle.put(process)
+
+
+def abandon() -> None:
+    """End the processes that are solving. Whoever waits for them gets SolverFailed."""
+    waiting = {*_idle.queue}
+    for process in _processes:
+        if process not in waiting:
+            process.kill()
 
 
 def cheapest(
-    graph: Graph, clock: Clock, prices: np.ndarray | None = None, without: tuple[int, int] | None = None
+    graph: Graph,
+    clock: Clock,
+    prices: np.ndarray | None = None,
+    without: tuple[int, int] | None = None,
+    most_s: float = inf,
 ) -> Cheapest:
     """Return the cheapest choice of states, without late collectives.
 
     ``prices``: seconds that a byte costs at each point; default: nothing. The bound includes them.
-    ``without``: a node, and a state of it that is not allowed. Raises SolverFailed.
+    ``without``: a node, and a state of it that is not allowed. ``most_s``: seconds, with those for bytes,
+    above which a choice is not wanted. Raises SolverFailed.
     """
     if clock.is_over:
         return Cheapest(None, -inf)
@@ -55,11 +83,13 @@ def cheapest(
         node, state = without
         costs[node] = np.where(np.arange(len(costs[node])) == state, inf, costs[node])
     limit_s = min(LIMIT_S, clock.left_s)
-    question = Question(Network(costs, graph.edges), limit_s)
-    with _turn:
-        try:
-            return _process.ask(question, _PATIENCE * limit_s + _START_S, lambda: clock.is_interrupted)
-        except TookTooLong:
-            return Cheapest(None, -inf)
-        except (Ended, Refused) as error:
-            raise SolverFailed(problem=str(error)) from error
+    question = Question(Network(costs, graph.edges), limit_s, most_s)
+    process = _idle.get()
+    try:
+        return process.ask(question, _PATIENCE * limit_s + _START_S, lambda: clock.is_interrupted)
+    except TookTooLong:
+        return Cheapest(None, -inf)
+    except (Ended, Refused) as error:
+        raise SolverFailed(problem=str(error)) from error
+    finally:
+        _idle.put(process)

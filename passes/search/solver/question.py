@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -18,7 +19,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Cheapest:
-    """Cheapest choice of one state for each node; None if none was found.
+    """Cheapest choice of one state for each node; None if none was found that is wanted.
 
     ``bound_s``: lower bound on the seconds of all choices; infinite if a proof says that there is none.
     """
@@ -31,8 +32,10 @@ class Cheapest:
 class Question:
     """Question for a worker process.
 
-    ``limit_s``: CPU seconds after which the best choice so far is the answer.
+    ``limit_s``: CPU seconds after which the best choice so far is the answer. ``most_s``: choices that take
+    longer are not wanted.
     """
 
     network: Network
     limit_s: float
+    most_s: float = inf

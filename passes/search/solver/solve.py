@@ -24,6 +24,10 @@ GAP = 2e-3
 """Relative gap between a plan's cost and the lower bound at which the search under a memory limit ends."""
 TRIES = 16
 """Limit of the number of prices of memory to try."""
+_CLOSE = 1.1
+"""Multiple of the seconds that a choice must beat up to which the cheapest is searched in any case: its bound
+serves other searches."""
+_ROUNDING = 1e-6
 LIMIT_S = 20.0
 """Seconds after which no other price is tried."""
 
@@ -74,7 +78,7 @@ def solve(
     less than ``cutoff_s``. When ``clock`` is over, the best states so far are returned.
     """
     clock = clock or Clock()
-    found = cheapest(graph, clock)
+    found = cheapest(graph, clock, most_s=_CLOSE * cutoff_s)
     if found.chosen is None:
         return NoSolution(found.bound_s, found.bound_s)
     seconds = graph.seconds(found.chosen)
@@ -124,11 +128,12 @@ class _Fitting:
             ):
                 why = _late(clock)
                 break
-            tried = prices.next(GAP / 4)
+            tried = prices.next(GAP / 2)
             if tried is None:
                 why = "no other price of memory gives a better bound"
                 break
-            found = cheapest(self._graph, clock, tried / self._capacity)
+            most_s = (cutoff_s + float(tried.sum())) * (1 + _ROUNDING)
+            found = cheapest(self._graph, clock, tried / self._capacity, most_s=most_s)
             prices.see(tried, found.bound_s)
             if found.chosen is not None:
                 self._take(found.chosen, prices)

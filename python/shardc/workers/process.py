@@ -85,8 +85,14 @@ class Process:
             raise Refused(answer)
         return answer
 
+    def kill(self) -> None:
+        """Kill it while another thread may wait for its answer, which gets Ended."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def end(self) -> None:
-        """Kill it."""
+        """Kill it, and wait for its end. No thread may wait for its answer."""
         if self._process is None:
             return
         self._process.kill()

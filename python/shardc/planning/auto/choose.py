@@ -303,12 +303,11 @@ class _Search:
 
     def _look(self, choice: Choice) -> None:
         more_s = self.choices[choice]
-        cutoff_s, is_hasty = self.best_s - more_s, False
-        if not self.found and self.floor is not None and self.haste < inf:
-            cutoff_s, is_hasty = self.haste * self.floor.seconds(self.paces[choice]), True
+        cutoff_s, is_hasty = self._cutoff(choice)
 
-        def following() -> Choice | None:
-            return None if self._is_late or self.clock.is_enough else self._next(running=choice)
+        def following() -> tuple[Choice, float | None] | None:
+            after = None if self._is_late or self.clock.is_enough else self._next(running=choice)
+            return after and (after, None if self.floor is None else self._cutoff(after)[0])
 
         found = self.ahead.found(choice, cutoff_s, following)
         # The first choice recomputes nothing: it has the calls of later choices, or fewer.
@@ -333,6 +332,12 @@ class _Search:
             variants = (other for other in self.choices if _is_less(choice, other))
             self.beaten.update(other for other in variants if more_s <= self.choices[other])
         self.found.append(Estimate(choice, seconds, bound_s, found.held_bytes))
+
+    def _cutoff(self, choice: Choice) -> tuple[float, bool]:
+        """Return the seconds that the search of a choice must beat, and whether it ends in haste."""
+        if not self.found and self.floor is not None and self.haste < inf:
+            return self.haste * self.floor.seconds(self.paces[choice]), True
+        return self.best_s - self.choices[choice], False
 
     def _carried(self, other: Choice, free_s: float, choice: Choice, floor: Floor) -> float:
         """Return the least seconds of a choice if another one takes ``free_s`` in enough memory; 0 if

@@ -9,11 +9,13 @@ from math import inf
 import numpy as np
 import pytest
 from choice_graphs import choices, drawn, total
+from pytoulbar2 import tb2
 
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
-from shardc.passes.search.solver import ask, overlap
+from shardc.passes.search.solver import ask, network, overlap
 from shardc.passes.search.solver.overlap import solve_overlapped
+from shardc.passes.search.solver.question import Cheapest, Network, Question
 from shardc.passes.search.solver.solve import GAP, NoSolution, Solution, solve
 
 GRAPHS = 400
@@ -145,6 +147,39 @@ def test_what_does_not_fit_is_no_result_below_the_cutoff(seeds: range) -> None:
             assert (graph.bytes_at(found.chosen) <= capacity).all()
         beaten += found.bound_s >= least - 1e-6
     assert beaten > 0
+
+
+@pytest.mark.parametrize(("part", "most"), [(0.5, 40), (0.99, 5), (1.01, 0), (1.5, 0)])
+def test_a_cutoff_only_leaves_out_what_takes_longer(part: float, most: int) -> None:
+    """With memory for half of the choices: a cutoff above the least cost changes no result, one below gives
+    proofs, and no bound is above the least cost."""
+    proofs = 0
+    for graph in map(drawn, range(60)):
+        capacity = float(np.median([graph.bytes_at(chosen).max() for chosen in choices(graph)]))
+        fitting = [c for c in choices(graph) if (graph.bytes_at(c) <= capacity).all()]
+        least = min((total(graph, chosen) for chosen in fitting), default=inf)
+        if least in (0.0, inf):
+            continue
+        whole = solve_overlapped(graph, capacity)
+        found = solve_overlapped(graph, capacity, cutoff_s=part * least)
+        assert found.bound_s <= least * (1 + 1e-5)
+        assert found.free_s <= min(total(graph, chosen) for chosen in choices(graph)) * (1 + 1e-5)
+        proofs += found.bound_s >= part * least
+        if part > 1 and isinstance(found, Solution) and isinstance(whole, Solution):
+            assert found.seconds <= max(whole.seconds, part * least) * (1 + GAP)
+    assert (proofs > most) if most else (proofs == 0)
+
+
+def test_a_question_without_a_wanted_choice_leaves_the_solver_as_it_was() -> None:
+    usual = tb2.option.hbfs
+    graph = drawn(0)
+    least = sum(float(costs.min()) for costs in graph.costs)
+    found = network.answer(Question(Network(graph.costs, graph.edges), 10.0, most_s=0.5 * least))
+    assert found == Cheapest(None, pytest.approx(least))
+    for question in (Question(Network(hard().costs, hard().edges), 10.0, most_s=s) for s in (1e-3, inf)):
+        network.answer(question)
+    network._Solver(question)
+    assert tb2.option.hbfs == usual
 
 
 def hard() -> Graph:
