@@ -115,7 +115,7 @@ def search_plan(
         recompute: What backward recomputes: ``"none"``, ``"selective"`` or ``"full"``. Default: searched.
         autocast: ``"bfloat16"`` or ``"float16"``. Default: the dtypes of the model.
         search_seconds: Seconds, from the end of the capture, after which the search ends with the best plan
-            so far. Default: after 30 s the search starts no other choice. Compiling the plan comes on top.
+            so far. Default: after 60 s the search starts no other choice. Compiling the plan comes on top.
         search_limits: The most devices over which anything but the batch is sharded (``"tensor"``), and the
             most stages (``"stages"``). Default: no limits.
 
