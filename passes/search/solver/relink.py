@@ -1,12 +1,13 @@
 """Choices between two others: one's states where the other differs, for some of the places where they do.
 
-A relaxation of late collectives finds choices that send little but compute long, and the opposite. What is
-best often lies between them (path relinking, Glover 1996).
+A relaxation, of late collectives or of a memory limit, finds choices that keep too little of one thing and
+choices that keep too much. What is best often lies between them (path relinking, Glover 1996).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from shardc.passes.search.graph import Graph
 
@@ -15,13 +16,12 @@ def relinked(graph: Graph, start: Sequence[int], goal: Sequence[int], capacity: 
     """Return the cheapest choice found between two that are possible, ``start`` if there is none.
 
     Places are sets of joined nodes whose states differ; their costs add up. Each is taken from ``goal`` if
-    that lowers the cost, those first that cover late collectives for the fewest seconds of others. Nothing is
-    taken with which a device would hold more than ``capacity`` bytes.
+    that lowers the cost and a device then holds at most ``capacity`` bytes. First come those that save time
+    for the fewest bytes, then those that cover late collectives for the fewest seconds of others.
     """
     best, best_s = list(start), graph.total(start)
-    for place in sorted(
-        _places(graph, start, goal), key=lambda of: _price(graph, start, _moved(start, goal, of))
-    ):
+    places = _places(graph, start, goal)
+    for place in sorted(places, key=lambda place: _order(graph, start, _moved(start, goal, place))):
         tried = _moved(best, goal, place)
         seconds = graph.total(tried)
         if seconds < best_s and (graph.bytes_at(tried) <= capacity).all():
@@ -29,15 +29,13 @@ def relinked(graph: Graph, start: Sequence[int], goal: Sequence[int], capacity: 
     return best
 
 
-def _price(graph: Graph, start: Sequence[int], moved: Sequence[int]) -> float:
-    """Return the seconds that a move costs for each second of late collectives that it covers."""
-    more_s, covered_s = (
-        graph.seconds(moved) - graph.seconds(start),
-        graph.uncovered(start) - graph.uncovered(moved),
-    )
+def _order(graph: Graph, start: Sequence[int], moved: Sequence[int]) -> tuple[bool, float]:
+    more_s = graph.seconds(moved) - graph.seconds(start)
     if more_s <= 0:
-        return 0.0
-    return more_s / covered_s if covered_s > 0 else float("inf")
+        more_bytes = float((graph.bytes_at(moved) - graph.bytes_at(start)).max(initial=0.0))
+        return False, more_s / more_bytes if more_bytes else -inf
+    covered_s = graph.uncovered(start) - graph.uncovered(moved)
+    return True, more_s / covered_s if covered_s > 0 else inf
 
 
 def _moved(chosen: Sequence[int], goal: Sequence[int], place: Sequence[int]) -> list[int]:

@@ -18,6 +18,7 @@ from shardc.passes.search.graph import Graph
 from shardc.passes.search.searchers.walk import Walk, settle
 from shardc.passes.search.solver.ask import cheapest
 from shardc.passes.search.solver.prices import Prices
+from shardc.passes.search.solver.relink import relinked
 
 OPTIMAL = "no cheaper plan exists, up to the gap"
 GAP = 2e-3
@@ -104,6 +105,8 @@ class _Fitting:
         self._graph, self._capacity = graph, capacity
         self._best: list[int] | None = None
         self._best_s = inf
+        self._seen = list[list[int]]()
+        """The cheapest choice with each price of memory, whether it fits or not."""
 
     def found(self, free: Solution, cutoff_s: float, clock: Clock) -> Solution | NoSolution:
         """Return the best choice found.
@@ -137,6 +140,8 @@ class _Fitting:
             prices.see(tried, found.bound_s)
             if found.chosen is not None:
                 self._take(found.chosen, prices)
+        if why != OPTIMAL and not clock.is_over:
+            self._improve()
         if self._best is None:
             return NoSolution(prices.bound_s, free.free_s)
         bound_s, at = min(prices.bound_s, self._best_s), prices.best / self._capacity
@@ -145,8 +150,17 @@ class _Fitting:
     def _take(self, chosen: list[int], prices: Prices) -> None:
         """Add the plane of a choice, and keep the choice, or one near to it that fits, if it is better."""
         held = self._graph.bytes_at(chosen)
+        self._seen.append(chosen)
         prices.add(self._graph.seconds(chosen), held / self._capacity - 1)
         walk = Walk(self._graph, chosen, self._capacity)
         settle(walk)
         if not walk.excess and walk.cost < self._best_s:
             self._best, self._best_s = walk.chosen, walk.cost
+
+    def _improve(self) -> None:
+        """Replace the best choice by a cheaper one between it and those found with each price of memory."""
+        best = self._best
+        if best is not None:
+            for chosen in self._seen:
+                best = relinked(self._graph, best, chosen, self._capacity)
+            self._best, self._best_s = best, self._graph.total(best)
