@@ -17,7 +17,7 @@ from shardc.passes.search.solver.question import Cheapest, Question
 
 _TOP = 1 << 50
 """Cost in integers that stands for an impossible choice; all finite costs together are less."""
-_ACCURACY = 1e-3
+_ACCURACY = 1e-4
 """Relative improvement of the bound at which TRW-S stops."""
 _HBFS = tb2.option.hbfs
 """Hybrid best-first search."""

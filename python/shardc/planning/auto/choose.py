@@ -168,6 +168,8 @@ class _Search:
 
     By recomputation, and whether weights' gradients are computed later.
     """
+    parts: set[Choice] = field(default_factory=set)
+    """Choices of which the part of memory that they need at least was compared with all."""
     floor: Floor | None = None
     haste: float = _HASTE
     hasty: set[Choice] = field(default_factory=set)
@@ -199,14 +201,10 @@ class _Search:
         return Around(self.found, bound_s, *counts, why, is_stopped, self.floor or Floor(), left)
 
     def _set_floor(self, floor: Floor) -> Floor:
-        """Take a bound on the time of all choices, and leave out those that certainly lack memory."""
+        """Take a bound on the time of all choices."""
         self.floor = floor
         for choice, more_s in self.choices.items():
             self.least[choice] = max(floor.seconds(self.paces[choice]) + more_s, self.known.get(choice, 0.0))
-        if self.least_part is not None:
-            for choice, part in zip(self.choices, map(self.least_part, self.choices), strict=True):
-                if part > 1:
-                    self._lacks(choice, part)
         return floor
 
     def _patiently(self) -> Choice | None:
@@ -234,9 +232,23 @@ class _Search:
     def _next(self, running: Choice | None = None) -> Choice | None:
         """Return the choice to try next, None if none is worth it.
 
+        It does not certainly lack memory, unless it is the first one, whose search gives a bound for all.
+
         While one is ``running``, this is a guess: that it has a plan, which rules out those of the same parts
         that recompute more or wait longer.
         """
+        while (choice := self._guess(running)) is not None:
+            if self.least_part is None or self.floor is None or choice in self.parts:
+                break
+            self.parts.add(choice)
+            part = self.least_part(choice)
+            if part <= 1:
+                break
+            self._lacks(choice, part)
+        return choice
+
+    def _guess(self, running: Choice | None) -> Choice | None:
+        """Return the choice to try next, which may lack memory."""
         is_found = bool(self.found) or running is not None
         order = self._order(is_found)
         if running is not None:
