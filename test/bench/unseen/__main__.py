@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import eighth
+import eighth_models
 import fifth
 import fifth_fields
 import first
@@ -46,6 +48,7 @@ LISTS = {
     "fifth": {**fifth.FUNCTIONS, **fifth_fields.FUNCTIONS},
     "sixth": {**sixth.FUNCTIONS, **sixth_fields.FUNCTIONS, **sixth_models.FUNCTIONS},
     "seventh": {**seventh.FUNCTIONS, **seventh_models.FUNCTIONS},
+    "eighth": {**eighth.FUNCTIONS, **eighth_models.FUNCTIONS},
 }
 FUNCTIONS = {name: function for one in LISTS.values() for name, function in one.items()}
 TOLERANCE = {torch.bfloat16: 2e-2}
