@@ -12,7 +12,7 @@ from shardc.backends.body.graph import Argument
 from shardc.backends.body.linear import Axis, Index, Picked, row_major
 from shardc.backends.body.nest import components, fast_axis, is_ready, members_of, merge_axes, offsets_of
 from shardc.backends.body.roots import Reads, Root, Roots
-from shardc.backends.cpu.emit.written_out import SHORT, is_side_by_side, part_axes, shared_axes
+from shardc.backends.cpu.emit.written_out import is_side_by_side, part_axes, shared_axes
 from shardc.dialects.kern.size import AnySize, hint
 
 PARALLEL_ROWS = 16
@@ -161,8 +161,7 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
     fast = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)][-1]
     nest.rows.remove(fast)
     apart = [o for o in offsets if hint(o.factor(fast)) > 1]
-    near = {a for a in parts if int(sizes[a]) <= SHORT}
-    nest.transposed = any(o.factor(axis) == 1 for o in apart for axis in nest.rows if axis not in near)
+    nest.transposed = any(o.factor(axis) == 1 for o in apart for axis in nest.rows if axis not in parts)
     if nest.transposed and len(nest.rows) == 1:
         nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
     elif not nest.transposed:  # within the loop over ``fast``, common reads of the parts are loaded once
