@@ -246,10 +246,11 @@ def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain)
     """Return the set of reduced dims in ``kinds`` that is a row; empty if there is none.
 
     In every tensor that has all dims, its dims are the last ones, or contiguous in runs of :data:`MIN_RUN`
-    elements; or they precede other dims, whose elements are computed side by side.
+    elements; or they precede other dims, whose elements are computed side by side; or they have at most
+    :data:`MIN_RUN` elements, for which the order of the dims does not matter.
     """
     full = _full(nodes, space, whole)
-    for fits in (_is_row, _is_before_others):
+    for fits in (_is_row, _is_before_others, _is_short):
         found = [kind for kind in kinds if full and all(fits(kind, atoms, space) for atoms in full)]
         if found:
             return min(found, key=lambda kind: (len(kind), sorted(kind)))
@@ -271,6 +272,11 @@ def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
 
 def _is_before_others(kind: Domain, atoms: Atoms, space: Space) -> bool:
     return bool(atoms) and atoms[-1] not in kind
+
+
+def _is_short(kind: Domain, atoms: Atoms, space: Space) -> bool:
+    sizes = [space.sizes[a] for a in kind]
+    return all(isinstance(n, int) for n in sizes) and 1 < prod(map(hint, sizes)) <= MIN_RUN
 
 
 def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:
