@@ -27,8 +27,8 @@ from shardc.frontend.graph.copies import drop_copies
 from shardc.frontend.graph.graph_check import check_graph
 from shardc.frontend.graph.nested_sums import join_sums
 from shardc.frontend.importing.cleanup import replace_by
-from shardc.frontend.importing.insertion import scalar_overload
 from shardc.frontend.importing.graph_io import StepGraph
+from shardc.frontend.importing.insertion import scalar_overload
 from shardc.frontend.importing.mlir_import import import_step
 from shardc.frontend.importing.recorder import FRAMES, PHASE, UNKNOWN, frames_of
 from shardc.frontend.importing.roundtrip import ExpectedCall, Result, check_calls, expected_calls
