@@ -302,13 +302,14 @@ def test_column_sums_beside_what_they_sum(fuse: Any) -> None:
 
 
 def test_rows_that_are_spread_over_a_tensor(fuse: Any) -> None:
-    """Batch norm: a row is all of a channel, in pieces of a cache line at least."""
+    """Batch norm: a row is all of a channel, in pieces of a cache line at least, or has few elements."""
 
     def f(x: Tensor) -> Tensor:
         return (x - x.mean((0, 2, 3), keepdim=True)).tanh()
 
     assert len(fuse(f, torch.randn(2, 3, 4, 4)).kernels) == 1
-    assert fuse(f, torch.randn(2, 3, 1, 4)).stayed == ["aten.mean.dim"]
+    assert fuse(f, torch.randn(8, 3, 1, 4)).stayed == ["aten.mean.dim"]
+    assert len(fuse(f, torch.randn(2, 3, 1, 4)).kernels) == 1
 
 
 def test_a_call_that_gains_is_a_kernel_of_its_own(fuse: Any) -> None:
