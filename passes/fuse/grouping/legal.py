@@ -35,6 +35,9 @@ MAX_SERIAL = 1 << 16
 MIN_RUN = 16
 """Shortest contiguous run of elements in a row that is not contiguous as a whole: a cache line of f32."""
 
+MAX_PAIRS = 8
+"""Most pairs of reads of one tensor that are compared to find common dims."""
+
 NO_COMMON_DIMS = "neither runs over all dims of the other"
 
 Domain = frozenset[int]
@@ -53,7 +56,9 @@ def joined_space(a: Unit, b: Unit) -> Space:
     shared = sorted((v for v in a.accesses if v in b.accesses), key=lambda v: size_hint(v.type), reverse=True)
     domains = {*a.domains.values(), *b.domains.values()} if shared else set()
     for value in shared:
-        matched = _matched_reads(space, a.accesses[value][0], b.accesses[value][0], domains)
+        pairs = itertools.islice(itertools.product(a.accesses[value], b.accesses[value]), MAX_PAIRS)
+        trials = (_matched_reads(space, first, second, domains) for first, second in pairs)
+        matched = next((trial for trial in trials if trial is not None), None)
         found += matched is not None
         space = matched or space
     if not found:
