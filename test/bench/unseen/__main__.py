@@ -80,7 +80,7 @@ def _runner(call: Callable[..., Tensor], inputs: list[Tensor], backward: bool) -
 def check(found: list[Tensor], eager: list[Tensor], truth: list[Tensor]) -> None:
     """Raise AssertionError where a result is not close to the one in f64, and twice as far as eager's.
 
-    Integers must be eager's, as rounding in f64 gives others; those of floats may be as far from f64's in sum.
+    Integers must be eager's, or in sum as close to those of f64: rounding gives others.
     """
     for got, other, exact in zip(found, eager, truth, strict=True):
         if (got is None) != (exact is None):
