@@ -12,7 +12,7 @@ from shardc.backends.body.graph import Argument
 from shardc.backends.body.linear import Axis, Index, Picked, row_major
 from shardc.backends.body.nest import components, fast_axis, is_ready, members_of, merge_axes, offsets_of
 from shardc.backends.body.roots import Reads, Root, Roots
-from shardc.backends.cpu.emit.written_out import SHORT, is_side_by_side, part_axes, shared_axes
+from shardc.backends.cpu.emit.written_out import is_side_by_side, part_axes, shared_axes, shared_work
 from shardc.dialects.kern.size import AnySize, hint
 
 PARALLEL_ROWS = 16
@@ -35,6 +35,7 @@ class Nest(body.Nest):
     ``lanes``: everything inside the rows is written out, and the last row axis is the innermost loop
     (:func:`is_side_by_side`). ``block``: an axis inside the rows, and how many elements of it are computed
     at a time, so that what several loops of a row read stays in the first cache (see :func:`_block`).
+    ``row_work``: work that all elements of a row share, in additions, such as the root of a sum.
     """
 
     split: bool = False
@@ -45,6 +46,7 @@ class Nest(body.Nest):
     contraction: Contraction | None = None
     lanes: bool = False
     block: tuple[Axis, int] | None = None
+    row_work: int = 0
 
     def carried(self, root: Root) -> bool:
         return bool(self.order) and set(self.order) <= root.reduced if self.split else super().carried(root)
@@ -155,14 +157,14 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
         inside = [a for a in nest.order if a not in nest.rows]
         nest.written_out = inside if nest.lanes else [a for a in parts if a in inside]
         nest.block = None if nest.lanes else _block(nest)
+        nest.row_work = shared_work(members, reads, inside[-1]) if inside else 0
         return nest
     chosen |= shared_axes(nest, reads, prod(int(sizes[a]) for a in parts))
     parts = [a for a in nest.order if a in chosen]
     fast = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)][-1]
     nest.rows.remove(fast)
     apart = [o for o in offsets if hint(o.factor(fast)) > 1]
-    near = {a for a in parts if int(sizes[a]) <= SHORT}
-    nest.transposed = any(o.factor(axis) == 1 for o in apart for axis in nest.rows if axis not in near)
+    nest.transposed = any(o.factor(axis) == 1 for o in apart for axis in nest.rows if axis not in parts)
     if nest.transposed and len(nest.rows) == 1:
         nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
     elif not nest.transposed:  # within the loop over ``fast``, common reads of the parts are loaded once

@@ -43,7 +43,7 @@ def shared_axes(nest: body.Nest, reads: dict[Root, Reads], parts: int) -> set[Ax
     for axis in nest.rows:
         size = nest.sizes[axis]
         if isinstance(size, int) and size <= SHORT and len(found) + 1 < len(nest.rows):
-            shared = sum(_shared_work(root, reads[root], axis) for root in nest.roots if axis in root.loops)
+            shared = sum(shared_work([root], reads, axis) for root in nest.roots if axis in root.loops)
             if shared >= SHARED_WORK and parts * size <= MAX_PARTS:
                 found.add(axis)
                 parts *= size
@@ -87,10 +87,14 @@ def _work(generic: Generic) -> int:
     return sum(ADDITIONS.get(op.name, 1) for op in numbers if len(op.operands))
 
 
-def _shared_work(root: Root, reads: Reads, axis: Axis) -> int:
-    """Return the work for an element of a root's results that does not depend on ``axis``, in additions."""
-    bodies = [(value.generic, value.loops_at(index)) for value, index in reads.between]
-    bodies += [(root.generic, root.dims)] if root.generic else []
+def shared_work(roots: Sequence[Root], reads: dict[Root, Reads], axis: Axis) -> int:
+    """Return the work for elements of the results of ``roots`` that does not depend on ``axis``, in
+    additions.
+    """
+    bodies = [
+        (value.generic, value.loops_at(index)) for root in roots for value, index in reads[root].between
+    ]
+    bodies += [(root.generic, root.dims) for root in roots if root.generic]
     every = dict.fromkeys(bodies)
     return sum(_same_work(generic, dims, axis) for generic, dims in every)
 

@@ -47,7 +47,7 @@ class Readings:
     def __init__(self, read: Read) -> None:
         self._read, self.whole = read, read(frozenset())
         steps = self.whole.steps
-        matmuls = [step for step in steps if step.target in TARGETS and step.nodes]
+        matmuls = [step for step in steps if step.target in TARGETS and _contracts(step)]
         self._made = {step.number: (made, made.node) for step in matmuls for made in step.results if made}
         results = {result for result, _ in self._made.values()}
         cuts = (step for step in steps if step.nodes and step.target in VIEWS)
@@ -79,7 +79,7 @@ def divide_matmuls(
     readings = Readings(read)
     parted = readings.with_calls(readings.matmuls)
     apart, forced = make_units(parted), constraints.in_block(number, parted.steps).forced
-    matmul_steps = [step for step in parted.steps if step.target in TARGETS]
+    matmul_steps = [step for step in parted.steps if step.number in readings.matmuls]
     if not forced and not any(is_asked(_matmul_flops(step), choose) for step in matmul_steps):
         return Division(parted, apart)
     constrained = BlockConstraints(constraints.in_block(number, parted.steps).forbidden)
@@ -101,6 +101,10 @@ def divide_matmuls(
     release_units(apart)
     chosen = readings.with_calls(readings.matmuls - found)
     return Division(chosen, make_units(chosen), frozenset(found))
+
+
+def _contracts(step: Step) -> bool:
+    return any(node.contracts for node in step.nodes)
 
 
 def _matmul_flops(step: Step) -> int:

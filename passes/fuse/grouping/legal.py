@@ -35,6 +35,9 @@ MAX_SERIAL = 1 << 16
 MIN_RUN = 16
 """Shortest contiguous run of elements in a row that is not contiguous as a whole: a cache line of f32."""
 
+MAX_PAIRS = 8
+"""Most pairs of reads of one tensor that are compared to find common dims."""
+
 NO_COMMON_DIMS = "neither runs over all dims of the other"
 
 Domain = frozenset[int]
@@ -53,7 +56,9 @@ def joined_space(a: Unit, b: Unit) -> Space:
     shared = sorted((v for v in a.accesses if v in b.accesses), key=lambda v: size_hint(v.type), reverse=True)
     domains = {*a.domains.values(), *b.domains.values()} if shared else set()
     for value in shared:
-        matched = _matched_reads(space, a.accesses[value][0], b.accesses[value][0], domains)
+        pairs = itertools.islice(itertools.product(a.accesses[value], b.accesses[value]), MAX_PAIRS)
+        trials = (_matched_reads(space, first, second, domains) for first, second in pairs)
+        matched = next((trial for trial in trials if trial is not None), None)
         found += matched is not None
         space = matched or space
     if not found:
@@ -246,10 +251,11 @@ def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain)
     """Return the set of reduced dims in ``kinds`` that is a row; empty if there is none.
 
     In every tensor that has all dims, its dims are the last ones, or contiguous in runs of :data:`MIN_RUN`
-    elements; or they precede other dims, whose elements are computed side by side.
+    elements; or they precede other dims, whose elements are computed side by side; or they have at most
+    :data:`MIN_RUN` elements, for which the order of the dims does not matter.
     """
     full = _full(nodes, space, whole)
-    for fits in (_is_row, _is_before_others):
+    for fits in (_is_row, _is_before_others, _is_short):
         found = [kind for kind in kinds if full and all(fits(kind, atoms, space) for atoms in full)]
         if found:
             return min(found, key=lambda kind: (len(kind), sorted(kind)))
@@ -271,6 +277,11 @@ def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
 
 def _is_before_others(kind: Domain, atoms: Atoms, space: Space) -> bool:
     return bool(atoms) and atoms[-1] not in kind
+
+
+def _is_short(kind: Domain, atoms: Atoms, space: Space) -> bool:
+    sizes = [space.sizes[a] for a in kind]
+    return all(isinstance(n, int) for n in sizes) and 1 < prod(map(hint, sizes)) <= MIN_RUN
 
 
 def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:

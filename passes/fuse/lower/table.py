@@ -179,6 +179,10 @@ def _finds_many(call: OpCall) -> bool:
     return hint(results(call)[0].numel) >= ALONE_ELEMENTS
 
 
+def _stacks_last(call: OpCall) -> bool:
+    return call["dim"] in (-1, len(call.tensors[0].shape))
+
+
 _ALONE_IF: dict[str, Callable[[OpCall], bool]] = {
     "aten._log_softmax": _along_last,
     "aten.gather": lambda call: _finds_many(call) and not _along_last(call),
@@ -186,6 +190,7 @@ _ALONE_IF: dict[str, Callable[[OpCall], bool]] = {
     "aten.index.Tensor": _finds_many,
     "aten.pow.Tensor_Scalar": lambda call: call["exponent"] not in (0, 1, 2, 3),
     "aten.pow.Tensor_Tensor": lambda call: call.tensors[0].dtype.is_floating_point,
+    "aten.stack": _stacks_last,
 }
 """Calls that belong to :data:`ALONE` with some arguments only.
 

@@ -10,6 +10,7 @@ from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import SizeNotKnown
 from shardc.passes.fuse.grouping.legal import Refused, check_parts
+from shardc.passes.fuse.lower.matmul import is_by_vector
 from shardc.passes.fuse.lower.table import is_worth_alone, lower
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.graph import Block, Step, Value, View
@@ -88,7 +89,7 @@ def _step(
     if known and spec.target in VIEWS:
         _read_view(step, call.operands[0], spec, values, free and number not in without)
         return step
-    stays = spec.target in calls or number in calls
+    stays = number in calls or (spec.target in calls and not is_by_vector(spec.target, operands))
     if stays:
         step.why = LEFT
     made = _lowered(step, spec, free) if known and number not in without and not stays else None
@@ -182,7 +183,7 @@ def _lowered(step: Step, call: OpCall, free: bool) -> list[Value | None] | None:
     # As text: 0.0 == -0.0 == False.
     numbers = tuple([repr(leaf) for leaf in leaves(call.args) if not isinstance(leaf, TensorType)])
     for position, node in enumerate(builder.nodes):
-        node.what = call, numbers, position
+        node.what = call, numbers, position, node.reduce  # a product is a contraction, or a sum
     return made
 
 

@@ -37,6 +37,17 @@ def test_nothing_is_said_of_a_graph_that_compiles() -> None:
     assert _run(lambda x: x.softmax(-1), (torch.randn(3),)) == []
 
 
+def test_numbers_in_place_of_tensors_do_not_fall_back() -> None:
+    """``torch.div`` with a rounding mode takes tensors only, so that its number becomes one."""
+    x, n = torch.randn(3, 5), torch.randint(-9, 9, (3, 5))
+
+    def f(x: torch.Tensor, n: torch.Tensor) -> list[torch.Tensor]:
+        modes = ("floor", "trunc")
+        return [torch.div(t, by, rounding_mode=mode) for t in (x, n) for by in (2, 2.5) for mode in modes]
+
+    assert _run(f, (x, n)) == []
+
+
 def test_a_complex_number_falls_back_with_op_and_line() -> None:
     def rotate(x: torch.Tensor) -> torch.Tensor:
         y = torch.view_as_complex(x).lerp(torch.ones(3, dtype=torch.complex64), 1j)  # the line

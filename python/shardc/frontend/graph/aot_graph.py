@@ -28,6 +28,7 @@ from shardc.frontend.graph.graph_check import check_graph
 from shardc.frontend.graph.nested_sums import join_sums
 from shardc.frontend.importing.cleanup import replace_by
 from shardc.frontend.importing.graph_io import StepGraph
+from shardc.frontend.importing.insertion import scalar_overload
 from shardc.frontend.importing.mlir_import import import_step
 from shardc.frontend.importing.recorder import FRAMES, PHASE, UNKNOWN, frames_of
 from shardc.frontend.importing.roundtrip import ExpectedCall, Result, check_calls, expected_calls
@@ -186,7 +187,7 @@ def _mark(graph: Graph, phase: str) -> None:
         if of_numbers := overload_of(node):
             node.target = of_numbers
             _convert_numbers(graph, node)
-        node.target = _SAME.get(node.target) or node.target
+        node.target = _SAME.get(node.target) or scalar_overload(node) or node.target
         if node.target in _OF_THE_TENSORS_DTYPE:
             node.args, node.kwargs = pytree.tree_map_only(bool, int, (node.args, node.kwargs))
         if node.target is aten.full.default:  # without a dtype the importer turns True into an int

@@ -50,3 +50,19 @@ def tensors_for_numbers(node: Node) -> None:
             dtype = torch.result_type(other, arg) if other is not None else torch.tensor(arg).dtype
             args[position] = insert_before(node, aten.full.default, ([], arg), {"dtype": dtype})
     node.args = tuple(args)
+
+
+def scalar_overload(node: Node) -> OpOverload | None:
+    """Return the overload of a call's operator that takes a number in place of a tensor, or None.
+
+    None if the call has no number in such a place, or there is no such overload. ``div.Tensor_mode`` of a
+    tensor and a number is ``div.Scalar_mode``.
+    """
+    if not isinstance(node.target, OpOverload):
+        return None
+    schema = schema_of(node.target)
+    declared = zip(schema.arguments, node.args, strict=False)
+    if not any(str(d.type) == "Tensor" and isinstance(arg, int | float) for d, arg in declared):
+        return None
+    name = schema.overload_name.replace("Tensor", "Scalar")
+    return getattr(node.target.overloadpacket, name, None) if name != schema.overload_name else None

@@ -62,3 +62,8 @@ def test_wide_rows_of_moved_data() -> None:
     """Rows longer than a vector, and no multiple of one."""
     x = torch.randn(3, 5, 129)
     check(lambda x: torch.flip(torch.nn.functional.pad(x, (3, 2, 1, 0), mode="reflect") * 2, (-1,)), x)
+
+
+@pytest.mark.parametrize("name", more.PRODUCTS)
+def test_products_by_a_vector(name: str) -> None:
+    check(more.PRODUCTS[name], more.X, more.Y, kernels=1)

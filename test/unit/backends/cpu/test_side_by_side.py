@@ -21,6 +21,9 @@ FUNCTIONS = {
     "many classes": (lambda x: torch.logsumexp(x, 1), (2, 32, 40)),
     "two sums": (lambda x: [(x * 2).amax(1), (x.exp()).sum(1)], (5, 6, 70)),
     "one column": (lambda x: x.mean(0), (9, 1)),
+    "norm of sixteen": (lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6), (203, 16)),
+    "largest of nine": (lambda x: x.amax(-1) * x.sum(-1), (203, 9)),
+    "softmax before a transposed copy": (lambda x: torch.softmax(x, 1).mT.contiguous() * 2, (3, 16, 40)),
 }
 DIFFERENTIABLE = [name for name in FUNCTIONS if name != "two sums"]
 
@@ -84,3 +87,27 @@ def test_few_adjacent_elements_are_lanes_of_as_many_vectors(size: int, lanes: bo
 def test_longer_sums_stay_loops(shape: tuple[int, int]) -> None:
     nests, _ = schedule(_centred(shape))
     assert not any(nest.lanes for nest in nests)
+
+
+def _shares(size: int, functions: int) -> Body:
+    """Rows over a function of their sum."""
+    body = Body("shares")
+    x = body.argument((400, size))
+    total = body.reduce([x], ADD, [1], "0.0")
+    last, code = "%1", []
+    for n in range(functions):
+        code.append(f"%step{n} = math.tanh {last} : f32")
+        last = f"%step{n}"
+    body.results = [body.map([x, (total, "d0")], "\n".join([*code, f"%r = arith.mulf %0, {last} : f32"]))]
+    return body
+
+
+@pytest.mark.parametrize(("size", "functions", "in_vectors"), [(9, 1, True), (16, 1, True), (16, 8, False)])
+def test_short_sums_stay_in_vectors_unless_much_is_computed_of_them(
+    size: int, functions: int, in_vectors: bool
+) -> None:
+    assert ("#llvm.loop_unroll<disable = true>" in loops_of(_shares(size, functions))) == in_vectors
+
+
+def test_long_sums_are_in_vectors_whatever_is_computed_of_them() -> None:
+    assert "#llvm.loop_unroll<disable = true>" in loops_of(_shares(32, 8))

@@ -43,6 +43,14 @@ def _reactions(x: Tensor, rate: Tensor) -> Tensor:
     return torch.stack([a, b, c])
 
 
+def _smoothed(x: Tensor) -> Tensor:
+    level, made = x[..., 0], []
+    for n in range(x.shape[-1]):
+        level = 0.9 * level + 0.1 * x[..., n]
+        made.append(level)
+    return torch.stack(made, -1) * x
+
+
 def check_gradients(f: Callable[..., Tensor], *tensors: Tensor) -> None:
     """Compare the values and gradients of compiled ``f`` with eager in f64."""
 
@@ -65,6 +73,7 @@ def check_gradients(f: Callable[..., Tensor], *tensors: Tensor) -> None:
         (_shaded, [(1, 4, 20, 7), (1, 4)]),
         (_turned, [(203, 4), (203, 3)]),
         (_filtered, [(24, 130)]),
+        (_smoothed, [(5, 26, 24)]),
     ],
 )
 def test_values(f: Callable[..., Tensor], shapes: list[tuple[int, ...]], threads: int) -> None:
@@ -104,13 +113,15 @@ def test_more_steps_or_little_work_stay_a_loop() -> None:
     assert not nest.written_out
 
 
-def test_adjacent_parts_of_a_stack_are_no_transposed_read() -> None:
+@pytest.mark.parametrize("parts", [2, 24])
+def test_adjacent_parts_of_a_stack_are_no_transposed_read(parts: int) -> None:
+    """The steps of a loop over time along the last dim would be computed again for each of them."""
     body = Body("stack")
-    x, y, z = body.argument((64,)), body.argument((64,)), body.argument((64, 2))
+    x, y, z = body.argument((64,)), body.argument((64,)), body.argument((64, parts))
     code = CHOOSE.replace("%r =", "%s =") + "\n%r = arith.addf %s, %2 : f32"
     body.results = [body.map([(x, "d0"), (y, "d0"), z], code)]
     (nest,), _ = schedule(body)
-    assert not nest.transposed and [nest.sizes[a] for a in nest.written_out] == [2]
+    assert not nest.transposed and [nest.sizes[a] for a in nest.written_out] == [parts]
 
 
 def test_powers_of_masked_scores_do_not_underflow() -> None:

@@ -61,6 +61,10 @@ def test_activations_and_losses(check: Check) -> None:
     _all(check, more.ACTIVATIONS | more.LOSSES, more.X, more.Y)
 
 
+def test_products_by_a_vector(check: Check) -> None:
+    _all(check, more.PRODUCTS, more.X, more.Y)
+
+
 @pytest.mark.slow
 def test_data_movement(check: Check) -> None:
     _all(check, more.MOVES | more.POOLS, more.PIXELS)

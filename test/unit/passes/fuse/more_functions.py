@@ -131,6 +131,14 @@ JOINED: Functions = {
 }
 """Of a plane; what is made runs over other dims than the kernel, which is one."""
 
+PRODUCTS: Functions = {
+    "matrix by vector": lambda x, y: torch.mv(x.sigmoid(), y[0]) * 2,
+    "vector by matrix": lambda x, y: torch.mm(y[:, :1].mT, x.sin()).exp(),
+    "batch": lambda x, y: torch.bmm(x.view(2, 2, 8).sin(), y[:2, :, None]) + 1,
+    "vector by vector": lambda x, y: torch.mm(x[:, :1], y[:1]).tanh(),
+}
+"""Of two tensors of one shape: products by one vector that are sums, or pointwise."""
+
 REDUCTIONS: Functions = {
     "max": lambda x, y: tuple(x.max(1)),
     "min": lambda x, y: tuple(torch.min(x.round(), -1, keepdim=True)),
@@ -143,6 +151,9 @@ REDUCTIONS: Functions = {
     ),
     "product": lambda x, y: ((x * 0.1).prod(1), x.prod()),
     "logsumexp": lambda x, y: torch.logsumexp(x, (0, 1)) + torch.logsumexp(y, 1, keepdim=True),
+    "short rows anywhere": lambda x, y: (
+        torch.softmax(x.view(2, 4, 4), 1).transpose(1, 2).contiguous() * y.view(2, 4, 4)
+    ),
     "deviation": lambda x, y: (x.std(1), *torch.std_mean(y, 1, correction=0, keepdim=True)),
     "norm": lambda x, y: (x.norm(dim=1), torch.linalg.vector_norm(y, 1, 0), y.norm(float("inf"))),
 }

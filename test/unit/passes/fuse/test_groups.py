@@ -302,13 +302,14 @@ def test_column_sums_beside_what_they_sum(fuse: Any) -> None:
 
 
 def test_rows_that_are_spread_over_a_tensor(fuse: Any) -> None:
-    """Batch norm: a row is all of a channel, in pieces of a cache line at least."""
+    """Batch norm: a row is all of a channel, in pieces of a cache line at least, or has few elements."""
 
     def f(x: Tensor) -> Tensor:
         return (x - x.mean((0, 2, 3), keepdim=True)).tanh()
 
     assert len(fuse(f, torch.randn(2, 3, 4, 4)).kernels) == 1
-    assert fuse(f, torch.randn(2, 3, 1, 4)).stayed == ["aten.mean.dim"]
+    assert fuse(f, torch.randn(8, 3, 1, 4)).stayed == ["aten.mean.dim"]
+    assert len(fuse(f, torch.randn(2, 3, 1, 4)).kernels) == 1
 
 
 def test_a_call_that_gains_is_a_kernel_of_its_own(fuse: Any) -> None:
@@ -387,3 +388,26 @@ def test_what_shares_single_elements_alone_is_refused_at_once(fuse: Any) -> None
     done = fuse(updates, torch.randn(()), torch.randn(6, 4), torch.randn(8, 4))
     (decision,) = [decision for *_, decision in done.decisions]
     assert not decision.fused and decision.why == NO_COMMON_DIMS
+
+
+@pytest.mark.parametrize("dim", [-1, 2])
+def test_a_stack_along_the_last_dim_is_a_kernel_of_its_own(dim: int, fuse: Any) -> None:
+    x, y = torch.randn(64, 70), torch.randn(64, 70)
+    assert fuse(lambda x, y: torch.stack([x, y], dim), x, y).kernels == [("aten.stack",)]
+    assert fuse(lambda x, y: torch.stack([x, y], 0), x, y).stayed == ["aten.stack"]
+
+
+def test_groups_share_a_tensor_by_any_of_their_reads(fuse: Any) -> None:
+    """The first read of the second group is a slice, which agrees with no read of the first one."""
+
+    def f(x: Tensor) -> Tensor:
+        size = (x * x).sum(1)
+        return size + (x * (x[:, :1] / size[:, None])).mean(1)
+
+    assert len(fuse(f, torch.rand(2, 12, 8, 40) + 1).kernels) == 1
+
+
+def test_short_rows_may_be_anywhere(fuse: Any) -> None:
+    """The classes are dim 1 of what is read, and last in what is written."""
+    done = fuse(lambda x: torch.softmax(x, 1).transpose(1, 2).contiguous() * 2, torch.randn(3, 16, 40))
+    assert len(done.kernels) == 1
