@@ -22,7 +22,7 @@ _PATIENCE = 3.0
 _START_S = 5.0
 """Additional seconds to wait."""
 
-MOST = min(2, len(os.sched_getaffinity(0)))
+MOST = min(2, os.cpu_count() or 1)
 """Maximum number of questions that are answered at the same time."""
 
 _processes = [Process("shardc.passes.search.solver.network:answer") for _ in range(MOST)]

@@ -14,7 +14,7 @@ between stages, and what the slowest stage takes longer than others, come on top
 choices without an inner search. For others, the inner search stops as soon as its own bound shows that they
 are no better.
 
-While one inner search runs, the next is prepared (:mod:`shardc.planning.auto.ahead`).
+While one inner search runs, the next is prepared, and begins (:mod:`shardc.planning.auto.ahead`).
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Searches:
         layers = tuple(repeated_layers(question.model))  # modules that may be recomputed
         named = (
             fixed,
-            [(sorted(mesh.items()), stages) for mesh, stages in meshes],
+            [(tuple(mesh.items()), stages) for mesh, stages in meshes],
             sorted(options.items(), key=str),
         )
         self._fixed = sizes, policies, layers, search_seconds, named
