@@ -92,7 +92,8 @@ def _library(function):
         with np.errstate(all="ignore"):
             made = function(*(np.asarray(x.handle.data).astype(np.float64) for x in operands))
         data = np.asarray(made).astype(first.handle.data.dtype)
-        return tl.core.tensor(interpreter.TensorHandle(data, first.dtype.scalar), first.type)
+        largest = max(operands, key=lambda x: x.handle.data.size)  # the first may be a scalar
+        return tl.core.tensor(interpreter.TensorHandle(data, first.dtype.scalar), largest.type)
 
     return call
 

@@ -62,6 +62,7 @@ def run_in_interpreter(interpreter: Interpreter, f: Callable[..., Any], *tensors
         bound = max(BOUNDS[d] for d in dtypes)
         finite = wanted[wanted.isfinite()]
         scale = max(1.0, finite.abs().max().item()) if finite.numel() else 1.0
-        torch.testing.assert_close(
-            got.double(), wanted.double(), rtol=bound, atol=bound * scale, equal_nan=True
-        )
+        near = torch.isclose(own.double(), wanted.double(), rtol=bound, atol=bound * scale, equal_nan=True)
+        # Where eager is far off too, as on the other side of a jump of fmod, a result is eager's.
+        wanted = torch.where(near, wanted.double(), own.double())
+        torch.testing.assert_close(got.double(), wanted, rtol=bound, atol=bound * scale, equal_nan=True)
