@@ -1,4 +1,4 @@
-"""Chains of collectives, in which each reads the result of another, directly or through views."""
+"""Chains of collectives, in which each reads the result of another, directly or through views and slices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Chains:
                 self.depth[op.results[0]] = behind[op.results[0]] = before + 1
                 if before >= 0:
                     self._followers.append(op)
-            elif is_view(op) and op.operands[0] in behind:
+            elif _follows(op) and op.operands[0] in behind:
                 behind[op.results[0]] = behind[op.operands[0]]
                 self._followers.append(op)
 
@@ -56,12 +56,21 @@ def is_view(op: ir.Operation) -> bool:
     return op.name.removeprefix("torch.") in VIEWS
 
 
+def _follows(op: ir.Operation) -> bool:
+    """Return whether an op can run as late as the collective that it reads: a view, or a device's slice.
+
+    The gradient of a parameter that is whole, and whose optimizer state is sharded, is reduced and sliced.
+    """
+    return is_view(op) or op.name == "dist.slice"
+
+
 def first_need(
     value: ir.Value, ops: Sequence[ir.Operation], place: dict[ir.Value, int], patient: bool = False
 ) -> int:
     """Return the number of the first op that reads ``value``; a list counts as a reader at its position.
 
-    If ``patient``, readers of views and collectives count instead of these, because these can move down.
+    If ``patient``, readers of views, slices and collectives count instead of these, because these can move
+    down.
     """
     last = len(ops) - 1
     found = last
@@ -69,7 +78,7 @@ def first_need(
         user = use.owner.operation
         if not len(user.results):
             continue
-        if patient and (user.name in KINDS or is_view(user)):
+        if patient and (user.name in KINDS or _follows(user)):
             found = min(found, first_need(user.results[0], ops, place, patient))
         else:
             found = min(found, place.get(user.results[0], last))

@@ -1,7 +1,7 @@
 """Choices between two others: one's states where the other differs, for some of the places where they do.
 
-A relaxation, of late collectives or of a memory limit, finds choices that keep too little of one thing and
-choices that keep too much. What is best often lies between them (path relinking, Glover 1996).
+Relaxation of a memory limit finds choices that hold too little and choices that hold too much. What is best
+often lies between them (path relinking, Glover 1996).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ def relinked(graph: Graph, start: Sequence[int], goal: Sequence[int], capacity: 
     """Return the cheapest choice found between two that are possible, ``start`` if there is none.
 
     Places are sets of joined nodes whose states differ; their costs add up. Each is taken from ``goal`` if
-    that lowers the cost and a device then holds at most ``capacity`` bytes. First come those that save time
-    for the fewest bytes, then those that cover late collectives for the fewest seconds of others.
+    that lowers the cost and a device then holds at most ``capacity`` bytes, those first that save the most
+    time for each byte.
     """
     best, best_s = list(start), graph.total(start)
     places = _places(graph, start, goal)
@@ -29,13 +29,12 @@ def relinked(graph: Graph, start: Sequence[int], goal: Sequence[int], capacity: 
     return best
 
 
-def _order(graph: Graph, start: Sequence[int], moved: Sequence[int]) -> tuple[bool, float]:
-    more_s = graph.seconds(moved) - graph.seconds(start)
-    if more_s <= 0:
-        more_bytes = float((graph.bytes_at(moved) - graph.bytes_at(start)).max(initial=0.0))
-        return False, more_s / more_bytes if more_bytes else -inf
-    covered_s = graph.uncovered(start) - graph.uncovered(moved)
-    return True, more_s / covered_s if covered_s > 0 else inf
+def _order(graph: Graph, start: Sequence[int], moved: Sequence[int]) -> float:
+    more_s = graph.total(moved) - graph.total(start)
+    if more_s >= 0:
+        return 0.0
+    more_bytes = float((graph.bytes_at(moved) - graph.bytes_at(start)).max(initial=0.0))
+    return more_s / more_bytes if more_bytes else -inf
 
 
 def _moved(chosen: Sequence[int], goal: Sequence[int], place: Sequence[int]) -> list[int]:

@@ -153,3 +153,23 @@ func.func @chains_apart(%a: !torch.vtensor<[4],f32>) -> !torch.vtensor<[2],f32> 
   %5 = "dist.all_reduce"(%4) {axes = ["tensor"], reduction = "sum"} : (!torch.vtensor<[2],f32>) -> !torch.vtensor<[2],f32>
   return %5 : !torch.vtensor<[2],f32>
 }
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+
+// Slices move behind a bucket: gradients whose updates are sharded are summed together.
+func.func @slices(%a: !torch.vtensor<[4],f32>, %b: !torch.vtensor<[6],f32>) -> (!torch.vtensor<[2],f32>, !torch.vtensor<[3],f32>) {
+  // CHECK-LABEL: func.func @slices
+  // CHECK: %[[ALL:.*]] = "dist.all_reduce"(%{{.*}}) {axes = ["data"], reduction = "sum"} : (!torch.vtensor<[10],f32>)
+  // CHECK-NOT: "dist.all_reduce"
+  // CHECK-DAG: "dist.slice"(%{{.*}}) {axes = ["tensor"], dim = 0 : i64} : (!torch.vtensor<[4],f32>) -> !torch.vtensor<[2],f32>
+  // CHECK-DAG: "dist.slice"(%{{.*}}) {axes = ["tensor"], dim = 0 : i64} : (!torch.vtensor<[6],f32>) -> !torch.vtensor<[3],f32>
+  %int1 = torch.constant.int 1
+  %0 = "dist.all_reduce"(%a) {axes = ["data"], reduction = "sum"} : (!torch.vtensor<[4],f32>) -> !torch.vtensor<[4],f32>
+  %1 = "dist.slice"(%0) {axes = ["tensor"], dim = 0 : i64} : (!torch.vtensor<[4],f32>) -> !torch.vtensor<[2],f32>
+  %2 = torch.aten.add.Tensor %b, %b, %int1 : !torch.vtensor<[6],f32>, !torch.vtensor<[6],f32>, !torch.int -> !torch.vtensor<[6],f32>
+  %3 = "dist.all_reduce"(%2) {axes = ["data"], reduction = "sum"} : (!torch.vtensor<[6],f32>) -> !torch.vtensor<[6],f32>
+  %4 = "dist.slice"(%3) {axes = ["tensor"], dim = 0 : i64} : (!torch.vtensor<[6],f32>) -> !torch.vtensor<[3],f32>
+  return %1, %4 : !torch.vtensor<[2],f32>, !torch.vtensor<[3],f32>
+}
