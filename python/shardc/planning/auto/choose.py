@@ -168,7 +168,7 @@ class _Search:
 
     By recomputation, and whether weights' gradients are computed later.
     """
-    parts: set[Choice] = field(default_factory=set)
+    compared: set[Choice] = field(default_factory=set)
     """Choices of which the part of memory that they need at least was compared with all."""
     floor: Floor | None = None
     haste: float = _HASTE
@@ -238,9 +238,9 @@ class _Search:
         that recompute more or wait longer.
         """
         while (choice := self._guess(running)) is not None:
-            if self.least_part is None or self.floor is None or choice in self.parts:
+            if self.least_part is None or self.floor is None or choice in self.compared:
                 break
-            self.parts.add(choice)
+            self.compared.add(choice)
             part = self.least_part(choice)
             if part <= 1:
                 break
