@@ -24,7 +24,9 @@ from torch import Tensor, nn
 
 from shardc.cost.cluster.names import find_cluster
 from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.solver import ask
+from shardc.planning.auto.ahead import Begun, Done, InChild
 from shardc.planning.auto.choose import LIMIT_S, search_around
 from shardc.planning.auto.searches import ROOM, policies_of
 from shardc.planning.auto.space import Choice, choices
@@ -33,6 +35,7 @@ from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, tokens_of
 from shardc.planning.verdict import time_text
+from shardc.workers.forked import can_fork
 
 META = torch.device("meta")
 
@@ -209,8 +212,11 @@ def row(name: str, subject: Subject, limit_s: float) -> tuple[str, ...]:
     def find(choice: Choice, cutoff_s: float) -> Found | Unfit:
         return pricer.found(asked(choice), cutoff_s)
 
-    def prepare(choice: Choice, cutoff_s: float) -> None:
-        pricer.graph(asked(choice))
+    def begin(choice: Choice, cutoff_s: float) -> Begun:
+        candidate = asked(choice)
+        if not can_fork() or not pricer.has_read(candidate):
+            return Done(pricer.found(candidate, cutoff_s))
+        return InChild(lambda: pricer.found(candidate, cutoff_s), lambda answer: None, Clock())
 
     def least(choice: Choice) -> float:
         return pricer.least_part(asked(choice))
@@ -218,7 +224,7 @@ def row(name: str, subject: Subject, limit_s: float) -> tuple[str, ...]:
     policies = policies_of(model, None)
     given = list(choices(cluster, question.samples, question.layers, policies))
     added = added_by_stages(pricer.graph(asked(given[0])), given[0], cluster)
-    around = search_around(given, find, limit_s, prepare=prepare, added=added, least=least)
+    around = search_around(given, find, limit_s, begin=begin, added=added, least=least)
     spent = f"{cpu_s() - start_s:.1f}"
     looked_at = f"{around.looked_at} of {around.choices}"
     if not around.found:

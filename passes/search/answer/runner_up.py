@@ -107,12 +107,13 @@ def cheapest_others(
     room for a cheaper choice, or if the choice does not fit, single nodes are changed as long as that
     improves it.
     """
-    if solution.graph is None:
+    if solution.weight is None:
         return {}
+    weighted = graph.weighted(solution.weight)
     paid_s = 0.0 if solution.prices is None else float(solution.prices.sum()) * capacity
     others, clock = dict[int, Other](), Clock(LIMIT_S)
     for node in nodes:
-        found = cheapest(solution.graph, Clock(), solution.prices, (node, solution.chosen[node]))
+        found = cheapest(weighted, Clock(), solution.prices, (node, solution.chosen[node]))
         if found.chosen is not None:
             other = _other(graph, solution, node, capacity, found.chosen, found.bound_s - paid_s)
             others |= {node: other} if isfinite(other.seconds) else {}

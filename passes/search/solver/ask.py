@@ -1,4 +1,7 @@
-"""Questions to the processes that solve cost function networks. Threads may ask at the same time."""
+"""Questions to the processes that solve cost function networks. Threads may ask at the same time.
+
+A forked child, whose crash does not harm its parent either, solves in its own process.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import numpy as np
 from shardc.diagnostics.passes.search import SolverFailed
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
+from shardc.passes.search.solver.network import answer
 from shardc.passes.search.solver.question import Cheapest, Network, Question
 from shardc.workers.process import Ended, Process, Refused, TookTooLong
 
@@ -30,10 +34,22 @@ _idle: LifoQueue[Process] = LifoQueue()
 """Processes without a question. The one that answered last is asked next; each starts with its first one."""
 for _process in _processes:
     _idle.put(_process)
+_is_forked = False
+
+
+def _after_fork() -> None:
+    """Leave the processes to the parent."""
+    global _is_forked
+    _is_forked = True
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def start() -> None:
     """Start an idle process, without waiting for it."""
+    if _is_forked:
+        return
     with suppress(Empty):
         process = _idle.get_nowait()
         try:
@@ -51,14 +67,6 @@ def end() -> None:
     for process in reversed(idle):
         process.end()
         _idle.put(process)
-
-
-def abandon() -> None:
-    """End the processes that are solving. Whoever waits for them gets SolverFailed."""
-    waiting = {*_idle.queue}
-    for process in _processes:
-        if process not in waiting:
-            process.kill()
 
 
 def cheapest(
@@ -84,6 +92,8 @@ def cheapest(
         costs[node] = np.where(np.arange(len(costs[node])) == state, inf, costs[node])
     limit_s = min(LIMIT_S, clock.left_s)
     question = Question(Network(costs, graph.edges), limit_s, most_s)
+    if _is_forked:
+        return answer(question)
     process = _idle.get()
     try:
         return process.ask(question, _PATIENCE * limit_s + _START_S, lambda: clock.is_interrupted)

@@ -46,7 +46,7 @@ def solve_overlapped(
         if isinstance(found, Solution):
             seconds = graph.total(found.chosen)
             if best is None or seconds < best.seconds:
-                best = replace(found, seconds=seconds)
+                best = replace(found, seconds=seconds, weight=weight)
         if bound_s >= (cutoff_s if best is None else min(best.seconds * (1 - ENOUGH), cutoff_s)):
             break
         if is_stopped:

@@ -38,8 +38,9 @@ class Solution:
     """State for each node of a graph, their cost, and a lower bound for all choices that fit, in seconds.
 
     ``why``: reason why the search stopped. ``free_s``: lower bound for all choices, whether they fit or not.
-    ``is_tight``: True if a cheaper choice does not fit into memory. ``graph``: the graph of which the choice
-    was the cheapest, with memory at ``prices`` in seconds per byte at each point; None if memory suffices.
+    ``is_tight``: True if a cheaper choice does not fit into memory. ``prices``: those of memory with which
+    the choice was the cheapest, in seconds per byte at each point; None if memory suffices. ``weight``: that
+    of late collectives with which it was the cheapest; None if it was not found by :func:`solve_overlapped`.
     """
 
     chosen: list[int]
@@ -49,7 +50,7 @@ class Solution:
     free_s: float = 0.0
     is_tight: bool = False
     prices: np.ndarray | None = field(default=None, repr=False, compare=False)
-    graph: Graph | None = field(default=None, repr=False, compare=False)
+    weight: float | None = field(default=None, repr=False, compare=False)
 
     @property
     def byte_s(self) -> float:
@@ -84,7 +85,7 @@ def solve(
         return NoSolution(found.bound_s, found.bound_s)
     seconds = graph.seconds(found.chosen)
     bound_s = min(found.bound_s, seconds)
-    free = Solution(found.chosen, seconds, bound_s, OPTIMAL, bound_s, graph=graph)
+    free = Solution(found.chosen, seconds, bound_s, OPTIMAL, bound_s)
     if free.gap > GAP:
         free = replace(free, why=_late(clock))
     if free.bound_s >= cutoff_s or (graph.bytes_at(free.chosen) <= capacity).all():
@@ -145,7 +146,7 @@ class _Fitting:
         if self._best is None:
             return NoSolution(prices.bound_s, free.free_s)
         bound_s, at = min(prices.bound_s, self._best_s), prices.best / self._capacity
-        return Solution(self._best, self._best_s, bound_s, why, free.free_s, True, at, self._graph)
+        return Solution(self._best, self._best_s, bound_s, why, free.free_s, True, at)
 
     def _take(self, chosen: list[int], prices: Prices) -> None:
         """Add the plane of a choice, and keep the choice, or one near to it that fits, if it is better."""

@@ -38,6 +38,7 @@ class Graphs:
         self._versions, self._cluster = versions, cluster
         self._kept: dict[str, StepGraph] = {}
         self._steps: dict[Policy, SearchedStep] = {}
+        self._read: set[Policy] = set()
         self.solved: dict[tuple[str, float], Solution] = {}
         self.explained: dict[tuple[str, float], Found] = {}
 
@@ -65,6 +66,10 @@ class Graphs:
         parts = mesh.axes[-1].size if candidate.shares else candidate.micro_batches
         return least.on(prod(candidate.mesh.values()), stages, parts, candidate.form)
 
+    def has_read(self, candidate: Candidate) -> bool:
+        """Return whether a graph or a bound was made of a candidate's step."""
+        return (candidate.recompute or "none") in self._read
+
     def _graph(self, candidate: Candidate) -> StepGraph:
         mesh = make_mesh(candidate.mesh, candidate.micro_batches, candidate.shares)
         asked = mesh, candidate.plan, self._cluster, candidate.form, candidate.speeds
@@ -74,11 +79,14 @@ class Graphs:
         """Return what ``of`` reads from a candidate's step, with a few of its equal layers if that works."""
         while True:
             try:
-                return of(self._step(candidate))
+                made = of(self._step(candidate))
+                self._read.add(candidate.recompute or "none")
+                return made
             except NotFolded as error:
                 TIMING.debug("plan: layers are not found among the calls of %s", error)
                 self._versions.stands = False
                 self._steps.clear()
+                self._read.clear()
 
     def _step(self, candidate: Candidate) -> SearchedStep:
         """Return the captured step with what a candidate recomputes."""

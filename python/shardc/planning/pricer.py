@@ -282,10 +282,9 @@ class Pricer:
         explain of it. Raises what a capture raises.
         """
         capacity = self._capacity_bytes(candidate)
-        graph, clock = self.graph(candidate), clock or Clock()
-        assert self._graphs is not None
-        solved, key = self._graphs.solved, (candidate.text, capacity)
-        kept = self._graphs.explained if explain == "runners-up" else {}
+        graph, clock, graphs = self.graph(candidate), clock or Clock(), self._graphs_for(candidate)
+        solved, key = graphs.solved, (candidate.text, capacity)
+        kept = graphs.explained if explain == "runners-up" else {}
         if key in kept:
             return kept[key]
         found = search(
@@ -294,6 +293,19 @@ class Pricer:
         if isinstance(found, Found) and not clock.is_over:
             solved[key], kept[key] = found.solution, found
         return found
+
+    def keep(self, candidate: Candidate, found: Found | Unfit, explain: Explain = "") -> None:
+        """Keep the result of a complete search by :meth:`found`, which another process did."""
+        if isinstance(found, Unfit):
+            return
+        graphs, key = self._graphs_for(candidate), (candidate.text, self._capacity_bytes(candidate))
+        graphs.solved[key] = found.solution
+        if explain == "runners-up":
+            graphs.explained[key] = found
+
+    def has_read(self, candidate: Candidate) -> bool:
+        """Return whether the step of a candidate was read, so that other processes can share it."""
+        return self._graphs_for(candidate).has_read(candidate)
 
     def graph(self, candidate: Candidate) -> StepGraph:
         """Return the graph of choices for a candidate's mesh; the latest ones are kept.

@@ -9,6 +9,7 @@ EXECUTED = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "jo
 ALLOWED = {
     "python/shardc/workers/process.py": "pipes to a process that this one started",
     "python/shardc/workers/worker.py": "the other end of them",
+    "python/shardc/workers/forked.py": "a pipe from a forked child",
     "python/shardc/runtime/checkpoint/load.py": "an unpickler with an allow-list, which its tests attack",
 }
 

@@ -14,7 +14,7 @@ between stages, and what the slowest stage takes longer than others, come on top
 choices without an inner search. For others, the inner search stops as soon as its own bound shows that they
 are no better.
 
-While one inner search runs, the next is prepared, and begins (:mod:`shardc.planning.auto.ahead`).
+While one inner search runs, the next one begins (:mod:`shardc.planning.auto.ahead`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shardc.dialects.collection import collection_paused
 from shardc.options.recompute import Policy
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
-from shardc.planning.auto.ahead import Ahead, Find, Prepare
+from shardc.planning.auto.ahead import Ahead, Begin, Find
 from shardc.planning.auto.space import RECOMPUTED, Choice
 
 _SHORT = 0.8
@@ -120,7 +120,7 @@ def search_around(
     limit_s: float = LIMIT_S,
     clock: Clock | None = None,
     start: Start | None = None,
-    prepare: Prepare | None = None,
+    begin: Begin | None = None,
     added: Callable[[Choice], float] | None = None,
     least: Callable[[Choice], float] | None = None,
     known: Mapping[Choice, float] | None = None,
@@ -129,13 +129,13 @@ def search_around(
     """Search the choices with ``find``.
 
     ``limit_s``: seconds after which no other choice is started. ``clock``: ends the search at once; ``find``
-    observes it, too. ``start``: the choice to try first. ``prepare``: does a part of ``find`` beforehand,
-    while another search runs. ``added``: seconds that a choice takes in addition to those of ``find``.
+    observes it, too. ``start``: the choice to try first. ``begin``: begins a search that ``find`` would do,
+    while another one runs. ``added``: seconds that a choice takes in addition to those of ``find``.
     ``least``: part of memory that a choice needs at least; those that need more than all are left out.
     ``known``: lower bounds on the seconds of choices that are known beforehand. ``pace``: how fast a choice's
     kernels are; default: as on equal devices.
     """
-    with collection_paused(), Ahead(find, prepare) as ahead:
+    with collection_paused(), Ahead(find, begin) as ahead:
         all_s = {choice: added(choice) if added else 0.0 for choice in choices}
         paces = {choice: pace(choice) if pace else choice.waits for choice in all_s}
         return _Search(all_s, paces, ahead, limit_s, clock or Clock(), start, least, known or {}).run()
@@ -185,6 +185,7 @@ class _Search:
         why = "all choices were considered, or cannot be better"
         while (choice := self._next() or self._patiently()) is not None:
             self._look(choice)
+            self.ahead.end(self._is_worth)
             if self.clock.is_over:
                 why, is_stopped = self.clock.why, True
                 break

@@ -14,6 +14,7 @@ from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.diagnostics.text import size_text
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
+from shardc.planning.auto.ahead import Begun
 from shardc.planning.auto.choose import LIMIT_S, Around, Estimate, Pace, Start, search_around
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import Candidate
@@ -52,7 +53,7 @@ def search_to_fit(
     room: float = 1.0,
     tries: int = TRIES,
     start: Start | None = None,
-    prepare: Callable[[Candidate, float], None] | None = None,
+    begin: Callable[[Candidate, float], Begun] | None = None,
     added: Callable[[Choice], float] | None = None,
     least: Callable[[Candidate], float] | None = None,
     pace: Pace | None = None,
@@ -67,7 +68,7 @@ def search_to_fit(
     ``find``: the inner search of a candidate, with the seconds per step that a result must beat. ``within``:
     the part of a device's memory that a plan may need. ``room``: the part that the first search may use.
     ``start``: start of the first search; each later one starts from the result before. ``clock``: time limit
-    of all searches together. ``prepare``: does a part of ``find`` beforehand. ``added``: seconds that a
+    of all searches together. ``begin``: begins a search that ``find`` would do. ``added``: seconds that a
     choice takes in addition to those of ``find``. ``least``: the part of the memory that ``find`` may use
     which a candidate needs at least. ``pace``: how fast a choice's kernels are. Raises NoPlanFound,
     NoPlanYet.
@@ -76,7 +77,7 @@ def search_to_fit(
     limit_s = LIMIT_S if clock.limit_s == inf else inf
     tried = list[tuple[Around, Price]]()
     while len(tried) < tries and not (tried and clock.is_over):
-        ahead = None if prepare is None else partial(_found, prepare, room)
+        ahead = None if begin is None else partial(_found, begin, room)
         needed = None if least is None else partial(_least, least, room)
         asked = partial(_found, find, room), limit_s, clock, start, ahead, added, needed
         around = search_around(given, *asked, pace=pace)

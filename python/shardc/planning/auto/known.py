@@ -31,9 +31,13 @@ class Known:
         if known is not None:
             return known
         answer = self.find(candidate, cutoff_s)
+        self.keep(candidate, answer)
+        return answer
+
+    def keep(self, candidate: Candidate, answer: Found | Unfit) -> None:
+        """Keep the answer of ``find`` for a candidate, unless the user ended the search."""
         if not self.is_ended():
             self._answers(candidate).append((candidate.room, answer))
-        return answer
 
     def known(self, candidate: Candidate, cutoff_s: float) -> Found | Unfit | None:
         """Return the answer for a candidate from the memo; None if a search has to find it."""

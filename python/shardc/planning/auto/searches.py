@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 from math import inf
@@ -21,6 +20,7 @@ from shardc.options.recompute import Policy
 from shardc.passes.search.calls.longest_part import of_towers
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
+from shardc.planning.auto.ahead import Begun, Done, InChild
 from shardc.planning.auto.choose import Start
 from shardc.planning.auto.fit import TRIES, Picked, search_to_fit
 from shardc.planning.auto.kept import Answer, answered, asked
@@ -37,6 +37,7 @@ from shardc.planning.question import Question
 from shardc.planning.verdict import verdict
 from shardc.runtime.report import progress
 from shardc.step.modules.recomputed import repeated_layers
+from shardc.workers.forked import can_fork
 
 ROOM = 0.92
 """Part of a GPU's memory that a first search may use; the allocator and temporaries need the rest.
@@ -106,8 +107,8 @@ class Searches:
         self._room = ROOM if all(device.has_caching_allocator for device in devices) else 1.0
         self._start: Start | None = None
         self._explains = False
-        self._beside: Future[Found | Unfit] | None = None
-        """Runners-up of the first pick, which are searched while it is priced."""
+        self._beside: dict[str, InChild] = {}
+        """Searches for the runners-up of picks while those are priced, by the candidate's text."""
         self._added: Callable[[Choice], float] | None = None
         self._unequal: Unequal | None = None
         """The cluster's kinds of device, if there are several."""
@@ -139,9 +140,13 @@ class Searches:
         if self._clock.is_enough:
             return picked
         progress.step("runners-up")
-        if self._beside is not None:
-            self._beside.result()  # the pricer keeps it
-        priced = self._price(picked.priced.candidate)
+        candidate = picked.priced.candidate
+        beside = self._beside.pop(candidate.text, None)
+        for other in self._beside.values():
+            other.end()
+        if beside is not None:
+            beside.result()  # the pricer keeps it
+        priced = self._price(candidate)
         is_kept = priced.on(self.cluster).fits or not picked.priced.on(self.cluster).fits
         return replace(picked, priced=priced) if is_kept else picked
 
@@ -172,7 +177,7 @@ class Searches:
                 room=within * self._room if room is None else room,
                 tries=tries,
                 start=self._start,
-                prepare=self._prepare,
+                begin=self._begin,
                 added=self._added,
                 least=self.pricer.least_part,
                 pace=None if self._unequal is None else self._unequal.pace,
@@ -207,20 +212,30 @@ class Searches:
 
     def _priced(self, candidate: Candidate) -> Priced:
         progress.step(f"price of {candidate.text}")
-        if self._explains and self._beside is None and not self._clock.is_enough:
-            pool = ThreadPoolExecutor(1, "shardc runners-up")
-            self._beside = pool.submit(self.pricer.found, candidate, clock=self._clock, explain="runners-up")
-            pool.shutdown(wait=False)
+        if self._explains and not self._clock.is_enough and can_fork():
+            find = partial(self.pricer.found, candidate, clock=self._clock, explain="runners-up")
+            keep = partial(self.pricer.keep, candidate, explain="runners-up")
+            self._beside[candidate.text] = InChild(find, keep, self._clock)
         return self._price(candidate, explain="plan")
 
     def _found(self, candidate: Candidate, cutoff_s: float) -> Found | Unfit:
         return self.pricer.found(candidate, cutoff_s, self._clock)
 
-    def _prepare(self, candidate: Candidate, cutoff_s: float) -> None:
-        """Build the graph in which a plan of a candidate is searched, unless the result is known."""
-        if self._known.known(candidate, cutoff_s) is None:
-            progress.step(candidate.text)
-            self.pricer.graph(candidate)
+    def _begin(self, candidate: Candidate, cutoff_s: float) -> Begun:
+        """Begin the search for a candidate's best plan, in a forked child if that can share what was read."""
+        known = self._known.known(candidate, cutoff_s)
+        if known is not None:
+            return Done(known)
+        progress.step(candidate.text)
+        if not can_fork() or not self.pricer.has_read(candidate):
+            return Done(self._known(candidate, cutoff_s))
+
+        def keep(answer: Found | Unfit) -> None:
+            self._known.keep(candidate, answer)
+            if not self._clock.is_over:
+                self.pricer.keep(candidate, answer)
+
+        return InChild(lambda: self._found(candidate, cutoff_s), keep, self._clock)
 
 
 def _choices(

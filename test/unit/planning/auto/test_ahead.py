@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
-from math import inf
-from threading import Event, Thread
+import os
+from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 
-from shardc.diagnostics.passes.search import SolverFailed
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
-from shardc.passes.search.graph import Graph
 from shardc.passes.search.solver import ask
-from shardc.planning.auto.ahead import Ahead
+from shardc.planning.auto.ahead import Ahead, InChild
 from shardc.planning.auto.space import Choice
 
-FIRST, SECOND = (Choice(1, count, (("data", 2),)) for count in (1, 2))
-WAIT_S = 60
+FIRST, SECOND, THIRD = (Choice(1, count, (("data", 2),)) for count in (1, 2, 4))
 
 
+@dataclass
+class Begun:
+    """Search that has begun, and runs until somebody waits for its result."""
+
+    cutoff_s: float
+    is_busy: bool = True
+
+    def result(self) -> Found | Unfit:
+        self.is_busy = False
+        return Unfit(0.0, 0.0, bound_s=self.cutoff_s)
+
+    def end(self) -> None:
+        self.is_busy = False
+
+
+@dataclass
 class Searches:
-    """Inner searches; that of FIRST ends once SECOND's was ``begun``, if it ``waits``."""
+    """Inner searches, and the order in which they began."""
 
-    def __init__(self, *, waits: bool = True) -> None:
-        self.asked = list[tuple[Choice, float]]()
-        self.begun = Event()
-        self.waits = waits
+    began: list[tuple[Choice, float]] = field(default_factory=list)
+    running: dict[Choice, Begun] = field(default_factory=dict)
 
     def find(self, choice: Choice, cutoff_s: float) -> Found | Unfit:
-        self.asked.append((choice, cutoff_s))
-        if choice == SECOND:
-            self.begun.set()
-        elif self.waits:
-            assert self.begun.wait(WAIT_S)
-        return Unfit(0.0, 0.0, bound_s=cutoff_s)
+        return self.begin(choice, cutoff_s).result()
+
+    def begin(self, choice: Choice, cutoff_s: float) -> Begun:
+        self.began.append((choice, cutoff_s))
+        self.running[choice] = begun = Begun(cutoff_s)
+        return begun
 
 
 @pytest.fixture(autouse=True)
@@ -43,55 +53,61 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begun_with", "asked"),
+    ("begun_with", "began"),
     [(3.0, [(FIRST, 5.0), (SECOND, 3.0), (SECOND, 4.0)]), (5.0, [(FIRST, 5.0), (SECOND, 5.0)])],
     ids=["too low", "high enough"],
 )
 def test_a_search_that_began_is_asked_again_only_if_its_limit_was_too_low(
-    begun_with: float, asked: list[tuple[Choice, float]]
+    begun_with: float, began: list[tuple[Choice, float]]
 ) -> None:
     searches = Searches()
-    with Ahead(searches.find, lambda choice, cutoff_s: None) as ahead:
+    with Ahead(searches.find, searches.begin) as ahead:
         ahead.found(FIRST, 5.0, lambda: (SECOND, begun_with))
         found = ahead.found(SECOND, 4.0, lambda: None)
     assert found.bound_s >= 4.0
-    assert searches.asked == asked
+    assert searches.began == began
 
 
 def test_nothing_begins_without_a_limit() -> None:
-    searches, prepared = Searches(waits=False), list[Choice]()
-
-    def prepare(choice: Choice, cutoff_s: float) -> None:
-        prepared.append(choice)
-        if choice == SECOND:
-            assert cutoff_s == inf
-
-    with Ahead(searches.find, prepare) as ahead:
+    searches = Searches()
+    with Ahead(searches.find, searches.begin) as ahead:
         ahead.found(FIRST, 5.0, lambda: (SECOND, None))
-    assert searches.asked == [(FIRST, 5.0)]
-    assert prepared[0] == FIRST
+    assert searches.began == [(FIRST, 5.0)]
 
 
-def test_whoever_waits_for_an_abandoned_process_is_told_so() -> None:
-    draw, failed = np.random.default_rng(0), list[str]()
-    hard = Graph(points=1)
-    for node in range(60):
-        hard.costs[hard.add_node(30)] = draw.random(30)
-        for other in range(node):
-            hard.add_edge(other, node, draw.random((30, 30)))
+def test_two_searches_run_at_a_time_and_those_without_use_end() -> None:
+    searches = Searches()
+    with Ahead(searches.find, searches.begin) as ahead:
+        ahead.found(FIRST, 5.0, lambda: (SECOND, 5.0))
+        ahead.found(THIRD, 5.0, lambda: pytest.fail("both cores are busy"))
+        assert searches.running[SECOND].is_busy
+        ahead.end(lambda choice: choice != SECOND)
+        assert not searches.running[SECOND].is_busy
+        ahead.found(THIRD, 5.0, lambda: (FIRST, 5.0))
+        assert searches.running[FIRST].is_busy
+    assert not searches.running[FIRST].is_busy
 
-    def wait() -> None:
-        try:
-            ask.cheapest(hard, Clock())
-        except SolverFailed as error:
-            failed.append(str(error))
 
-    waiting = Thread(target=wait)
-    waiting.start()
-    while waiting.is_alive():
-        ask.abandon()
-        waiting.join(0.2)
-    assert len(failed) == 1
-    easy = Graph(points=1)
-    easy.costs[easy.add_node(2)] = np.array([1.0, 2.0])
-    assert ask.cheapest(easy, Clock()).chosen == [0]
+def test_a_child_answers_and_its_answer_is_kept() -> None:
+    here, kept = os.getpid(), list[Found | Unfit]()
+    child = InChild(lambda: Unfit(0.0, float(os.getpid())), kept.append, Clock())
+    answer = child.result()
+    assert answer.floor_s != here
+    assert kept == [answer]
+
+
+@pytest.mark.parametrize("ended", ["by Ctrl-C", "by a crash"])
+def test_without_an_answer_of_the_child_this_process_searches(ended: str) -> None:
+    here, clock = os.getpid(), Clock()
+
+    def find() -> Unfit:
+        if os.getpid() != here and ended == "by a crash":
+            os.abort()
+        while os.getpid() != here:
+            pass
+        return Unfit(0.0, float(here))
+
+    child = InChild(find, lambda answer: None, clock)
+    if ended == "by Ctrl-C":
+        clock.interrupt()
+    assert child.result().floor_s == here

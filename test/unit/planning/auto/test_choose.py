@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
-from threading import current_thread, main_thread
-from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.chosen import Chosen
 from shardc.passes.search.clock import Clock
+from shardc.passes.search.solver import ask
 from shardc.passes.search.solver.solve import Solution
 from shardc.planning.auto.ahead import Find
 from shardc.planning.auto.choose import Around, search_around
@@ -196,47 +196,50 @@ def test_choices_that_are_expected_to_lack_memory_are_not_among_the_first() -> N
     assert looked_at[1].stages > 1
 
 
+class Running:
+    """Search that has begun, and runs until its result is asked for, or nobody needs it."""
+
+    count = 0
+
+    def __init__(self, find: Callable[[], Found | Unfit]) -> None:
+        self.find, self.is_busy = find, True
+        Running.count += 1
+
+    def result(self) -> Found | Unfit:
+        self.end()
+        return self.find()
+
+    def end(self) -> None:
+        Running.count -= self.is_busy
+        self.is_busy = False
+
+
 @pytest.mark.parametrize("capacity", [inf, 2.0])
-def test_the_next_choice_is_prepared_while_a_search_runs(capacity: float) -> None:
-    """Each choice is prepared in the main thread before its search; the result stays the same."""
+def test_the_next_choice_begins_while_a_search_runs(capacity: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result stays the same, and no search is left."""
+    monkeypatch.setattr(ask, "MOST", 2)
     for drawn in map(Drawn, range(20)):
-        alone = drawn.search(capacity=capacity)
-        prepared, early = list[Choice](), list[bool]()
+        alone, most = drawn.search(capacity=capacity), [0]
 
-        def prepare(choice: Choice, cutoff_s: float, prepared: list[Choice] = prepared) -> None:
-            assert current_thread() is main_thread()
-            prepared.append(choice)
+        def begin(choice: Choice, cutoff_s: float, d: Drawn = drawn, most: list[int] = most) -> Running:
+            running = Running(lambda: d.find(capacity, choice, cutoff_s))
+            most.append(Running.count)
+            return running
 
-        def find(
-            choice: Choice,
-            cutoff_s: float,
-            *,
-            d: Drawn = drawn,
-            prepared: list[Choice] = prepared,
-            early: list[bool] = early,
-        ) -> Found | Unfit:
-            assert current_thread() is not main_thread()
-            assert choice in prepared
-            waits_until = perf_counter() + 0.02
-            while prepared[-1] == choice and perf_counter() < waits_until:
-                sleep(1e-3)
-            early.append(prepared[-1] != choice)
-            return d.find(capacity, choice, cutoff_s)
-
-        around = drawn.search(find, prepare=prepare)
+        around = drawn.search(capacity=capacity, begin=begin)
         assert around.bound_s == alone.bound_s
         assert [found.seconds for found in around.found[:1]] == [found.seconds for found in alone.found[:1]]
-        assert any(early)
+        assert max(most) == 2
+        assert Running.count == 0
 
 
-def test_an_error_of_a_search_ends_it() -> None:
-    drawn = Drawn(0)
-
-    def find(choice: Choice, cutoff_s: float) -> Found | Unfit:
+def test_an_error_of_a_search_ends_all() -> None:
+    def find() -> Found | Unfit:
         raise ValueError("no such choice")
 
     with pytest.raises(ValueError, match="no such choice"):
-        drawn.search(find, prepare=lambda choice, cutoff_s: None)
+        Drawn(0).search(begin=lambda choice, cutoff_s: Running(find))
+    assert Running.count == 0
 
 
 @pytest.mark.parametrize("seed", range(5))

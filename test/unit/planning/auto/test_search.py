@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from threading import current_thread, main_thread
 from typing import Any
 
 import pytest
@@ -15,7 +14,10 @@ from torch import Tensor, nn
 import shardc
 from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.passes.search import NoPlanYet, NothingSearched, NotSearched
-from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.answer.explain import Explain
+from shardc.passes.search.choose import Found, Unfit, search
+from shardc.planning import pricer
+from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 
 
@@ -70,39 +72,35 @@ def hears_interrupts() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("hears_interrupts")
 def test_an_interrupt_ends_the_search_with_the_best_plan_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    find, asked_for = Pricer.found, []
+    keep, kept = Pricer.keep, list[Candidate]()
 
-    def found(pricer: Pricer, *given: Any, **options: Any) -> Found | Unfit:
-        answer = find(pricer, *given, **options)
-        if "explain" in options:  # for the price of a plan that was found
-            return answer
-        asked_for.append(given)
-        if len(asked_for) == 1:
+    def kept_once(pricer: Pricer, candidate: Candidate, *given: Any, **options: Any) -> None:
+        keep(pricer, candidate, *given, **options)
+        kept.append(candidate)
+        if len(kept) == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        return answer
 
-    monkeypatch.setattr(Pricer, "found", found)
+    monkeypatch.setattr(Pricer, "keep", kept_once)
     picked = shardc.search_plan(*asked(), cluster="h100-2x2")
-    assert len(asked_for) == 1
+    assert len(kept) == 1
     assert "the search ended: interrupted" in str(picked)
     assert picked.seconds > 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_runners_up_are_searched_once_while_the_plan_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
-    find, explained = Pricer.found, list[tuple[bool, Found | Unfit]]()
+def test_runners_up_are_searched_in_a_child_while_the_plan_is_priced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked_here = list[str]()
 
-    def found(pricer: Pricer, *given: Any, **options: Any) -> Found | Unfit:
-        answer = find(pricer, *given, **options)
-        if options.get("explain") == "runners-up":
-            explained.append((current_thread() is main_thread(), answer))
-        return answer
+    def searched(*given: Any, explain: Explain = "", **options: Any) -> Found | Unfit:
+        asked_here.append(explain)  # of this process alone
+        return search(*given, explain=explain, **options)
 
-    monkeypatch.setattr(Pricer, "found", found)
+    monkeypatch.setattr(pricer, "search", searched)
     picked = shardc.search_plan(*asked(), cluster="h100-2x2")
-    beside, last = explained
-    assert not beside[0] and last[0]
-    assert beside[1] is last[1]
+    assert "plan" in asked_here
+    assert "runners-up" not in asked_here
     assert "products sharded otherwise" in str(picked)
 
 

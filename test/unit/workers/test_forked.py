@@ -1,0 +1,75 @@
+"""Functions in forked children: results, failures, and ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from shardc.workers import forked
+from shardc.workers.forked import Forked
+from shardc.workers.process import Ended
+
+
+def never() -> bool:
+    return False
+
+
+def test_a_child_has_a_copy_of_what_this_process_has() -> None:
+    given = [1]
+
+    def change() -> tuple[list[int], int]:
+        given.append(2)
+        return given, os.getpid()
+
+    changed, process = Forked(change).result(never)
+    assert changed == [1, 2]
+    assert given == [1]
+    assert process != os.getpid()
+
+
+def test_a_large_result_arrives_while_others_wait() -> None:
+    children = [Forked(lambda size=size: b"x" * size) for size in (1, 5_000_000, 10)]
+    assert [len(child.result(never)) for child in children] == [1, 5_000_000, 10]
+
+
+def test_a_child_is_busy_until_it_ends() -> None:
+    out, into = os.pipe()
+    child = Forked(lambda: len(os.read(out, 1)))
+    assert child.is_busy
+    os.write(into, b"!")
+    assert child.result(never) == 1
+    assert not child.is_busy
+    os.close(out)
+    os.close(into)
+
+
+@pytest.mark.parametrize("how", ["raises", "dies", "returns what cannot be pickled"])
+def test_a_child_without_a_result_has_ended(how: str) -> None:
+    def fail() -> object:
+        if how == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "raises":
+            raise ValueError("not here")
+        return lambda: None
+
+    with pytest.raises(Ended, match="no answer"):
+        Forked(fail).result(never)
+
+
+def test_a_child_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forked, "IDLE_S", 0.2)
+    child = Forked(lambda: time.sleep(60))
+    with pytest.raises(Ended, match="no CPU time"):
+        child.result(never)
+    assert not child.is_busy
+
+
+def test_a_caller_that_stops_to_wait_ends_the_child() -> None:
+    child = Forked(lambda: time.sleep(60))
+    with pytest.raises(Ended, match="nobody waits"):
+        child.result(lambda: True)
+    child.end()
+    assert not child.is_busy
