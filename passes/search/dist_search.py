@@ -82,7 +82,13 @@ def why_none(found: Unfit, capacity_bytes: float, devices: int) -> NoPlanYet | N
     """Return the error of a search on so many devices of ``capacity_bytes`` that found no plan."""
     if found.why:
         return NoPlanYet(why=found.why)
-    return NoPlanFound(devices=devices, memory=size_text(capacity_bytes))
+    least = least_text(found.least * capacity_bytes, capacity_bytes)
+    return NoPlanFound(devices=devices, memory=size_text(capacity_bytes), least=least)
+
+
+def least_text(least_bytes: float, capacity_bytes: float) -> str:
+    """Return text on the memory that a device needs at least; empty if it has as much."""
+    return f": any plan needs at least {size_text(least_bytes)} on each" * (least_bytes > capacity_bytes)
 
 
 def capacity_of(cluster: Cluster, mesh: Mapping[str, int], pipe: str = "") -> float:

@@ -68,7 +68,10 @@ def plan(
     plan: Annotated[
         Texts,
         Option(
-            "--plan", "-p", help="A plan; several are compared. If none is given, all products of presets."
+            "--plan",
+            "-p",
+            help="A plan; several are compared. `auto` searches one, `presets` are all products of presets. "
+            "If neither a plan nor a mesh is given, `auto`; with a mesh, `presets`.",
         ),
     ] = None,
     micro_batches: Annotated[Count, Option(min=1, help="Parts of each rank's batch.")] = None,

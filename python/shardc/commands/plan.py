@@ -74,7 +74,8 @@ class PlanRequest:
     """Question to ``shardc plan``.
 
     Attributes:
-        plans: Plans to price; empty for all products of presets.
+        plans: Plans to price; :data:`PRESETS` for all products of presets. Default: a search, or all products
+            of presets if a mesh, several clusters or an option that no search respects are given.
         meshes: Meshes to price; empty for meshes of all of the cluster's devices.
         batch: Samples of the global batch. Default: one per device.
         largest: Quantity to maximize instead of taking it as given: ``batch`` or ``length``.
@@ -111,7 +112,23 @@ class PlanRequest:
         """Return whether an output file shows each layer."""
         return any(file is not None for file in (self.html_file, self.trace_file, self.chakra_folder))
 
+    @property
+    def settled(self) -> PlanRequest:
+        """Return the request with the default of its plans."""
+        is_given = self.plans or self.meshes or self.every_plan or len(self.clusters) > 1
+        return self if is_given or self.fixing else replace(self, plans=(AUTO,))
 
+    @property
+    def fixing(self) -> str:
+        """Name of a given option that a search around the cuts cannot respect; empty if there is none."""
+        options = self.options or {}
+        modules = not isinstance(options.get("recompute", ""), str)
+        others = (name for name in options if name not in AROUND)
+        return "recompute of single modules" if modules else next(others, "")
+
+
+PRESETS = "presets"
+"""Name of all products of presets."""
 SEARCH = "search_seconds", "search_limits"
 """Options of a search."""
 AROUND = (*SEARCH, "recompute", "schedule", "balance_activations", "offload", "reshard_after_forward")
@@ -125,6 +142,7 @@ def plan(request: PlanRequest) -> str:
     Raises errors of ``shardc.diagnostics.planning`` and ``cluster``, and compile errors if there is a single
     plan.
     """
+    request = request.settled
     clusters = [cluster_of(name) for name in request.clusters]
     what_if = [read_what_if(text) for text in request.what_if]
     for option in SEARCH:
@@ -234,7 +252,7 @@ class _Asked:
             raise ElasticNotSearched(where="--elastic")
         if not is_around:
             for option in (name for name in ("front", "sensitivity") if getattr(request, name)):
-                missing = f" around the cuts: {self._fixing} is given" if AUTO in request.plans else ""
+                missing = f" around the cuts: {request.fixing} is given" if AUTO in request.plans else ""
                 raise NothingSearched(option=option, missing=missing)
             return None
         if "constraints" in self._options and not request.meshes:
@@ -247,13 +265,6 @@ class _Asked:
     def _options(self) -> Mapping[str, object]:
         return self._request.options or {}
 
-    @property
-    def _fixing(self) -> str:
-        """Name of a given option that a search around the cuts cannot respect; empty if there is none."""
-        modules = not isinstance(self._options.get("recompute", ""), str)
-        others = (name for name in self._options if name not in AROUND)
-        return "recompute of single modules" if modules else next(others, "")
-
     def _is_around(self, plan: str) -> bool:
         """Return True if a plan is searched with its micro-batches, recomputation and schedule."""
         if plan == AUTO and not self._request.meshes:
@@ -262,7 +273,7 @@ class _Asked:
 
     def _meshes_of_stages(self, plan: str) -> Iterable[MeshOfStages]:
         """Return the given meshes, each with its number of stages, if all else is searched; none if not."""
-        if self._fixing:
+        if self._request.fixing:
             return ()
         if plan == AUTO:
             return [(mesh, 1) for mesh in self._request.meshes]
@@ -309,15 +320,20 @@ class _Asked:
 
     def candidates(self) -> Iterator[Candidate]:
         """Yield the plans to price. Raises BatchDoesNotDivide if there are none."""
-        request, layers = self._request, self.question.layers
-        named = [text for text in request.plans if not self._is_around(text)]
-        for mesh in request.meshes or (self._meshes(layers) if named or not request.plans else ()):
+        request, layers, named = self._request, self.question.layers, self._named
+        has_presets = not request.plans or PRESETS in request.plans
+        for mesh in request.meshes or (self._meshes(layers) if named or has_presets else ()):
             for text in named:
                 yield Candidate(mesh, text, request.micro_batches or self._parts(mesh, text))
-            if not request.plans:
+            if has_presets:
                 parts = request.micro_batches
                 for found in plans_of(mesh, self.batch):
                     yield found if parts is None else replace(found, micro_batches=parts)
+
+    @property
+    def _named(self) -> Sequence[str]:
+        """Plans to price as they are."""
+        return [text for text in self._request.plans if text != PRESETS and not self._is_around(text)]
 
     def _meshes(self, layers: int) -> Sequence[Mapping[str, int]]:
         node = self._cluster.levels[0].ways
@@ -342,7 +358,7 @@ class _Asked:
         """
         request, done, options = self._request, list[Price](), self._options
         bounds = [(candidate, NOTHING) for candidate in candidates]
-        is_named = bool(request.plans) or request.every_plan
+        is_named = bool(self._named) or request.every_plan
         is_named |= len(candidates) == 1 or len(request.clusters) > 1
         if not is_named:
             bounds = [(c, self._pricer.bound(c, **options)) for c in candidates]

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from planned import write_config
@@ -17,6 +18,7 @@ from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.passes.plan import UnknownPreset
 from shardc.diagnostics.passes.search import NoPlanYet, NothingSearched, NotSearched, SearchWithoutCluster
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
+from shardc.options.presets import AUTO
 
 SCRIPT = """
 import torch
@@ -53,9 +55,33 @@ def test_a_config_on_a_mesh(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_all_plans_of_a_cluster(tmp_path: Path) -> None:
-    text = plan(PlanRequest(write_config(tmp_path), ["h100-2"], length=16, batch=2))
+    text = plan(PlanRequest(write_config(tmp_path), ["h100-2"], plans=["presets"], length=16, batch=2))
     # data 2 by four presets, tensor 2 by two, and a pipeline of two stages
     assert "of 7 plans" in text or "7 of 7 plans fit" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "plans"),
+    [
+        ({}, [AUTO]),
+        ({"options": {"search_seconds": 9.0, "recompute": "full"}}, [AUTO]),
+        ({"plans": ["zero3"]}, ["zero3"]),
+        ({"meshes": [{"data": 4}]}, []),
+        ({"clusters": ["h100-4", "a100-80-4"]}, []),
+        ({"every_plan": True}, []),
+        ({"options": {"constraints": {"head": "data"}}}, []),
+    ],
+)
+def test_a_question_without_a_plan_is_a_search_if_one_can_answer_it(
+    changes: dict[str, Any], plans: list[str]
+) -> None:
+    settled = PlanRequest(**{"source": Path("config.json"), "clusters": ["h100-4"], **changes}).settled
+    assert [*settled.plans] == plans
+
+
+def test_without_a_plan_one_is_searched(tmp_path: Path) -> None:
+    text = plan(PlanRequest(write_config(tmp_path), ["h100-2x2"], length=16, batch=8))
+    assert "searched:" in text and "plan auto on" in text
 
 
 def test_a_script_has_its_own_batch(tmp_path: Path) -> None:
@@ -81,7 +107,7 @@ def test_what_cannot_be_planned_is_listed_beside_what_can(tmp_path: Path) -> Non
     [
         ({"source": Path("model.txt")}, NotAModel),
         ({"plans": ["tensr"], "meshes": [{"data": 2}]}, UnknownPreset),
-        ({"clusters": ["h100-8x8"], "batch": 3}, BatchDoesNotDivide),
+        ({"clusters": ["h100-8x8"], "plans": ["presets"], "batch": 3}, BatchDoesNotDivide),
     ],
 )
 def test_what_is_wrong_is_named(changes: dict[str, object], error: type[ShardcError], tmp_path: Path) -> None:

@@ -4,10 +4,16 @@ from shardc.diagnostics.base import ShardcError
 
 
 class NoPlanFound(ShardcError):
-    """With every plan a device's memory is too small, or no plan that fits was found in time."""
+    """With every plan a device's memory is too small, or no plan that fits was found in time.
 
-    template = "the search found no plan that fits the step into {devices} devices of {memory}"
-    hint = "use more devices, a smaller batch, or recompute='full'; shardc plan shows what a named plan needs"
+    ``least``: text on what a device needs at least, if that is more than it has; else empty.
+    """
+
+    template = "the search found no plan that fits the step into {devices} devices of {memory}{least}"
+    hint = (
+        "use more or larger devices, or a smaller batch or length; if micro-batches and recomputation are "
+        "given, leave them out; shardc plan shows what a named plan needs"
+    )
 
 
 class NoPlanYet(ShardcError):

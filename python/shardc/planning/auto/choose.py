@@ -91,7 +91,8 @@ class Around:
 
     ``bound_s``: lower bound on the seconds of any choice. ``looked_at``: how many of ``choices`` got an inner
     search. ``why``: why the search stopped. ``is_stopped``: True if its clock ended it. ``left``: choices
-    that were not found, with lower bounds on their seconds, the lowest first.
+    that were not found, with lower bounds on their seconds, the lowest first. ``needed_part``: the least part
+    of memory that one of the choices without a plan needs at least.
     """
 
     found: list[Estimate]
@@ -102,6 +103,7 @@ class Around:
     is_stopped: bool = False
     floor: Floor = Floor()
     left: Sequence[tuple[Choice, float]] = field(default=(), compare=False)
+    needed_part: float = field(default=0.0, compare=False)
 
     @property
     def start(self) -> Start:
@@ -168,6 +170,8 @@ class _Search:
 
     By recomputation, and whether weights' gradients are computed later.
     """
+    lacking: list[float] = field(default_factory=list)
+    """The part of memory that each choice without a plan needs at least."""
     compared: set[Choice] = field(default_factory=set)
     """Choices of which the part of memory that they need at least was compared with all."""
     floor: Floor | None = None
@@ -199,7 +203,8 @@ class _Search:
         known = {estimate.choice for estimate in self.found} | self.beaten
         left = [(choice, self._least_s(choice)) for choice in self.choices if choice not in known]
         left.sort(key=lambda pair: pair[1])
-        return Around(self.found, bound_s, *counts, why, is_stopped, self.floor or Floor(), left)
+        floor, needed = self.floor or Floor(), min(self.lacking, default=0.0)
+        return Around(self.found, bound_s, *counts, why, is_stopped, floor, left, needed)
 
     def _set_floor(self, floor: Floor) -> Floor:
         """Take a bound on the time of all choices."""
@@ -226,6 +231,7 @@ class _Search:
 
     def _lacks(self, choice: Choice, part: float) -> None:
         """Take that a choice needs at least this part of memory, more than there is."""
+        self.lacking.append(part)
         like = filter(choice.is_like, self.choices)
         self.least.update((other, inf) for other in like if _holds_no_less(other, choice))
         self.needs[choice.recompute, choice.form.is_split].append(part / choice.in_flight)

@@ -14,6 +14,7 @@ from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.diagnostics.text import size_text
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
+from shardc.passes.search.dist_search import least_text
 from shardc.planning.auto.ahead import Begun
 from shardc.planning.auto.choose import LIMIT_S, Around, Estimate, Pace, Start, search_around
 from shardc.planning.auto.space import Choice
@@ -75,7 +76,7 @@ def search_to_fit(
     """
     clock = clock or Clock()
     limit_s = LIMIT_S if clock.limit_s == inf else inf
-    tried = list[tuple[Around, Price]]()
+    tried, needed_part = list[tuple[Around, Price]](), 0.0
     while len(tried) < tries and not (tried and clock.is_over):
         ahead = None if begin is None else partial(_found, begin, room)
         needed = None if least is None else partial(_least, least, room)
@@ -92,7 +93,11 @@ def search_to_fit(
             PLAN.info("no pipeline: %s", next(iter(str(error).splitlines())))
             given, start = whole, None
             continue
+        if compiled is None and room < within and not clock.is_over and not tried:
+            room = within  # the plan may leave more memory to the rest than most do
+            continue
         if compiled is None:
+            needed_part = around.needed_part
             break
         around, best = compiled[0], compiled[1].on(cluster)
         if _fits(best, within):
@@ -104,7 +109,8 @@ def search_to_fit(
     if not tried:
         smallest = min(device.memory_bytes for device in cluster.used(cluster.size))
         devices = max((prod(choice.mesh.values()) for choice in given), default=cluster.size)
-        raise NoPlanFound(devices=devices, memory=size_text(smallest))
+        text = least_text(needed_part * room * smallest, smallest)
+        raise NoPlanFound(devices=devices, memory=size_text(smallest), least=text)
     around, best = min(tried, key=lambda of: _order(of[1], within))
     if clock.is_over and not _fits(best, within):
         around = replace(around, why=clock.why, is_stopped=True)

@@ -67,6 +67,7 @@ def picked(
     bytes_of: dict[str, float],
     cluster: Cluster,
     clock: Clock | None = None,
+    room: float = 1.0,
 ) -> tuple[fit.Picked, list[float]]:
     rooms = []
 
@@ -75,13 +76,13 @@ def picked(
         held = bytes_of[candidate.recompute]
         seconds = ESTIMATED_S[candidate.recompute]
         if held > candidate.room * cluster.devices[0].memory_bytes:
-            return Unfit(held, 1.0)
+            return Unfit(held / (candidate.room * cluster.devices[0].memory_bytes), 1.0)
         return Found(Chosen([], [], []), Solution([], seconds, seconds, ""), 0, held, 1.0)
 
     def price(candidate: Candidate) -> Priced:
         return Priced(candidate, bytes_of[candidate.recompute], ESTIMATED_S[candidate.recompute])
 
-    return fit.search_to_fit(CHOICES, find, price, cluster, clock), rooms
+    return fit.search_to_fit(CHOICES, find, price, cluster, clock, room=room), rooms
 
 
 def test_what_does_not_fit_when_compiled_is_searched_again() -> None:
@@ -96,6 +97,17 @@ def test_what_fits_is_picked_at_once() -> None:
     found, rooms = picked({"none": 40e9, "full": 30e9}, find_cluster("h100"))
     assert found.priced.candidate.recompute == "none"
     assert set(rooms) == {1.0}
+
+
+def test_where_less_memory_has_no_plan_all_of_it_is_searched() -> None:
+    found, rooms = picked({"none": 120e9, "full": 78e9}, find_cluster("h100"), room=0.9)
+    assert found.priced.candidate.recompute == "full"
+    assert sorted({*rooms}) == [0.9, 1.0]
+
+
+def test_what_a_device_needs_at_least_is_said() -> None:
+    with pytest.raises(NoPlanFound, match=r"devices of 84.9 GB: any plan needs at least 90.0 GB"):
+        picked({"none": 120e9, "full": 90e9}, find_cluster("h100"), room=0.9)
 
 
 @pytest.mark.parametrize(
