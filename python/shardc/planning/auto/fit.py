@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, prod
 from typing import TypeVar
@@ -36,6 +36,29 @@ _LEAST = 0.1
 
 
 @dataclass(frozen=True)
+class Rooms:
+    """Part of a device's memory that a search may use: of choices with so many stages, and of all others.
+
+    What a search does not count depends on the number of stages above all: on what the fullest one has
+    beyond the mean.
+    """
+
+    others: float
+    of_stages: Mapping[int, float] = field(default_factory=dict)
+
+    def of(self, choice: Choice) -> float:
+        return self.of_stages.get(choice.stages, self.others)
+
+    def candidate(self, choice: Choice) -> Candidate:
+        """Return a choice as a candidate with its memory."""
+        return replace(choice.candidate, room=self.of(choice))
+
+    def lowered(self, choice: Choice, room: float) -> Rooms:
+        """Return the parts after a choice needed more than was counted."""
+        return Rooms(self.others, {**self.of_stages, choice.stages: room})
+
+
+@dataclass(frozen=True)
 class Picked:
     """Result of the outer search, and the price of the plan that was picked."""
 
@@ -62,7 +85,8 @@ def search_to_fit(
     """Search for the cheapest plan that fits after it is compiled.
 
     A search does not count temporaries and gathered copies. If the compiled plan does not fit, the search is
-    repeated with that much less memory, up to ``tries`` times. If none fits, the closest one is picked. If it
+    repeated with that much less memory for choices with as many stages, up to ``tries`` times. If nothing
+    fits in ``room``, it is repeated with all of the memory. If none fits, the closest one is picked. If it
     takes longer than the search's next result is estimated to take, that one is compiled, too. If a pipeline
     cannot be compiled, as of a model whose samples are not independent, the search goes on without stages.
 
@@ -76,16 +100,16 @@ def search_to_fit(
     """
     clock = clock or Clock()
     limit_s = LIMIT_S if clock.limit_s == inf else inf
-    tried, needed_part = list[tuple[Around, Price]](), 0.0
+    tried, needed_part, rooms = list[tuple[Around, Price]](), 0.0, Rooms(room)
     while len(tried) < tries and not (tried and clock.is_over):
-        ahead = None if begin is None else partial(_found, begin, room)
-        needed = None if least is None else partial(_least, least, room)
-        asked = partial(_found, find, room), limit_s, clock, start, ahead, added, needed
+        ahead = None if begin is None else partial(_found, begin, rooms)
+        needed = None if least is None else partial(_least, least, rooms)
+        asked = partial(_found, find, rooms), limit_s, clock, start, ahead, added, needed
         around = search_around(given, *asked, pace=pace)
         if not around.found and around.is_stopped and not tried:
             raise NoPlanYet(why=around.why)
         try:
-            compiled = _compiled(around, room, price)
+            compiled = _compiled(around, rooms, price)
         except PipelineError as error:
             whole = [choice for choice in given if choice.stages == 1]
             if len(whole) in (0, len(given)):
@@ -93,23 +117,24 @@ def search_to_fit(
             PLAN.info("no pipeline: %s", next(iter(str(error).splitlines())))
             given, start = whole, None
             continue
-        if compiled is None and room < within and not clock.is_over and not tried:
-            room = within  # the plan may leave more memory to the rest than most do
+        if compiled is None and rooms.others < within and not clock.is_over and not tried:
+            rooms = Rooms(within)  # a plan may leave more memory to the rest than most do
             continue
         if compiled is None:
             needed_part = around.needed_part
             break
         around, best = compiled[0], compiled[1].on(cluster)
         if _fits(best, within):
-            of = partial(_priced_on, price, cluster), clock, room, within, pace is not None
+            of = partial(_priced_on, price, cluster), clock, rooms, within, pace is not None
             tried.append(_fastest(around, best, *of))
             break
         tried.append((around, best))
-        room, start = _room(within, around.found[0].held_bytes, best), around.start
+        first, start = around.found[0], around.start
+        rooms = rooms.lowered(first.choice, _room(within, first.held_bytes, best))
     if not tried:
         smallest = min(device.memory_bytes for device in cluster.used(cluster.size))
         devices = max((prod(choice.mesh.values()) for choice in given), default=cluster.size)
-        text = least_text(needed_part * room * smallest, smallest)
+        text = least_text(needed_part * rooms.others * smallest, smallest)
         raise NoPlanFound(devices=devices, memory=size_text(smallest), least=text)
     around, best = min(tried, key=lambda of: _order(of[1], within))
     if clock.is_over and not _fits(best, within):
@@ -118,7 +143,7 @@ def search_to_fit(
 
 
 def _compiled(
-    around: Around, room: float, price: Callable[[Candidate], Priced]
+    around: Around, rooms: Rooms, price: Callable[[Candidate], Priced]
 ) -> tuple[Around, Priced] | None:
     """Return the results from the fastest one that compiles on, and its price; None if none compiles.
 
@@ -126,7 +151,7 @@ def _compiled(
     """
     for place, estimate in enumerate(around.found):
         try:
-            return replace(around, found=around.found[place:]), price(_of(estimate.choice, room))
+            return replace(around, found=around.found[place:]), price(rooms.candidate(estimate.choice))
         except NoPlanFound:
             continue
     return None
@@ -137,7 +162,7 @@ def _fastest(
     best: Price,
     price: Callable[[Choice, float], Price | None],
     clock: Clock,
-    room: float,
+    rooms: Rooms,
     within: float,
     is_unequal: bool = False,
 ) -> tuple[Around, Price]:
@@ -152,9 +177,10 @@ def _fastest(
     for choice, seconds in _of_each_kind(around) if is_unequal else further:
         if clock.is_over or seconds >= best.time.seconds:
             continue
-        other = price(choice, room)
+        other = price(choice, rooms.of(choice))
         if other is not None and not _fits(other, within) and other.time.seconds < best.time.seconds:
-            held_bytes = held[choice].held_bytes if choice in held else room * other.searched_bytes
+            most_bytes = rooms.of(choice) * other.searched_bytes
+            held_bytes = held[choice].held_bytes if choice in held else most_bytes
             other = price(choice, _room(within, held_bytes, other))
         if other is not None and _fits(other, within) and other.time.seconds < best.time.seconds:
             best = other
@@ -220,12 +246,12 @@ def _order(price: Price, within: float) -> tuple[bool, bool, float]:
     return is_above, not price.fits, price.needed_bytes if is_above else price.order[1]
 
 
-def _found(find: Callable[[Candidate, float], _T], room: float, choice: Choice, cutoff_s: float) -> _T:
-    return find(_of(choice, room), cutoff_s)
+def _found(find: Callable[[Candidate, float], _T], rooms: Rooms, choice: Choice, cutoff_s: float) -> _T:
+    return find(rooms.candidate(choice), cutoff_s)
 
 
-def _least(least: Callable[[Candidate], float], room: float, choice: Choice) -> float:
-    return least(_of(choice, room))
+def _least(least: Callable[[Candidate], float], rooms: Rooms, choice: Choice) -> float:
+    return least(rooms.candidate(choice))
 
 
 def _of(choice: Choice, room: float) -> Candidate:

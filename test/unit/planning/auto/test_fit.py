@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import pytest
@@ -105,6 +106,28 @@ def test_where_less_memory_has_no_plan_all_of_it_is_searched() -> None:
     assert [*dict.fromkeys(rooms)][:2] == [0.9, 1.0]
 
 
+def test_only_choices_with_as_many_stages_get_less_memory() -> None:
+    """The search of the choice with two stages did not count a fifth of what it needs."""
+    cluster, rooms = find_cluster("h100"), defaultdict[int, list[float]](list)
+    given = [Choice(1, 1, (("data", 8),)), Choice(2, 4, (("pipe", 2), ("data", 4)))]
+
+    def find(candidate: Candidate, cutoff_s: float) -> Found | Unfit:
+        stages = candidate.mesh.get("pipe", 1)
+        rooms[stages].append(candidate.room)
+        held, seconds = (60e9, 1.2) if stages == 1 else (70e9, 1.0)
+        if held > candidate.room * cluster.devices[0].memory_bytes:
+            return Unfit(1.1, 1.0)
+        return Found(Chosen([], [], []), Solution([], seconds, seconds, ""), 0, held, 1.0)
+
+    def price(candidate: Candidate) -> Priced:
+        return Priced(candidate, 60e9 if "pipe" not in candidate.mesh else 70e9, 1.2)
+
+    found = fit.search_to_fit(given, find, price, cluster, room=0.9)
+    assert found.priced.candidate.mesh == {"data": 8}
+    assert {*rooms[1]} == {0.9}
+    assert min(rooms[2]) < 0.8
+
+
 def test_what_a_device_needs_at_least_is_said() -> None:
     with pytest.raises(NoPlanFound, match=r"devices of 84.9 GB: any plan needs at least 90.0 GB"):
         picked({"none": 120e9, "full": 90e9}, find_cluster("h100"), room=0.9)
@@ -127,7 +150,7 @@ def test_a_result_that_may_be_faster_than_the_first_is_compiled(
     def price(choice: Choice, room: float) -> Price:
         return Priced(choice.candidate, 1e9, compiled_s[choice.recompute]).on(cluster)
 
-    found, best = fit._fastest(around, price(CHOICES[0], 1.0), price, Clock(), 1.0, 1.0)
+    found, best = fit._fastest(around, price(CHOICES[0], 1.0), price, Clock(), fit.Rooms(1.0), 1.0)
     assert found.found[0].choice.recompute == expected
     assert best.priced.candidate.recompute == expected
 
@@ -144,7 +167,7 @@ def test_a_faster_result_that_does_not_fit_gets_less_memory(slower_s: float, exp
         return Priced(choice.candidate, min(70e9, room * 84.9e9), seconds).on(cluster)
 
     first = Priced(CHOICES[0].candidate, 1e9, 1.5).on(cluster)
-    found, best = fit._fastest(around, first, price, Clock(), 1.0, 1.0)
+    found, best = fit._fastest(around, first, price, Clock(), fit.Rooms(1.0), 1.0)
     assert rooms[0] == 1.0 and 0.7 < rooms[1] < 0.8
     assert best.fits and best.priced.candidate.recompute == expected
     assert found.found[0].choice.recompute == expected
