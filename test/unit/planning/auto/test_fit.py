@@ -116,8 +116,8 @@ def test_only_choices_with_as_many_stages_get_less_memory() -> None:
         rooms[stages].append(candidate.room)
         held, seconds = (60e9, 1.2) if stages == 1 else (70e9, 1.0)
         if held > candidate.room * cluster.devices[0].memory_bytes:
-            return Unfit(1.1, 1.0)
-        return Found(Chosen([], [], []), Solution([], seconds, seconds, ""), 0, held, 1.0)
+            return Unfit(1.1, 0.5)
+        return Found(Chosen([], [], []), Solution([], seconds, seconds, ""), 0, held, 0.5)
 
     def price(candidate: Candidate) -> Priced:
         return Priced(candidate, 60e9 if "pipe" not in candidate.mesh else 70e9, 1.2)
