@@ -18,6 +18,9 @@ _FIRST, _GROWTH, _LAST = 1 / 8, 8.0, 64.0
 """First limit of prices, in steps; factor by which it grows while it is reached; last limit. At the last one
 a choice that saves a thousandth of the memory may take a twentieth longer."""
 
+_LEAST = 1e-9
+"""Part of the memory that counts as nothing. HiGHS refuses coefficients that small."""
+
 _STEP = 0.85
 """Part of the way from the best prices to the optimum of the planes."""
 
@@ -87,7 +90,8 @@ class Prices:
         least = highs.addVariable(lb=-highspy.kHighsInf)
         prices = [highs.addVariable(lb=0.0, ub=self._limit) for _ in range(self.points)]
         for seconds, excess in zip(self.seconds, self.excess, strict=True):
-            paid = highs.qsum(float(e) * price for e, price in zip(excess, prices, strict=True))
+            terms = [(e, price) for e, price in zip(excess.tolist(), prices, strict=True) if abs(e) > _LEAST]
+            paid = highs.qsum(e * price for e, price in terms)
             highs.addConstr(least <= seconds * scale + paid)
         highs.maximize(least)
         most, *found = highs.getSolution().col_value
