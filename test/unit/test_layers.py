@@ -88,6 +88,7 @@ ALLOWED = {
         "report",
         "runtime",
         "step",
+        "workers",
     },
     "commands": {
         "diagnostics",
