@@ -13,6 +13,7 @@ from shardc.backends.eager.kern.libraries import MEANINGS
 from shardc.backends.torch.memory.call_workspace import call_workspace_bytes
 from shardc.backends.torch.memory.ledger import Ledger
 from shardc.backends.torch.memory.replay import Replay
+from shardc.runtime.source import line_of
 from shardc.runtime.torch_private import OpOverload, TorchDispatchMode, pytree
 
 FILE = "<dry run>"
@@ -87,4 +88,4 @@ def _position() -> int:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != FILE:
         frame = frame.f_back
-    return 0 if frame is None else frame.f_lineno
+    return 0 if frame is None else line_of(frame)

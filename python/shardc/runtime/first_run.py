@@ -23,7 +23,7 @@ from torch import Tensor
 from .check import Json
 from .errors import ResultMismatch
 from .report.messages import ShardcWarning, warn
-from .source import place_above
+from .source import line_of, place_above
 from .torch_private import DispatchKey, OpOverload, schema_of, storage_address
 
 HINT = (
@@ -66,7 +66,7 @@ class FirstRun:
     def _checked(self, op: OpOverload, function: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object, **kwargs: object) -> object:
             made = function(*args, **kwargs)
-            self._see(op, sys._getframe(1).f_lineno, made, (*args, *kwargs.values()))
+            self._see(op, line_of(sys._getframe(1)), made, (*args, *kwargs.values()))
             return made
 
         return call

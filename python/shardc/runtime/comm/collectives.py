@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..errors import CommunicationError
 from ..kernels import pool
-from ..source import user_line
+from ..source import line_of, user_line
 from .flights import Flights
 from .groups import Group, Started
 from .mesh import Axes, Mesh
@@ -280,7 +280,7 @@ class Rank:
         self, name: str, group: Group, work: Started | None, kept: Tensor, out: Tensor, finish: Finish | None
     ) -> Pending:
         caller = sys._getframe(2)  # the program's line
-        start = (name, group, caller.f_code.co_filename, caller.f_lineno)
+        start = (name, group, caller.f_code.co_filename, line_of(caller))
         pending = Pending(work, kept, out, finish, start, self._flights)
         return pending if self.recorder is None else self.recorder.started(pending)
 
