@@ -23,6 +23,7 @@ from shardc.backends.cpu.emit.result import Result, results_of
 from shardc.backends.cpu.emit.stages import Loop, Stages
 from shardc.backends.cpu.emit.streams import LINE_BYTES, Stream
 from shardc.backends.cpu.lanes.extremes import checked, is_extreme, step
+from shardc.backends.cpu.object_code.marks import LONG_LOOP, LOOP, VECTORS
 
 _FIRST = "where the piece begins"
 SHORTEST_SUM = 9
@@ -31,10 +32,10 @@ TorchInductor's time without, 1.03 with it). LLVM unrolls sums of fewer than :da
 takes rows as lanes, and reads memory with a stride: norms of 16 took 3.2 of its time, and take 1.0."""
 LONG_SUM, SUM_OF_A_VECTOR = 32, 16
 """Terms of a sum that is always added in vectors, and of a sum with one vector."""
-SHORT_LOOP, LONG_LOOP = 4, 64
-"""Steps of loops without sums in registers that LLVM would unroll before it makes vectors of them. The
-gradient of a group norm's weights in groups of 16 took 21 times as long, a difference of rows of 15 three
-times."""
+SHORT_LOOP = 4
+"""Least number of steps of a loop without sums in registers that LLVM does not unroll before it makes vectors
+of it. Unrolled, the gradient of a group norm's weights in groups of 16 took 21 times as long, a difference of
+rows of 15 three times."""
 MOST_OF_A_ROW = 64
 """Most work for a row as a whole, in additions, for which short sums are. More of it, such as functions of
 the sums, is faster with rows as lanes: four hyperbolic tangents and logarithms, 2.2 and 1.0 ms."""
@@ -121,7 +122,7 @@ class Row:
         if adds and steps >= (LONG_SUM if long else SHORTEST_SUM):
             interleave(loop, vectors_of(steps, self.config.sums))
         elif not adds and (LONG_SUM if long else SHORT_LOOP) <= steps < LONG_LOOP:
-            interleave(loop, 1)
+            loop.operation.attributes[LOOP] = ir.Attribute.parse(VECTORS)
 
     def _fetches(self, loop: Loop) -> bool:
         return not self.bounds and fetches(self.nest, loop, self.config.piece)
