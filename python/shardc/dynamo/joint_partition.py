@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.node import Target
 from torch.utils.checkpoint import CheckpointPolicy
 
+from shardc.dynamo.norms_again import read_norms_again
 from shardc.frontend.nodes import node_at
 from shardc.frontend.operators.attention_layout import layouts
 from shardc.runtime.torch_private import OpOverload, functorch_config
@@ -41,11 +41,12 @@ def partition(joint: GraphModule, inputs: Sequence[object], **given: Any) -> tup
             node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
         elif isinstance(node.meta.get("val"), torch.Tensor) and _is_call(node.target):
             node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
+    read_norms_again(joint.graph, _is_call)
     with functorch_config.patch(cse=False):  # which imports half of Inductor
         return min_cut_rematerialization_partition(joint, inputs, **given)
 
 
-def _is_call(target: Target) -> bool:
+def _is_call(target: object) -> bool:
     """Return whether an op computes something and stays an ATen call."""
     if not isinstance(target, OpOverload) or target.is_view:
         return False
