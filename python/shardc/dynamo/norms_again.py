@@ -18,7 +18,7 @@ from shardc.runtime.torch_private import OpOverload
 aten = torch.ops.aten
 LAYER, GROUP = aten.native_layer_norm.default, aten.native_group_norm.default
 BATCH = (aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit.no_stats)
-_ACTIVATIONS = (
+_ACTIVATIONS = "elu", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish", "silu", "softplus"
     "elu",
     "gelu",
     "hardsigmoid",
