@@ -18,18 +18,8 @@ from shardc.runtime.torch_private import OpOverload
 aten = torch.ops.aten
 LAYER, GROUP = aten.native_layer_norm.default, aten.native_group_norm.default
 BATCH = (aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit.no_stats)
-_ACTIVATIONS = "elu", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish", "silu", "softplus"
-    "elu",
-    "gelu",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "leaky_relu",
-    "mish",
-    "silu",
-    "softplus",
-)
-UNTAGGED = frozenset(getattr(aten, f"{name}_backward").default for name in _ACTIVATIONS)
+_ACTIVATIONS = "elu gelu hardsigmoid hardswish hardtanh leaky_relu mish silu softplus"
+UNTAGGED = frozenset(getattr(aten, f"{name}_backward").default for name in _ACTIVATIONS.split())
 """Pointwise ops without PyTorch's tag, some of them."""
 SMALL = 8
 """How many times smaller other operands are than a result that is computed again."""
