@@ -187,7 +187,7 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
         nest.block = None if nest.lanes else _block(nest)
         nest.row_work = shared_work(members, reads, inside[-1]) if inside else 0
         return nest
-    chosen |= shared_axes(nest, reads, prod(int(sizes[a]) for a in parts))
+    chosen |= shared_axes(nest, reads, chosen)
     parts = [a for a in nest.order if a in chosen]
     fast = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)][-1]
     nest.rows.remove(fast)

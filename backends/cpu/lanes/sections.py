@@ -23,6 +23,8 @@ SHORTEST = 32
 """Least number of steps of a loop that is cut."""
 SHORTEST_INNER = 16
 """Least divisor for which a loop is split into two: a vector of f32."""
+WRITTEN_OUT = 4
+"""Most divisor whose rests are written out in the loop of quotients, as in an upsampling by 2."""
 MAX_SECTIONS, MAX_OPS = 16, 1200
 """Limits of a loop's sections, and of the ops in all of them."""
 MAX_FOUND, MAX_OPS_OF_JOINED = 64, 4000
@@ -113,7 +115,7 @@ class _Cutter:
                 over, by = forms.get(op.operands[0]), self._constant(op.operands[1])
                 if over is None or list(over.terms.items()) != [(index, 1)] or low + over.constant < 0:
                     continue
-                if by is not None and SHORTEST_INNER <= by < high - low + 1:
+                if by is not None and (1 < by <= WRITTEN_OUT or by >= SHORTEST_INNER) and by <= high - low:
                     return by, over.constant
             self._follow(op, forms, self.ranges)
         return 0, 0
@@ -240,6 +242,11 @@ class _Cutter:
         if len(at) == len(section.dims):
             return self._body(section, at, carried)
         first, last = section.dims[len(at)]
+        if at and self.by <= WRITTEN_OUT:
+            for rest in range(first, last + 1):
+                alone = _Section((section.dims[0], (rest, rest)))
+                carried = self._body(alone, [*at, _index(rest)], carried)
+            return carried
         if first == last and (self.is_static or self.by):
             return self._loops(section, [*at, _index(first)], carried)
         bounds = [_index(first), _index(last + 1)]
@@ -247,7 +254,7 @@ class _Cutter:
             low, high = list(self.loop.operands)[:2]
             bounds = [arith.maxsi(low, bounds[0]), arith.minsi(high, bounds[1])]
         loop = scf.ForOp(bounds[0], bounds[1], _index(1), carried)
-        if len(at) + 1 == len(section.dims):
+        if len(at) + 1 == len(section.dims) or self.by <= WRITTEN_OUT:
             if LOOP in self.loop.operation.attributes:
                 loop.operation.attributes[LOOP] = self.loop.operation.attributes[LOOP]
             elif SHORTEST_INNER <= last + 1 - first < LONG_LOOP:
