@@ -162,7 +162,7 @@ def same_or_not(x: Tensor, y: Tensor, sign: Tensor) -> Tensor:
 
 def counts_loss(x: Tensor, count: Tensor) -> Tensor:
     """Poisson's likelihood with Stirling's term."""
-    return F.poisson_nll_loss(x, count, log_input=True, full=True)
+    return F.poisson_nll_loss(x, count.to(x.dtype), log_input=True, full=True)
 
 
 def triplets_with_distances(a: Tensor, p: Tensor, n: Tensor) -> Tensor:
@@ -220,7 +220,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], Made, bool]] = {
         lambda: [*_of((16_384, 160), (16_384, 160))(), 2.0 * torch.randint(2, (16_384,)) - 1],
         True,
     ),
-    "counts": (counts_loss, lambda: [torch.randn(700, 500), torch.randint(9, (700, 500)).float()], True),
+    "counts": (counts_loss, lambda: [torch.randn(700, 500), torch.randint(9, (700, 500))], True),
     "soft triplets": (triplets_with_distances, _of(*[(8192, 100)] * 3), True),
     "dice at borders": (
         border_dice,
