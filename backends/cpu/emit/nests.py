@@ -19,7 +19,7 @@ PARALLEL_ROWS = 16
 """Number of rows below which a sum over the middle of a tensor is divided along the summed axis instead."""
 CARRIED_ROWS = 64
 """Number of terms below which it is not, because joining partial sums takes as long as adding the terms."""
-LEAST_ENDS, MOST_OF_ENDS, WORK_OF_ENDS = 256, 1024, 32
+LEAST_ENDS, MOST_OF_ENDS, WORK_OF_ENDS = 256, 1024, 12
 """Least number of rows, most elements of one, and least work for a row as a whole, in additions, for which
 loops of its own do that work."""
 NOWHERE: Axis = (-1, -1)

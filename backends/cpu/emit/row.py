@@ -32,6 +32,8 @@ TorchInductor's time without, 1.03 with it). LLVM unrolls sums of fewer than :da
 takes rows as lanes, and reads memory with a stride: norms of 16 took 3.2 of its time, and take 1.0."""
 LONG_SUM, SUM_OF_A_VECTOR = 32, 16
 """Terms of a sum that is always added in vectors, and of a sum with one vector."""
+FEW_VECTORS = 8
+"""Most vectors of a sum that are added in as many steps as leave none; more of them wait for each other."""
 SHORT_LOOP = 4
 """Least number of steps of a loop without sums in registers that LLVM does not unroll before it makes vectors
 of it. Unrolled, the gradient of a group norm's weights in groups of 16 took 21 times as long, a difference of
@@ -307,14 +309,14 @@ def fetches(nest: Nest, loop: Loop, piece: int) -> bool:
 
 
 def vectors_of(terms: int, sums: int) -> int:
-    """Return how many vectors are added at once: about ``sums``, such that few whole vectors remain.
+    """Return how many vectors are added at once, a power of two: ``sums``, or fewer so that none remain.
 
-    LLVM adds those in a loop of their own. Sums of 80 and of 100 squares took 1.2 times as long with four.
+    LLVM adds the rest in a loop of their own. Sums of 80 and of 100 squares took 1.2 times as long with four.
     """
     vectors = terms // SUM_OF_A_VECTOR
-    if vectors <= sums + 2:
-        return max(1, vectors)
-    return min(range(sums - 1, sums + 3), key=lambda n: (vectors % n, abs(sums - n)))
+    if vectors > FEW_VECTORS:
+        return sums
+    return max((n for n in (1, 2, 4, 8) if n <= sums and vectors % n == 0 and n <= vectors), default=1)
 
 
 def _reductions(loop: Loop) -> list[Result]:

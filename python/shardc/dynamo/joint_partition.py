@@ -37,7 +37,7 @@ def partition(joint: GraphModule, inputs: Sequence[object], **given: Any) -> tup
             node.replace_all_uses_with(node_at(node), delete_user_cb=lambda user: user.op != "output")
         elif (shifted := shifted_by(node)) is not None:
             node.meta["recompute"] = shifted.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
-        elif node.target in _MOVES or _is_read_by_norms(node):
+        elif node.target in _MOVES or _is_read_by_norms(node) or _is_measured(node):
             node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
         elif isinstance(node.meta.get("val"), torch.Tensor) and _is_call(node.target):
             node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
@@ -100,13 +100,29 @@ def _is_read_by_norms(node: Node) -> bool:
     Norms recompute it in their kernels. The partitioner takes them for calls that need it in memory.
     """
     return (
-        isinstance(node.target, OpOverload)
-        and torch.Tag.pointwise in node.target.tags
+        _is_pointwise(node)
         and len(node.all_input_nodes) == 1
-        and not _is_call(node.target)
         and bool(node.users)
         and all(user.target in _NORMS for user in node.users)
     )
+
+
+def _is_measured(node: Node) -> bool:
+    """Return whether ``node`` is a pointwise result of which a vector's norm is taken, beside pointwise ops.
+
+    The partitioner takes the norm for a call, too, and saves a difference of two inputs.
+    """
+    return (
+        _is_pointwise(node)
+        and any(user.target is aten.linalg_vector_norm.default for user in node.users)
+        and all(user.target is aten.linalg_vector_norm.default or _is_pointwise(user) for user in node.users)
+    )
+
+
+def _is_pointwise(node: Node) -> bool:
+    """Return whether ``node`` is a pointwise op that kernels may hold."""
+    target = node.target
+    return isinstance(target, OpOverload) and torch.Tag.pointwise in target.tags and not _is_call(target)
 
 
 SAVING = {aten._log_softmax.default: log_softmax}
