@@ -1,4 +1,4 @@
-"""Norms that the backward computes again: what is saved, and gradients against eager in f64."""
+"""Norms and differences that the backward computes again: what is saved, and gradients against eager in f64."""
 
 from __future__ import annotations
 
@@ -57,3 +57,15 @@ def test_what_a_product_reads_is_saved() -> None:
     x, w, b = (t.requires_grad_() for t in (torch.randn(40, 32), torch.randn(32, 32), torch.randn(32)))
     large, _ = _saved(torch.compile(call, backend="shardc", dynamic=False), x, w, b)
     assert large == [x.numel()]
+
+
+def test_differences_of_inputs_are_taken_again_behind_their_norms() -> None:
+    def call(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return (F.softplus((x - w).norm(dim=-1)) - (x - b).norm(dim=-1)).mean()
+
+    given = [torch.randn(70, 50).requires_grad_() for _ in range(3)]
+    kept = list[Tensor]()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        torch.compile(call, backend="shardc", dynamic=False)(*given)
+    large = {t.data_ptr() for t in kept if t.numel() == given[0].numel()}
+    assert large <= {t.data_ptr() for t in given}
