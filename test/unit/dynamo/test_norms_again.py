@@ -1,4 +1,4 @@
-"""Norms and differences that the backward computes again: what is saved, and gradients against eager in f64."""
+"""Norms and differences that the backward computes again: what is saved, gradients against eager in f64."""
 
 from __future__ import annotations
 
