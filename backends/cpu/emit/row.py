@@ -39,7 +39,7 @@ SHORT_LOOP = 4
 of it. Unrolled, the gradient of a group norm's weights in groups of 16 took 21 times as long, a difference of
 rows of 15 three times."""
 LONG_TERM = 32
-"""Ops of a term from which short loops of sums may be unrolled: steps of a delta rule take 0.8 of the time."""
+"""Ops of a term from which loops of sums may be unrolled: steps of a delta rule take 0.8 of the time."""
 MOST_OF_A_ROW = 64
 """Most work for a row as a whole, in additions, for which short sums are. More of it, such as functions of
 the sums, is faster with rows as lanes: four hyperbolic tangents and logarithms, 2.2 and 1.0 ms."""
