@@ -150,6 +150,7 @@ def savitzky_golay(x: Tensor) -> Tensor:
     parts = [x[..., k : k + n] for k in range(7)]
     smooth = sum(w * p for w, p in zip((-2, 3, 6, 7, 6, 3, -2), parts, strict=True)) / 21
     slope = sum(w * p for w, p in zip((-3, -2, -1, 0, 1, 2, 3), parts, strict=True)) / 28
+    assert isinstance(smooth, Tensor) and isinstance(slope, Tensor)
     return smooth - 0.5 * slope
 
 
