@@ -159,12 +159,10 @@ def _view(op: ir.Operation, values: _Values) -> Value:
     groups = [[ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)] for g in op.attributes["reassociation"]]
     expands, source = op.name == "tensor.expand_shape", values[operand]
     shape = values.shape(op.results[0], sizes)[0] if expands else _merged(source.shape, groups)
-    if values.sizes:  # no pass has moved views of symbolic sizes to the body's inputs
-        if isinstance(source, Argument):
-            return values.argument(source.position, shape, source.element)
-        sliced = isinstance(source, Slice) and not expands and _slice_of_view(source, shape, groups, values)
-        if sliced:
-            return sliced
+    if values.sizes and isinstance(source, Argument):  # no pass has moved views of symbolic sizes to inputs
+        return values.argument(source.position, shape, source.element)
+    if isinstance(source, Slice) and not expands and (made := _slice_of_view(source, shape, groups, values)):
+        return made
     return View(shape, source.element, source=source, groups=groups, expands=expands)
 
 

@@ -19,6 +19,11 @@ PARALLEL_ROWS = 16
 """Number of rows below which a sum over the middle of a tensor is divided along the summed axis instead."""
 CARRIED_ROWS = 64
 """Number of terms below which it is not, because joining partial sums takes as long as adding the terms."""
+LEAST_ENDS, MOST_OF_ENDS, WORK_OF_ENDS = 256, 1024, 12
+"""Least number of rows, most elements of one, and least work for a row as a whole, in additions, for which
+loops of its own do that work."""
+NOWHERE: Axis = (-1, -1)
+"""An axis that nothing depends on."""
 BLOCK, BLOCK_BYTES, MOST_BYTES = 64, 1 << 14, 1 << 17
 """Least elements of a block, bytes of a tensor in it (half of the first cache), and most of them."""
 
@@ -86,10 +91,33 @@ def _best_rows(
         if not is_lanes:
             members = members_of(rows, _suited(rows, near, reads), done, roots, reads)
         choices.append((rows, members, is_lanes))
-    rows, members, _ = max(
+    rows, members, is_lanes = max(
         choices, key=lambda c: (bool(c[1]), c[2] or not _strided(*c[:2], reads), len(c[1]), c[2])
     )
-    return rows, members
+    return rows, members if is_lanes else _without_ends(rows, members, roots, reads)
+
+
+def _without_ends(
+    rows: frozenset[Axis], members: list[Root], roots: Roots, reads: dict[Root, Reads]
+) -> list[Root]:
+    """Return the members without those that compute much of the sums of short rows.
+
+    In loops of their own, they have rows as lanes of vectors: a softplus of three norms over rows of 100 took
+    as long as the norms.
+    """
+    inner = [root for root in members if rows < root.loops.keys() and rows <= root.parallel]
+    elements = max((hint(prod(root.loops.values())) for root in inner), default=0)
+    every = max((hint(prod(root.loops[a] for a in rows)) for root in inner), default=0)
+    if every < LEAST_ENDS or elements > MOST_OF_ENDS * every:
+        return members
+    ends = [root for root in members if root.loops.keys() == rows]
+    for root in reversed(members):  # what other members read stays
+        if root not in ends:
+            read = {roots.of.get(v) for v, _ in reads[root].ends}
+            ends = [end for end in ends if end not in read]
+    if shared_work(ends, reads, NOWHERE) < WORK_OF_ENDS:
+        return members
+    return [root for root in members if root not in ends]
 
 
 def _matmul(
@@ -133,7 +161,7 @@ def _candidates(remaining: list[Root], reads: dict[Root, Reads]) -> list[frozens
 
 def _suited(rows: frozenset[Axis], roots: list[Root], reads: dict[Root, Reads]) -> list[Root]:
     """Return the roots that are not written across the rows. The others need separate nests."""
-    inside = {root for root in roots if not root.is_reduction and rows < root.parallel}
+    inside = {r for r in roots if rows < r.loops.keys() and not (r.is_reduction and rows <= r.parallel)}
     return [root for root in roots if root not in inside or fast_axis([root], reads) not in rows]
 
 
@@ -159,7 +187,7 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
         nest.block = None if nest.lanes else _block(nest)
         nest.row_work = shared_work(members, reads, inside[-1]) if inside else 0
         return nest
-    chosen |= shared_axes(nest, reads, prod(int(sizes[a]) for a in parts))
+    chosen |= shared_axes(nest, reads, chosen)
     parts = [a for a in nest.order if a in chosen]
     fast = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)][-1]
     nest.rows.remove(fast)

@@ -34,19 +34,21 @@ MAX_STORED = 16
 CASTS = ("arith.index_cast", "arith.trunci", "arith.extsi")
 
 
-def shared_axes(nest: body.Nest, reads: dict[Root, Reads], parts: int) -> set[Axis]:
+def shared_axes(nest: body.Nest, reads: dict[Root, Reads], chosen: Collection[Axis]) -> set[Axis]:
     """Return short axes of a pointwise nest whose steps share work, such as the length of a vector.
 
-    ``parts``: copies of the loop's body so far.
+    ``chosen``: axes that are written out in any case.
     """
     found: set[Axis] = set()
+    parts = prod(int(nest.sizes[axis]) for axis in nest.rows if axis in chosen)
     for axis in nest.rows:
         size = nest.sizes[axis]
-        if isinstance(size, int) and size <= SHORT and len(found) + 1 < len(nest.rows):
-            shared = sum(shared_work([root], reads, axis) for root in nest.roots if axis in root.loops)
-            if shared >= SHARED_WORK and parts * size <= MAX_PARTS:
-                found.add(axis)
-                parts *= size
+        if axis in chosen or not isinstance(size, int) or size > SHORT:
+            continue
+        shared = sum(shared_work([root], reads, axis) for root in nest.roots if axis in root.loops)
+        if shared >= SHARED_WORK and parts * size <= MAX_PARTS and len(found) + 1 < len(nest.rows):
+            found.add(axis)
+            parts *= size
     return found
 
 

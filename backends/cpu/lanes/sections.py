@@ -16,15 +16,19 @@ from torch_mlir.dialects import arith, scf
 
 from shardc.backends.cpu.lanes.forms import Form, answer, questions, signs
 from shardc.backends.cpu.lanes.ranges import Range, Ranges, fits, ranges_in
-from shardc.backends.cpu.object_code.marks import LOOP, copied
+from shardc.backends.cpu.object_code.marks import LONG_LOOP, LOOP, VECTORS, copied
 from shardc.dialects.inner_ops import inner_ops
 
 SHORTEST = 32
 """Least number of steps of a loop that is cut."""
 SHORTEST_INNER = 16
 """Least divisor for which a loop is split into two: a vector of f32."""
+WRITTEN_OUT = 4
+"""Most divisor whose rests are written out in the loop of quotients, as in an upsampling by 2."""
 MAX_SECTIONS, MAX_OPS = 16, 1200
 """Limits of a loop's sections, and of the ops in all of them."""
+MAX_FOUND, MAX_OPS_OF_JOINED = 64, 4000
+"""The same before short sections are joined, and after it."""
 _DIVIDES = ("arith.divsi", "arith.divui", "arith.floordivsi", "arith.remsi", "arith.remui")
 _SAME = ("arith.index_cast", "arith.extsi", "arith.trunci")
 _QUOTIENTS = _DIVIDES[:3]
@@ -74,9 +78,14 @@ class _Cutter:
             self.quotient = _index(0)  # stands for the index of the outer one of two loops
         wholes = self._wholes(steps) if self.by else [_Section((steps,))]
         sections = [part for whole in wholes for part in self._cut(whole)]
-        few = len(sections) <= MAX_SECTIONS and len(sections) * len(self.ops) <= MAX_OPS
-        if few and (self.by or len(sections) > 1):
+        most = MAX_OPS
+        if not self.by and not self._are_few(sections, most):
+            sections, most = _joined(sections), MAX_OPS_OF_JOINED
+        if self._are_few(sections, most) and (self.by or len(sections) > 1):
             self._write(sections)
+
+    def _are_few(self, sections: Sequence[_Section], most: int) -> bool:
+        return len(sections) <= MAX_SECTIONS and len(sections) * len(self.ops) <= most
 
     def _find_addresses(self) -> None:
         """Find the ops that compute addresses, if one of them compares or divides."""
@@ -106,7 +115,7 @@ class _Cutter:
                 over, by = forms.get(op.operands[0]), self._constant(op.operands[1])
                 if over is None or list(over.terms.items()) != [(index, 1)] or low + over.constant < 0:
                     continue
-                if by is not None and SHORTEST_INNER <= by < high - low + 1:
+                if by is not None and (1 < by <= WRITTEN_OUT or by >= SHORTEST_INNER) and by <= high - low:
                     return by, over.constant
             self._follow(op, forms, self.ranges)
         return 0, 0
@@ -129,7 +138,7 @@ class _Cutter:
     def _cut(self, section: _Section) -> list[_Section]:
         """Return the parts of a section in which comparisons of addresses are constants, in order."""
         pending, found = [section], list[_Section]()
-        while pending and len(found) + len(pending) <= MAX_SECTIONS:
+        while pending and len(found) + len(pending) <= (MAX_SECTIONS if self.by else MAX_FOUND):
             section = pending.pop()
             if (cut := self._first_cut(section)) is None:
                 found.append(section)
@@ -233,6 +242,11 @@ class _Cutter:
         if len(at) == len(section.dims):
             return self._body(section, at, carried)
         first, last = section.dims[len(at)]
+        if at and self.by <= WRITTEN_OUT:
+            for rest in range(first, last + 1):
+                alone = _Section((section.dims[0], (rest, rest)))
+                carried = self._body(alone, [*at, _index(rest)], carried)
+            return carried
         if first == last and (self.is_static or self.by):
             return self._loops(section, [*at, _index(first)], carried)
         bounds = [_index(first), _index(last + 1)]
@@ -240,8 +254,11 @@ class _Cutter:
             low, high = list(self.loop.operands)[:2]
             bounds = [arith.maxsi(low, bounds[0]), arith.minsi(high, bounds[1])]
         loop = scf.ForOp(bounds[0], bounds[1], _index(1), carried)
-        if len(at) + 1 == len(section.dims) and LOOP in self.loop.operation.attributes:
-            loop.operation.attributes[LOOP] = self.loop.operation.attributes[LOOP]
+        if len(at) + 1 == len(section.dims) or self.by <= WRITTEN_OUT:
+            if LOOP in self.loop.operation.attributes:
+                loop.operation.attributes[LOOP] = self.loop.operation.attributes[LOOP]
+            elif SHORTEST_INNER <= last + 1 - first < LONG_LOOP:
+                loop.operation.attributes[LOOP] = ir.Attribute.parse(VECTORS)
         with ir.InsertionPoint(loop.body):
             scf.YieldOp(self._loops(section, [*at, loop.induction_variable], list(loop.inner_iter_args)))
         return list(loop.results)
@@ -266,6 +283,24 @@ class _Cutter:
                 copy = copied(op, operands)
                 made.update(zip(op.results, copy.results, strict=True))
         return [made.get(v, v) for v in self.end.operands]
+
+
+def _joined(sections: Sequence[_Section]) -> list[_Section]:
+    """Join neighbours of fewer than :data:`SHORTEST` steps, in which comparisons then stay.
+
+    Gradients of seven slices have 13 sections, all but one of them of one step. The sections stay if most
+    steps are in short ones.
+    """
+    made = list[_Section]()
+    steps = {section: section.dims[0][1] - section.dims[0][0] + 1 for section in sections}
+    if 2 * sum(n for n in steps.values() if n >= SHORTEST) < sum(steps.values()):
+        return list(sections)
+    for before, section in zip([None, *sections], sections, strict=False):
+        if before is not None and max(steps[before], steps[section]) < SHORTEST:
+            made[-1] = _Section(((made[-1].dims[0][0], section.dims[0][1]),))
+        else:
+            made.append(section)
+    return made
 
 
 def _change(form: Form, symbol: ir.Value, ranges: Ranges) -> int | None:

@@ -13,6 +13,10 @@ from shardc.diagnostics.kernels import KernelNotSupported
 
 REASSOCIATE = "#arith.fastmath<reassoc>"  # on the op that adds to a sum, so that it may run in vector lanes
 LOOP = "llvm.loop_annotation"
+VECTORS = "#llvm.loop_annotation<unroll = <disable = true>, interleave = <count = 1 : i32>>"
+"""Annotation of a short loop, which LLVM would unroll before it makes vectors of it."""
+LONG_LOOP = 64
+"""Least number of steps of a loop that LLVM does not unroll before."""
 
 
 def copied(

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.node import Target
 from torch.utils.checkpoint import CheckpointPolicy
 
+from shardc.dynamo.norms_again import read_norms_again
 from shardc.frontend.nodes import node_at
 from shardc.frontend.operators.attention_layout import layouts
 from shardc.runtime.torch_private import OpOverload, functorch_config
@@ -37,15 +37,16 @@ def partition(joint: GraphModule, inputs: Sequence[object], **given: Any) -> tup
             node.replace_all_uses_with(node_at(node), delete_user_cb=lambda user: user.op != "output")
         elif (shifted := shifted_by(node)) is not None:
             node.meta["recompute"] = shifted.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
-        elif node.target in _MOVES or _is_read_by_norms(node):
+        elif node.target in _MOVES or _is_read_by_norms(node) or _is_measured(node):
             node.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
         elif isinstance(node.meta.get("val"), torch.Tensor) and _is_call(node.target):
             node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
+    read_norms_again(joint.graph, _is_call)
     with functorch_config.patch(cse=False):  # which imports half of Inductor
         return min_cut_rematerialization_partition(joint, inputs, **given)
 
 
-def _is_call(target: Target) -> bool:
+def _is_call(target: object) -> bool:
     """Return whether an op computes something and stays an ATen call."""
     if not isinstance(target, OpOverload) or target.is_view:
         return False
@@ -99,13 +100,29 @@ def _is_read_by_norms(node: Node) -> bool:
     Norms recompute it in their kernels. The partitioner takes them for calls that need it in memory.
     """
     return (
-        isinstance(node.target, OpOverload)
-        and torch.Tag.pointwise in node.target.tags
+        _is_pointwise(node)
         and len(node.all_input_nodes) == 1
-        and not _is_call(node.target)
         and bool(node.users)
         and all(user.target in _NORMS for user in node.users)
     )
+
+
+def _is_measured(node: Node) -> bool:
+    """Return whether ``node`` is a pointwise result of which a vector's norm is taken, beside pointwise ops.
+
+    The partitioner takes the norm for a call, too, and saves a difference of two inputs.
+    """
+    return (
+        _is_pointwise(node)
+        and any(user.target is aten.linalg_vector_norm.default for user in node.users)
+        and all(user.target is aten.linalg_vector_norm.default or _is_pointwise(user) for user in node.users)
+    )
+
+
+def _is_pointwise(node: Node) -> bool:
+    """Return whether ``node`` is a pointwise op that kernels may hold."""
+    target = node.target
+    return isinstance(target, OpOverload) and torch.Tag.pointwise in target.tags and not _is_call(target)
 
 
 SAVING = {aten._log_softmax.default: log_softmax}

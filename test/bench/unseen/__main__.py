@@ -25,6 +25,9 @@ import fifth_fields
 import first
 import fourth
 import fourth_fields
+import ninth
+import ninth_fields
+import ninth_layers
 import second
 import seventh
 import seventh_models
@@ -49,6 +52,7 @@ LISTS = {
     "sixth": {**sixth.FUNCTIONS, **sixth_fields.FUNCTIONS, **sixth_models.FUNCTIONS},
     "seventh": {**seventh.FUNCTIONS, **seventh_models.FUNCTIONS},
     "eighth": {**eighth.FUNCTIONS, **eighth_models.FUNCTIONS},
+    "ninth": {**ninth.FUNCTIONS, **ninth_layers.FUNCTIONS, **ninth_fields.FUNCTIONS},
 }
 FUNCTIONS = {name: function for one in LISTS.values() for name, function in one.items()}
 TOLERANCE = {torch.bfloat16: 2e-2}

@@ -216,3 +216,37 @@ def test_a_sum_of_negated_terms_may_be_added_in_any_order():
     body.results = [body.reduce([body.argument((40, 50))], code, [1], "0.0")]
     text = loops_of(body)
     assert "fastmath<reassoc>" in text and "arith.subf" not in text
+
+
+def _weighted_total(body: Body) -> list:
+    """A sum of all products by a column's weight, and the sum of weights."""
+    x, w = body.argument((100, 90)), body.argument((90,))
+    terms = body.map([x, (w, "d1")], "%r = arith.mulf %0, %1 : f32")
+    rows = body.reduce([terms], ADD, [1], "0.0")
+    return [body.reduce([rows], ADD, [0], "0.0"), body.reduce([w], ADD, [0], "0.0")]
+
+
+def test_a_total_beside_a_sum_of_columns_does_not_read_across_rows():
+    body = Body("weighted")
+    body.results = _weighted_total(body)
+    nests, _ = schedule(body)
+    loops = [(nest.rows, nest.inner(root)) for nest in nests for root in nest.roots]
+    assert all(nest.sizes[nest.order[-1]] == 90 for nest in nests if len(nest.order) == 2), loops
+    (rows,) = (nest for nest in nests if len(nest.order) == 2)
+    assert [rows.sizes[axis] for axis in rows.rows] == [100]
+
+
+def _distances(body: Body, rows: int, work: str) -> list:
+    x = body.argument((rows, 50))
+    squares = body.map([x], "%r = arith.mulf %0, %0 : f32")
+    total = body.reduce([squares], ADD, [1], "0.0")
+    return [body.reduce([body.map([total], work)], ADD, [0], "0.0")]
+
+
+def test_much_work_on_sums_of_short_rows_has_loops_of_its_own():
+    dear = "%e = math.exp %0 : f32\n%l = math.log1p %e : f32\n%r = math.tanh %l : f32"
+    for rows, work, count in ((400, dear, 2), (40, dear, 1), (400, "%r = math.sqrt %0 : f32", 1)):
+        body = Body("distances")
+        body.results = _distances(body, rows, work)
+        nests, _ = schedule(body)
+        assert len([nest for nest in nests if nest.order]) == count, (rows, work)

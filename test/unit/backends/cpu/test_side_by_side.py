@@ -10,6 +10,8 @@ from test_lowered_graphs import check
 from test_schedule import loops_of, schedule
 from test_written_out import check_gradients
 
+from shardc.backends.cpu.emit.row import vectors_of
+
 FUNCTIONS = {
     "variance over days": (lambda x: x.var(0) + 1, (20, 203)),
     "softmax over classes": (lambda x: torch.softmax(x, 1) * 2, (3, 10, 9, 11)),
@@ -111,3 +113,30 @@ def test_short_sums_stay_in_vectors_unless_much_is_computed_of_them(
 
 def test_long_sums_are_in_vectors_whatever_is_computed_of_them() -> None:
     assert "#llvm.loop_unroll<disable = true>" in loops_of(_shares(32, 8))
+
+
+@pytest.mark.parametrize(("size", "marked"), [(3, False), (4, True), (15, True), (63, True), (64, False)])
+def test_short_loops_are_not_unrolled_before_they_are_vectors(size: int, marked: bool) -> None:
+    body = Body("groups")
+    x, mean = body.argument((100, 12, size)), body.argument((100, 12))
+    terms = body.map([x, (mean, "d0, d1")], "%r = arith.subf %0, %1 : f32")
+    body.results = [body.reduce([terms], ADD, [0], "0.0")]
+    assert ("#llvm.loop_unroll<disable = true>" in loops_of(body)) == marked
+
+
+@pytest.mark.parametrize("size", [4, 9, 15, 16, 63])
+def test_sums_over_rows_of_short_groups(size: int, threads: int) -> None:
+    x, mean = torch.randn(70, 12, size), torch.randn(70, 12)
+    check(lambda x, mean: [((x - mean[..., None]) * x).sum(0), x - mean[..., None]], x, mean)
+
+
+@pytest.mark.parametrize(
+    ("terms", "vectors"), [(9, 1), (40, 2), (80, 1), (96, 2), (112, 1), (128, 4), (144, 4), (400, 4)]
+)
+def test_few_whole_vectors_of_a_sum_remain(terms: int, vectors: int) -> None:
+    assert vectors_of(terms, 4) == vectors
+
+
+@pytest.mark.parametrize("size", [40, 80, 100, 112, 144, 333])
+def test_sums_of_odd_lengths(size: int, threads: int) -> None:
+    check(lambda x: [(x * x).sum(-1), x.amax(-1), x.exp().mean(-1)], torch.randn(33, size))

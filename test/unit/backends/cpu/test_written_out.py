@@ -129,3 +129,24 @@ def test_powers_of_masked_scores_do_not_underflow() -> None:
     x = torch.full((64, 70), -torch.inf)
     x[:, ::3], x[:, ::7] = -1e4, torch.nan
     check(lambda x: [x.exp().T.contiguous(), x.exp2().T.contiguous()], x)
+
+
+def _film(y: Tensor, u: Tensor, v: Tensor) -> Tensor:
+    u, v = (t.repeat_interleave(2, 1).repeat_interleave(2, 2).float() - 128 for t in (u, v))
+    y = 1.164 * (y.float() - 16)
+    made = torch.stack([y + 1.596 * v, y - 0.392 * u - 0.813 * v, y + 2.017 * u], 1)
+    return made.round().clamp(0, 255).to(torch.uint8)
+
+
+def test_pixels_that_share_chroma(threads: int) -> None:
+    y, u, v = (torch.randint(256, (2, n, m), dtype=torch.uint8) for n, m in ((10, 70), (5, 35), (5, 35)))
+    with torch.no_grad():
+        assert torch.equal(torch.compile(_film, backend="shardc")(y, u, v), _film(y, u, v))
+
+
+def test_differences_of_slices_of_planes(threads: int) -> None:
+    def edges(x: Tensor) -> Tensor:
+        rows = x[..., :-2, :] + 2 * x[..., 1:-1, :] + x[..., 2:, :]
+        return (rows[..., 2:] - rows[..., :-2]).sin()
+
+    check_gradients(edges, torch.randn(2, 3, 12, 40))

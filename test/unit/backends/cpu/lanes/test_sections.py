@@ -107,6 +107,25 @@ def test_a_quotient_and_a_rest_are_indices_of_two_loops() -> None:
     assert found.count("scf.for") == 3  # three times 32 steps, and 4
 
 
+@pytest.mark.parametrize("by", [2, 3, 4])
+def test_rests_of_a_small_divisor_are_written_out(by: int) -> None:
+    found = _cut(f"%k = arith.constant {by} : i64\n%r = arith.divsi %i, %k : i64", size=97)
+    assert "divsi" not in found
+    assert found.count("scf.for") == 1 and found.count("memref.store") == by + 97 % by
+
+
+def test_short_sections_are_joined_around_a_long_one() -> None:
+    code = "%sum0 = arith.constant 0 : i64\n" + "\n".join(
+        f"""%k{n} = arith.constant {n + 1} : i64
+        %less{n} = arith.cmpi slt, %i, %k{n} : i64
+        %more{n} = arith.addi %sum{n}, %k{n} : i64
+        %sum{n + 1} = arith.select %less{n}, %sum{n}, %more{n} : i64"""
+        for n in range(20)
+    )
+    found = _cut(f"{code}\n%r = arith.addi %sum20, %k0 : i64", size=200)
+    assert found.count("scf.for") == 2 and found.count("arith.select") > 0
+
+
 KEPT = {
     "a short loop": (DECIDED["a choice"][0], 20),
     "a number from memory": (
@@ -166,6 +185,11 @@ MOVES: dict[str, Callable[[Tensor], object]] = {
         1,
         x.shape[1],
         x.shape[1] + 40,
+    ),
+    "repeats of two": lambda x: x.repeat_interleave(2, -1) * 2 + x.exp().repeat_interleave(2, -1),
+    "repeats of three rows": lambda x: x[..., None].expand(-1, -1, 3).flatten(1) + 1,
+    "many slices": lambda x: sum(
+        aten.slice_backward(x, [x.shape[0], x.shape[1] + 24], 1, n, x.shape[1] + n, 1) * n for n in range(24)
     ),
     "largest of a triangle": lambda x: x.masked_fill(torch.ones_like(x).triu(1) > 0, -torch.inf).amax(1),
 }
