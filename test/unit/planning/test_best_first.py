@@ -93,7 +93,7 @@ def test_of_equal_bounds_less_memory_is_first() -> None:
 def test_what_cannot_be_made_is_refused_unless_nothing_can() -> None:
     def price(candidate: Candidate) -> Price:
         if candidate.plan != "good":
-            raise NoPlanFound(devices=1, memory="1 B")
+            raise NoPlanFound(devices=1, memory="1 B", least="")
         return cast(Price, Known("good", 1, 1))
 
     found = best_first([(Candidate({}, "bad"), Bound(0)), (Candidate({}, "good"), Bound(0))], CAPACITY, price)
