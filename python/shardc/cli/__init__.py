@@ -59,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except Exception as error:
         return _report(_internal(error), INTERNAL_ERROR, debug)
+    finally:
+        if argv is None:  # the process ends: a last collection of all that a command made may take 2 s
+            gc.freeze()
     return 0
 
 
