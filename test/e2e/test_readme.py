@@ -15,6 +15,7 @@ NOT_RUN = {
     "make demo": "test/e2e/processes trains the same example on four processes",
     "make test": "this test is part of it",
     "make test-all": "this test is part of it",
+    "shardc plan config.json --cluster h100-8x64": "test/unit/commands searches a small model's plan",
 }
 """Commands in running text that are not run here, each with the reason."""
 BIN = Path(sys.executable).parent
