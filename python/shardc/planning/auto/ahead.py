@@ -55,7 +55,7 @@ class InChild:
 
     Args:
         find: The search.
-        keep: Called with its answer in this process.
+        keep: Called with its answer in this process, unless the clock ended the search.
         clock: Whose Ctrl-C ends the child. Then, or if the child fails, ``find`` runs in this process.
     """
 
@@ -75,7 +75,8 @@ class InChild:
         except Ended as error:
             TIMING.debug("search: a child did not answer: %s", error)
             answer = self._find()
-        self._keep(answer)
+        if not self._clock.is_over:
+            self._keep(answer)
         return answer
 
     def end(self) -> None:

@@ -91,8 +91,8 @@ class Around:
 
     ``bound_s``: lower bound on the seconds of any choice. ``looked_at``: how many of ``choices`` got an inner
     search. ``why``: why the search stopped. ``is_stopped``: True if its clock ended it. ``left``: choices
-    that were not found, with lower bounds on their seconds, the lowest first. ``needed_part``: the least part
-    of memory that one of the choices without a plan needs at least.
+    that were not found, with lower bounds on their seconds, the lowest first. ``needed_part``: the part of
+    memory that any choice needs at least, if it is known that none has a plan.
     """
 
     found: list[Estimate]
@@ -203,7 +203,9 @@ class _Search:
         known = {estimate.choice for estimate in self.found} | self.beaten
         left = [(choice, self._least_s(choice)) for choice in self.choices if choice not in known]
         left.sort(key=lambda pair: pair[1])
-        floor, needed = self.floor or Floor(), min(self.lacking, default=0.0)
+        # Choices that were left for want of time may need less.
+        is_known = all(self._least_s(choice) == inf for choice in self.choices)
+        floor, needed = self.floor or Floor(), min(self.lacking, default=0.0) if is_known else 0.0
         return Around(self.found, bound_s, *counts, why, is_stopped, floor, left, needed)
 
     def _set_floor(self, floor: Floor) -> Floor:

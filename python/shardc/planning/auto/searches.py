@@ -232,8 +232,7 @@ class Searches:
 
         def keep(answer: Found | Unfit) -> None:
             self._known.keep(candidate, answer)
-            if not self._clock.is_over:
-                self.pricer.keep(candidate, answer)
+            self.pricer.keep(candidate, answer)
 
         return InChild(lambda: self._found(candidate, cutoff_s), keep, self._clock)
 

@@ -233,6 +233,13 @@ def test_the_next_choice_begins_while_a_search_runs(capacity: float, monkeypatch
         assert Running.count == 0
 
 
+def test_what_any_choice_needs_is_known_only_if_none_was_left() -> None:
+    whole, stopped = Drawn(0).search(capacity=1e-3), Drawn(0).search(capacity=1e-3, limit_s=0.0)
+    assert not whole.found and not stopped.found
+    assert whole.needed_part > 1
+    assert stopped.needed_part == 0
+
+
 def test_an_error_of_a_search_ends_all() -> None:
     def find() -> Found | Unfit:
         raise ValueError("no such choice")
