@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import inf
 
 import numpy as np
@@ -15,7 +15,7 @@ from shardc.passes.search.fold import part_of
 from shardc.passes.search.layout import WHOLE, Layout, marks_array, parts_of
 
 _EACH = 4
-"""Number of points in each phase."""
+"""Parts of a phase, each with up to three points."""
 SUM_BYTES = 4
 """Least bytes of an element of a sum over micro-batches (``passes/partition/form_loops.py``)."""
 _SMALL_BYTES = 1 << 12
@@ -25,10 +25,11 @@ _SMALL_BYTES = 1 << 12
 class Lives:
     """When values live, and the points of a step at which the search bounds memory.
 
-    A point is a call. Each phase has several parts with as many calls, and each part the point at which a
-    single device would hold the most. A value lives from the call that computes it to the end of the last
-    call that reads it or a view of it. State lives until its replacement is computed. Other arguments always
-    live. ``weights``: the calls that only gradients of weights need.
+    A point is a call. Each phase has several parts with as many calls, and each part the points at which a
+    single device would hold the most, the most inner values (those that only calls of the same phase read),
+    and the largest gradient. Meshes divide these differently. A value lives from the call that computes it to
+    the end of the last call that reads it or a view of it. State lives until its replacement is computed.
+    Other arguments always live. ``weights``: the calls that only gradients of weights need.
     """
 
     def __init__(self, program: Program, weights: Collection[int] = ()) -> None:
@@ -41,8 +42,8 @@ class Lives:
         for value in range(len(program.values)):
             owner = self._owner[value]
             self.until[owner] = max(self.until.get(owner, -1), self._last(value))
-        self.points = np.array(list(_points([phase_of(node.op) for node in program.nodes], self._single())))
         self._phases = [part_of(node) for node in program.nodes]
+        self.points = np.array(self._points([phase_of(node.op) for node in program.nodes]))
         self.update = next((at for at, phase in enumerate(self._phases) if phase == "optimizer"), inf)
         self.late = self._read_late(weights)
         """What calls that compute weights' gradients read of others."""
@@ -63,11 +64,40 @@ class Lives:
             return None
         return owner if self.program.types[owner].size_bytes >= _SMALL_BYTES else None
 
-    def is_kept(self, value: int) -> bool:
-        """Return whether forward computes a value that backward reads."""
-        maker, until = self.program.producer[value], self.until[value]
-        is_ended = 0 <= until < len(self._phases)
-        return maker >= 0 and is_ended and self._phases[maker] == "forward" != self._phases[int(until)]
+    def is_kept(self, value: int, begin: int) -> bool:
+        """Return whether a value that is there from call ``begin`` of forward on is read in backward."""
+        return self._phase(begin) == "forward" != self._last_phase(value)
+
+    def is_inner(self, value: int, begin: int, marks: Sequence[int] = ()) -> bool:
+        """Return whether a value that is there from call ``begin`` on is only there in that call's phase.
+
+        Of equal layers, one holds it at a time, for one micro-batch. ``marks``: how axes of time split it.
+        What they do not split is computed before all micro-batches of its phase, and not inner.
+        """
+        phase = self._phase(begin)
+        is_part = not marks or max(marks) > WHOLE or phase == "optimizer"
+        return is_part and bool(phase) and phase == self._last_phase(value)
+
+    def _phase(self, call: float) -> str:
+        """Return the phase of a call; empty if there is no such call."""
+        return self._phases[int(call)] if 0 <= call < len(self._phases) else ""
+
+    def _last_phase(self, value: int) -> str:
+        """Return the phase of the last call that reads a value; empty if it outlives the step."""
+        return self._phase(self.until[value])
+
+    def _points(self, phases: Sequence[str]) -> list[int]:
+        """Return the points in order."""
+        maker = self.program.producer
+        inner = {value: until for value, until in self.until.items() if self.is_inner(value, maker[value])}
+        # Until it is added to others, the gradient of a micro-batch is an inner value, too.
+        single = {v: maker[v] for v in self.until if self._phase(maker[v]) == "backward" and v not in inner}
+        found = {
+            point
+            for values in (self.until, inner, single)
+            for point in _fullest(phases, self._single(values))
+        }
+        return sorted(found)
 
     def _read_late(self, weights: Collection[int]) -> frozenset[int]:
         """Return the values whose memory calls that compute weights' gradients read of others."""
@@ -86,11 +116,14 @@ class Lives:
             value = node.results[0]
         return value
 
-    def _single(self) -> np.ndarray:
-        """Return the bytes that a single device would hold during each call."""
+    def _single(self, values: Mapping[int, float]) -> np.ndarray:
+        """Return the bytes of ``values`` that a single device would hold during each call.
+
+        They are given with the last call that needs each.
+        """
         program, count = self.program, len(self.program.nodes)
         change = np.zeros(count + 1)
-        for value, until in self.until.items():
+        for value, until in values.items():
             size_bytes = program.types[value].size_bytes
             change[max(program.producer[value], 0)] += size_bytes
             change[int(min(until + 1, count))] -= size_bytes
@@ -107,7 +140,10 @@ class Alive:
     """Memory of a device at points of the step, by the layouts of values.
 
     From its first reader on a value lives in the layout of its readers, if they share one. Sums over
-    micro-batches live from the first micro-batch on, those of halves in f32.
+    micro-batches live from the first micro-batch on, those of halves in f32; the call that computes a
+    micro-batch's term holds that, too. Of equal layers, one holds its inner values at a time, for one
+    micro-batch. In a pipeline, stages run forward and backward in turn, and keep what backward reads all the
+    time.
 
     If gradients of weights are computed later than others, there is one more point: the last stage has then
     computed all others. It holds, for each micro-batch, what the calls of weights read.
@@ -122,42 +158,75 @@ class Alive:
         """Return the number of points, with the one at which weights' gradients are left."""
         return len(self._lives.points) + self._is_split
 
-    def bytes_of(self, value: int, layouts: tuple[Layout, ...]) -> np.ndarray | None:
-        """Return [point, state]: bytes of the value at each point in each layout; None if it takes none."""
-        if not self._lives.is_large(value):
-            return None
-        is_summed = any(layouts[0][axis] < WHOLE for axis in self._axes.time)
-        begin = -1 if is_summed else self._lives.program.producer[value]
-        return self._during(value, layouts, begin)
+    def bytes_of(
+        self, value: int, layouts: tuple[Layout, ...], weight: float, first: int | None = None
+    ) -> np.ndarray | None:
+        """Return [point, state]: bytes of a value at each point in each layout; None if it takes none.
 
-    def from_first_read(self, owner: int, value: int, layouts: tuple[Layout, ...]) -> np.ndarray | None:
-        """Return [point, state]: bytes of an ``owner`` of memory from the first reader of ``value`` on.
-
-        None if it takes none.
+        ``weight``: the number of values for which it stands. ``first``: the call from which on it counts;
+        default: the one that computes it.
         """
-        return self._during(owner, layouts, min(self._lives.program.users[value]))
+        lives = self._lives
+        if first is not None:
+            return self._during(value, layouts, first, weight)
+        if not lives.is_large(value):
+            return None
+        maker, is_summed = lives.program.producer[value], self._is_summed(layouts)
+        held = self._during(value, layouts, -1 if is_summed else maker, weight)
+        if is_summed and held is not None and maker >= 0:
+            held[: len(lives.points)] += np.outer(lives.points == maker, self._local(value, layouts))
+        return held
 
-    def _during(self, value: int, layouts: tuple[Layout, ...], begin: int) -> np.ndarray | None:
+    def kept_bytes(
+        self, value: int, layouts: tuple[Layout, ...], weight: float, first: int | None = None
+    ) -> np.ndarray | None:
+        """Return [state]: bytes of a value that a rank of a pipeline keeps for a micro-batch, as a mean.
+
+        None if it keeps none. Arguments are as in :meth:`bytes_of`.
+        """
+        begin = self._lives.program.producer[value] if first is None else first
+        is_part = any(layouts[0][axis] > WHOLE for axis in self._axes.time)
+        if not is_part or not self._lives.is_large(value) or not self._lives.is_kept(value, begin):
+            return None
+        return self._local(value, layouts) * weight / self._axes.stages
+
+    def _during(
+        self, value: int, layouts: tuple[Layout, ...], begin: int, weight: float
+    ) -> np.ndarray | None:
         lives, until = self._lives, self._lives.until[value]
-        alive = ((begin <= lives.points) & (lives.points <= until)).astype(float)
+        is_kept, local = lives.is_kept(value, begin), self._local(value, layouts)
+        all_bytes = weight * self._axes.held(layouts, is_kept) * local
+        alive = (begin <= lives.points) & (lives.points <= until)
+        if is_kept and self._axes.stages > 1:
+            alive = lives.points < lives.update
+        held = np.outer(alive, local if self._is_inner(value, layouts, begin) else all_bytes)
         if self._is_split:
             is_state = begin < 0 and until >= lives.update
-            alive = np.append(alive, is_state or value in lives.late)
-        if not alive.any():
-            return None
-        type_ = lives.program.types[value]
+            held = np.vstack([held, (is_state or value in lives.late) * all_bytes])
+        return held if held.any() else None
+
+    def _is_summed(self, layouts: tuple[Layout, ...]) -> bool:
+        """Return whether a value is a sum over micro-batches."""
+        return any(layouts[0][axis] < WHOLE for axis in self._axes.time)
+
+    def _is_inner(self, value: int, layouts: tuple[Layout, ...], begin: int) -> bool:
+        """Return whether one layer holds a value at a time, from call ``begin`` on."""
+        return self._lives.is_inner(value, begin, [layouts[0][axis] for axis in self._axes.time])
+
+    def _local(self, value: int, layouts: tuple[Layout, ...]) -> np.ndarray:
+        """Return the bytes of a device's part of a value in each layout."""
+        type_ = self._lives.program.types[value]
         is_sum = (marks_array(layouts, len(self._axes.axes))[:, self._axes.time] < WHOLE).any(axis=1)
         width = np.where(is_sum, max(type_.dtype.itemsize, SUM_BYTES), type_.dtype.itemsize)
-        held = self._axes.held(layouts, lives.is_kept(value))
-        local = type_.numel * width / parts_of(layouts, self._axes.sizes) * held
-        return alive[:, None] * local[None, :]
+        return type_.numel * width / parts_of(layouts, self._axes.sizes)
 
 
-def _points(phases: Sequence[str], held_bytes: np.ndarray) -> Iterator[int]:
+def _fullest(phases: Sequence[str], held_bytes: np.ndarray) -> Iterator[int]:
+    """Yield the call that holds the most in each part of each phase."""
     for phase in dict.fromkeys(phases):
         numbers = np.array([number for number, other in enumerate(phases) if other == phase])
         for part in np.array_split(numbers, _EACH):
-            if len(part):
+            if held_bytes[part].any():
                 yield int(part[held_bytes[part].argmax()])
 
 

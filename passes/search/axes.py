@@ -28,7 +28,8 @@ class SearchAxes:
     is True for calls that only gradients of weights need. ``speeds``: relative speeds of the ranks of a
     pipeline, if they differ; ``rank``: the rank whose time is counted. ``shared``: the number of the device
     axis along which unequal shares divide the iterations of the axis of time, if there is one; ``runs``: the
-    iterations of the device whose time is counted, 0 for all.
+    iterations of the device whose time is counted, 0 for all. ``fullest``: what the fullest stage holds over
+    the mean.
 
     The axis of time follows the axes of the batch, and at least the first axis. So a device holds the samples
     of all its micro-batches if that axis shards the batch. Within a micro-batch the other axes may shard the
@@ -45,6 +46,7 @@ class SearchAxes:
     rank: int = 0
     shared: int | None = None
     runs: int = 0
+    fullest: float = 1.0
 
     @staticmethod
     def of(mesh: Mesh, pipeline: str = "") -> SearchAxes:
@@ -67,9 +69,9 @@ class SearchAxes:
         """Return the same axes for one rank of a pipeline whose ranks have these ``speeds``."""
         return replace(self, rank=rank, speeds=speeds)
 
-    def under(self, form: ScheduleForm) -> SearchAxes:
-        """Return the same axes with another schedule of stages."""
-        return replace(self, form=form)
+    def under(self, form: ScheduleForm, fullest: float = 1.0) -> SearchAxes:
+        """Return the same axes with another schedule of stages, and what the fullest of them holds."""
+        return replace(self, form=form, fullest=fullest)
 
     @property
     def of_weights(self) -> SearchAxes:
@@ -166,4 +168,4 @@ class SearchAxes:
         if is_kept:
             count = self.form.in_flight(self.stages, self.trips)
         is_part = (marks_array(layouts, len(self.axes))[:, self.time] >= 0).any(axis=1)
-        return np.where(is_part, count / self.stages, 1 / self.stages)
+        return np.where(is_part, count, 1) * self.fullest / self.stages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -59,6 +59,19 @@ SEARCHERS: Mapping[str, _Solve] = {
 
 
 @dataclass(frozen=True)
+class Kept:
+    """What a rank of a pipeline keeps for a micro-batch from forward to backward, as a mean over ranks.
+
+    ``least_bytes``: what it keeps at least, whatever is chosen. ``forward_part``: part of the time of forward
+    and backward that forward takes.
+    """
+
+    size_bytes: float
+    least_bytes: float
+    forward_part: float
+
+
+@dataclass(frozen=True)
 class Found:
     """Result of a search: what was chosen for calls and arguments, and the certificate.
 
@@ -66,7 +79,7 @@ class Found:
     ``floor_s`` is a lower bound: the time of forward and backward if each call is split in its fastest way
     and nothing is sent; ``floor_weights_s`` is the part of calls that only gradients of weights need. If an
     explanation was requested, it is ``answer``, and ``layered`` has the choices for programs with more or
-    fewer of the equal layers.
+    fewer of the equal layers. ``kept``: what ranks keep, under schedules that keep some of it on other ranks.
     """
 
     chosen: Chosen
@@ -77,6 +90,7 @@ class Found:
     answer: Answer | None = None
     layered: LayeredCuts | None = None
     floor_weights_s: float = 0.0
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +151,14 @@ def search(
     chosen = chosen_of(step, solution.chosen)
     layered = LayeredCuts.of(step.program, chosen) if explain else None
     floors = {"floor_s": step.floor_s, "floor_weights_s": step.floor_weights_s}
-    return Found(chosen, solution, len(step.graph.costs), held, answer=answer, layered=layered, **floors)
+    kept = _kept(step, solution.chosen) if step.axes.form.balances else None
+    more = {"answer": answer, "layered": layered, "kept": kept}
+    return Found(chosen, solution, len(step.graph.costs), held, **more, **floors)
+
+
+def _kept(step: StepGraph, chosen: Sequence[int]) -> Kept:
+    size_bytes = sum(float(held[state]) for held, state in zip(step.kept, chosen, strict=True))
+    return Kept(size_bytes, sum(float(held.min()) for held in step.kept), step.forward_part)
 
 
 def write(program: Program, mesh: Mesh, chosen: Chosen, pipeline: str = "") -> None:

@@ -29,9 +29,9 @@ from shardc.passes.search.clock import Clock
 from shardc.passes.search.solver import ask
 from shardc.planning.auto.ahead import Begun, Done, InChild
 from shardc.planning.auto.choose import LIMIT_S, search_around
+from shardc.planning.auto.pipelines.stages import added_by_stages
 from shardc.planning.auto.searches import ROOM, policies_of
 from shardc.planning.auto.space import Choice, choices
-from shardc.planning.auto.stages import added_by_stages
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, tokens_of

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate, groupby, pairwise
 from math import inf
 
+from shardc.cost.schedule_form import ScheduleForm
 from shardc.cost.work import computed_flops
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.search.calls.crossing import crossing, forward_calls
@@ -63,6 +64,14 @@ def unevenness(work: Sequence[float], stages: int) -> float:
         middle = (least + most) / 2
         least, most = (least, middle) if _fits(done, stages, middle) else (middle, most)
     return most * stages / total
+
+
+def fullest(work: Sequence[float], stages: int, form: ScheduleForm) -> float:
+    """Return what the fullest rank of a pipeline holds over the mean, taken to be in proportion to its work.
+
+    Several stages of a rank even each other out, and so may stages that are no chain.
+    """
+    return unevenness(work, stages) if stages > 1 and form.per_rank == 1 and form.path == 1 else 1.0
 
 
 def _fits(done: Sequence[float], stages: int, most: float) -> bool:

@@ -12,6 +12,7 @@ from shardc.passes.manager.program import Program
 from shardc.passes.partition.storage import TRANSPOSES, followed
 from shardc.passes.search.alive import Lives
 from shardc.passes.search.calls.repeats import repeats
+from shardc.passes.search.calls.stage_work import forward_work
 from shardc.passes.search.calls.weight_calls import weight_calls
 from shardc.passes.search.fold import Folded, More, folded
 from shardc.passes.search.ways import Shapes
@@ -71,6 +72,11 @@ class StepFacts:
         pairs = zip(self.program.arguments, self.roles, strict=True)
         values = [value for value, role in pairs if role == "param"]
         return max(1.0, sum(self.weight(value) * self.program.types[value].size_bytes for value in values))
+
+    @cached_property
+    def forward_work(self) -> Sequence[float]:
+        """Return the FLOP of each call of forward, also of equal layers that the program lacks."""
+        return forward_work(self.program, self.folded)
 
     def weight(self, value: int) -> float:
         """Return the number of values for which a value stands."""

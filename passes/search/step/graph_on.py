@@ -16,6 +16,7 @@ from shardc.cost.step.costs import Costs
 from shardc.cost.step.on_cluster import costs_on, rates_of
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.calls.longest_part import of_towers
+from shardc.passes.search.calls.stage_work import fullest
 from shardc.passes.search.distances import Matrix
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.solver import ask
@@ -31,12 +32,14 @@ def graph_on(
     With unequal shares it has the times of the slowest place along their axis, which all others wait for.
     With stages on several kinds of device, each time is a bound, whichever stage runs the call
     (:meth:`SearchAxes.busy`). ``speeds``: the work of their ranks; default: in proportion to peaks. Towers of
-    the model are taken to be in stages beside each other.
+    the model are taken to be in stages beside each other. Of stages on equal devices, memory is that of the
+    fullest.
     """
     ask.start()  # its imports run while the graph is built
     form = of_towers(form, step.facts.program, step.facts.folded, step.axes.stages)
-    links, axes = LinkModel(Placement.of(cluster, step.sizes)), step.axes.under(form)
     costs = costs_on(cluster, step.sizes, step.pipeline)
+    most = 1.0 if costs.ranks else fullest(step.facts.forward_work, step.axes.stages, form)
+    links, axes = LinkModel(Placement.of(cluster, step.sizes)), step.axes.under(form, most)
     if axes.shared is not None:
         places = dict.fromkeys(_places(step, cluster, axes))
         graphs = [StepGraph(step, links, rates, axes.at(runs)) for runs, rates in places]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from shardc.cost.schedule_form import ScheduleForm
+from shardc.passes.search.calls.stage_work import fullest
 from shardc.passes.search.layout import WHOLE
 from shardc.passes.search.step.on_mesh import StepOnMesh
 
@@ -20,36 +22,54 @@ class LeastMemory:
 
     Args:
         kept: What each micro-batch keeps from forward to backward.
-        inner: Other values of micro-batches.
+        inner: What one layer holds of each micro-batch within a phase; at the last point, what all hold.
         whole: State, sums over micro-batches, and all else.
+        staged: What micro-batches of a pipeline keep from forward to backward, whichever a stage runs.
+        work: FLOP of each call of forward.
     """
 
     kept: np.ndarray
     inner: np.ndarray
     whole: np.ndarray
+    staged: np.ndarray
+    work: Sequence[float]
 
     @staticmethod
     def of(step: StepOnMesh) -> LeastMemory:
         """Read a step on a mesh. Micro-batches count as such if the mesh has an axis for them."""
         lives, program = step.facts.lives, step.facts.program
-        found = LeastMemory(*np.zeros((3, len(lives.points) + 1)))
+        found = LeastMemory(*np.zeros((4, len(lives.points) + 1)), step.facts.forward_work)
         for value, until in lives.until.items():
             if lives.is_large(value):
                 first, marks = program.producer[value], _marks_in_time(step, value)
-                is_summed, is_inner = any(mark < WHOLE for mark in marks), any(mark > WHOLE for mark in marks)
+                is_summed, is_part = any(mark < WHOLE for mark in marks), any(mark > WHOLE for mark in marks)
                 is_state = (first < 0 or is_summed) and until >= lives.update
                 alive = ((-1 if is_summed else first) <= lives.points) & (lives.points <= until)
                 alive = np.append(alive, is_state or value in lives.late)
-                inner = found.kept if lives.is_kept(value) else found.inner
-                held = inner if is_inner else found.whole
-                held += step.facts.weight(value) * program.types[value].size_bytes * alive
+                size_bytes, weight = program.types[value].size_bytes, step.facts.weight(value)
+                if not is_summed and lives.is_inner(value, first, marks):
+                    found.inner[:] += size_bytes * alive
+                    found.inner[-1] += (weight - 1) * size_bytes * alive[-1]
+                elif is_part and lives.is_kept(value, first):
+                    found.kept[:] += weight * size_bytes * alive
+                    found.staged[:-1] += weight * size_bytes * (lives.points < lives.update)
+                else:
+                    found.whole[:] += weight * size_bytes * alive
+        found.staged[-1] = found.kept[-1]
         return found
 
-    def on(self, devices: int, stages: int, micro_batches: int, form: ScheduleForm) -> float:
-        """Return a lower bound of the bytes on the fullest of all ``devices``."""
-        kept = form.in_flight(stages, micro_batches) / micro_batches
-        inner = min(form.longest(stages), micro_batches) / micro_batches
-        held = kept * self.kept + inner * self.inner + self.whole
+    def on(
+        self, devices: int, stages: int, micro_batches: int, form: ScheduleForm, *, is_equal: bool = True
+    ) -> float:
+        """Return a lower bound of the bytes on the fullest of all ``devices``.
+
+        ``is_equal``: whether they are of one kind. If not, the bound is for the mean of stages.
+        """
+        most = fullest(self.work, stages, form) if is_equal else 1.0
+        kept = form.in_flight(stages, micro_batches) * (self.kept if stages == 1 else self.staged)
+        inner = stages * self.inner
+        inner[-1] = min(form.longest(stages), micro_batches) * self.inner[-1]
+        held = most * (kept / micro_batches + self.whole) + inner / micro_batches
         is_left = form.is_split and micro_batches > 1
         return float((held if is_left else held[:-1]).max(initial=0.0)) / devices
 

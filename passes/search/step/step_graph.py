@@ -56,6 +56,7 @@ class StepGraph:
         """Layouts of each argument's node, by argument."""
         self.least_s: list[float] = []
         """Seconds of each call of forward and backward, split in its fastest way; 0 for other calls."""
+        self._kept_bytes: dict[int, np.ndarray | float] = {}
         self.others: list[Graph] = []
         """Graphs with the times of other devices, if those of a step differ."""
         self.copies: dict[int, Made] = {}
@@ -78,6 +79,20 @@ class StepGraph:
     def floor_weights_s(self) -> float:
         """The part of calls that only gradients of weights need."""
         return sum(self.least_s[number] for number in self._facts.weights)
+
+    @property
+    def forward_part(self) -> float:
+        """Part of :attr:`floor_s` that forward takes."""
+        seconds = zip(self.least_s, self._facts.phases, strict=True)
+        return sum(least for least, phase in seconds if phase == FORWARD) / (self.floor_s or 1.0)
+
+    @property
+    def kept(self) -> list[np.ndarray]:
+        """For each node, the bytes [state] that a rank keeps for a micro-batch from forward to backward.
+
+        They are a mean over ranks, and 0 unless the schedule keeps some of them on other ranks.
+        """
+        return [np.zeros(len(of)) + self._kept_bytes.get(node, 0.0) for node, of in enumerate(self.graph.costs)]
 
     @property
     def weights(self) -> frozenset[int]:
@@ -156,12 +171,17 @@ class StepGraph:
     def _make(self, value: int, made: Made) -> None:
         """Record the producer of a value, and its memory while it lives."""
         self._made[value] = made
-        self._hold(self._alive.bytes_of(value, made.layouts), made)
+        self._hold(value, made)
 
-    def _hold(self, held: np.ndarray | None, made: Made, sign: int = 1) -> None:
-        """Count memory, [point, state], of a value; or, with a ``sign`` of -1, count it no longer."""
+    def _hold(self, value: int, made: Made, first: int | None = None, sign: int = 1) -> None:
+        """Count memory of a value from call ``first`` on; or, with a ``sign`` of -1, count it no longer."""
+        given = value, made.layouts, made.weight, first
+        held = self._alive.bytes_of(*given)
         if held is not None:
-            self.graph.memory[made.node] += sign * made.weight * held
+            self.graph.memory[made.node] += sign * held
+        kept = self._alive.kept_bytes(*given) if self.axes.form.balances else None
+        if kept is not None:
+            self._kept_bytes[made.node] = self._kept_bytes.get(made.node, 0.0) + sign * kept
 
     def _add_reads(self) -> None:
         for value, uses in self.readers.items():
@@ -229,9 +249,9 @@ class StepGraph:
         self.copies[value] = copy
         owner = None if value in self.stored else self._facts.lives.copied(value)
         if owner is not None:
-            whole = self._made[owner]
-            self._hold(self._alive.from_first_read(owner, value, whole.layouts), whole, -1)
-            self._hold(self._alive.from_first_read(owner, value, copy.layouts), copy)
+            first = min(self.program.users[value])
+            self._hold(owner, self._made[owner], first, -1)
+            self._hold(owner, copy, first)
         return copy
 
     def _copied(self, value: int, made: Made, uses: Sequence[Use], when: When) -> Made:

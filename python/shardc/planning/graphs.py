@@ -64,7 +64,8 @@ class Graphs:
         least = self._with_step(candidate, lambda step: step.least_memory(mesh, candidate.plan))
         stages = candidate.mesh.get(PIPE, 1)
         parts = mesh.axes[-1].size if candidate.shares else candidate.micro_batches
-        return least.on(prod(candidate.mesh.values()), stages, parts, candidate.form)
+        sizes = prod(candidate.mesh.values()), stages, parts
+        return least.on(*sizes, candidate.form, is_equal=len(self._cluster.devices) == 1)
 
     def has_read(self, candidate: Candidate) -> bool:
         """Return whether a graph or a bound was made of a candidate's step."""

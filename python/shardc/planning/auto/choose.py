@@ -32,6 +32,7 @@ from shardc.options.recompute import Policy
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
 from shardc.planning.auto.ahead import Ahead, Begin, Find
+from shardc.planning.auto.pipelines.evictions import Evicting
 from shardc.planning.auto.space import RECOMPUTED, Choice
 
 _SHORT = 0.8
@@ -127,6 +128,7 @@ def search_around(
     least: Callable[[Choice], float] | None = None,
     known: Mapping[Choice, float] | None = None,
     pace: Pace | None = None,
+    evicting: Evicting | None = None,
 ) -> Around:
     """Search the choices with ``find``.
 
@@ -135,12 +137,14 @@ def search_around(
     while another one runs. ``added``: seconds that a choice takes in addition to those of ``find``.
     ``least``: part of memory that a choice needs at least; those that need more than all are left out.
     ``known``: lower bounds on the seconds of choices that are known beforehand. ``pace``: how fast a choice's
-    kernels are; default: as on equal devices.
+    kernels are; default: as on equal devices. ``evicting``: what evictions of activations add to a plan that
+    was found, and to any plan of its choice.
     """
     with collection_paused(), Ahead(find, begin) as ahead:
         all_s = {choice: added(choice) if added else 0.0 for choice in choices}
         paces = {choice: pace(choice) if pace else choice.waits for choice in all_s}
-        return _Search(all_s, paces, ahead, limit_s, clock or Clock(), start, least, known or {}).run()
+        given = ahead, limit_s, clock or Clock(), start, least, known or {}, evicting
+        return _Search(all_s, paces, *given).run()
 
 
 @dataclass
@@ -154,6 +158,7 @@ class _Search:
     start: Start | None = None
     least_part: Callable[[Choice], float] | None = None
     known: Mapping[Choice, float] = field(default_factory=dict)
+    evicting: Evicting | None = None
     found: list[Estimate] = field(default_factory=list)
     bounds: dict[Choice, float] = field(default_factory=dict)
     """Lower bound on the seconds of each choice that was tried."""
@@ -347,9 +352,10 @@ class _Search:
                 self._lacks(choice, found.least)
             return
         solution = found.solution
-        seconds, bound_s = solution.seconds + more_s, solution.bound_s + more_s
+        evicted_s, least_s = self.evicting(choice, found) if self.evicting else (0.0, 0.0)
+        seconds, bound_s = solution.seconds + more_s + evicted_s, solution.bound_s + more_s + least_s
         self.bounds[choice] = bound_s
-        if not solution.is_tight:
+        if not solution.is_tight and not evicted_s:
             variants = (other for other in self.choices if _is_less(choice, other))
             self.beaten.update(other for other in variants if more_s <= self.choices[other])
         self.found.append(Estimate(choice, seconds, bound_s, found.held_bytes))

@@ -17,6 +17,7 @@ from shardc.passes.search.clock import Clock
 from shardc.passes.search.dist_search import least_text
 from shardc.planning.auto.ahead import Begun
 from shardc.planning.auto.choose import LIMIT_S, Around, Estimate, Pace, Start, search_around
+from shardc.planning.auto.pipelines.evictions import Evicting
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Price, Priced
@@ -40,22 +41,30 @@ class Rooms:
     """Part of a device's memory that a search may use: of choices with so many stages, and of all others.
 
     What a search does not count depends on the number of stages above all: on what the fullest one has
-    beyond the mean.
+    beyond the mean. It also depends on whether the schedule computes gradients of weights later.
     """
 
     others: float
-    of_stages: Mapping[int, float] = field(default_factory=dict)
+    of_stages: Mapping[tuple[int, bool], float] = field(default_factory=dict)
 
     def of(self, choice: Choice) -> float:
-        return self.of_stages.get(choice.stages, self.others)
+        return self.of_stages.get(_schedule(choice), self.others)
 
     def candidate(self, choice: Choice) -> Candidate:
         """Return a choice as a candidate with its memory."""
         return replace(choice.candidate, room=self.of(choice))
 
     def lowered(self, choice: Choice, room: float) -> Rooms:
-        """Return the parts after a choice needed more than was counted."""
-        return Rooms(self.others, {**self.of_stages, choice.stages: room})
+        """Return the parts after a choice needed more than was counted.
+
+        Other schedules of as many stages are taken to need as much more, until one of them was compiled.
+        """
+        first = {(choice.stages, is_split): room for is_split in (False, True)}
+        return Rooms(self.others, {**first, **self.of_stages, _schedule(choice): room})
+
+
+def _schedule(choice: Choice) -> tuple[int, bool]:
+    return choice.stages, choice.form.is_split
 
 
 @dataclass(frozen=True)
@@ -81,22 +90,24 @@ def search_to_fit(
     added: Callable[[Choice], float] | None = None,
     least: Callable[[Candidate], float] | None = None,
     pace: Pace | None = None,
+    evicting: Evicting | None = None,
 ) -> Picked:
     """Search for the cheapest plan that fits after it is compiled.
 
-    A search does not count temporaries and gathered copies. If the compiled plan does not fit, the search is
-    repeated with that much less memory for choices with as many stages, up to ``tries`` times. If nothing
-    fits in ``room``, it is repeated with all of the memory. If none fits, the closest one is picked. If it
-    takes longer than the search's next result is estimated to take, that one is compiled, too. If a pipeline
-    cannot be compiled, as of a model whose samples are not independent, the search goes on without stages.
+    A search does not count copies that several calls gather. If the compiled plan does not fit, the search is
+    repeated with that much less memory for choices like it (:class:`Rooms`), up to ``tries`` times. If
+    nothing fits in ``room``, it is repeated with all of the memory. If none fits, the closest one is picked.
+    If it takes longer than the search's next result is estimated to take, that one is compiled, too. If a
+    pipeline cannot be compiled, as of a model whose samples are not independent, the search goes on without
+    stages.
 
     ``find``: the inner search of a candidate, with the seconds per step that a result must beat. ``within``:
     the part of a device's memory that a plan may need. ``room``: the part that the first search may use.
     ``start``: start of the first search; each later one starts from the result before. ``clock``: time limit
     of all searches together. ``begin``: begins a search that ``find`` would do. ``added``: seconds that a
     choice takes in addition to those of ``find``. ``least``: the part of the memory that ``find`` may use
-    which a candidate needs at least. ``pace``: how fast a choice's kernels are. Raises NoPlanFound,
-    NoPlanYet.
+    which a candidate needs at least. ``pace``: how fast a choice's kernels are. ``evicting``: seconds that
+    evictions of activations add. Raises NoPlanFound, NoPlanYet.
     """
     clock = clock or Clock()
     limit_s = LIMIT_S if clock.limit_s == inf else inf
@@ -105,7 +116,7 @@ def search_to_fit(
         ahead = None if begin is None else partial(_found, begin, rooms)
         needed = None if least is None else partial(_least, least, rooms)
         asked = partial(_found, find, rooms), limit_s, clock, start, ahead, added, needed
-        around = search_around(given, *asked, pace=pace)
+        around = search_around(given, *asked, pace=pace, evicting=evicting)
         if not around.found and around.is_stopped and not tried:
             raise NoPlanYet(why=around.why)
         try:

@@ -27,8 +27,9 @@ from shardc.planning.auto.kept import Answer, answered, asked
 from shardc.planning.auto.known import Known
 from shardc.planning.auto.limits import Fixed, contradiction
 from shardc.planning.auto.measured.local_products import with_local_products
+from shardc.planning.auto.pipelines.evictions import evicting
+from shardc.planning.auto.pipelines.stages import added_by_stages
 from shardc.planning.auto.space import RECOMPUTED, Choice, choices, choices_on
-from shardc.planning.auto.stages import added_by_stages
 from shardc.planning.auto.unequal import Unequal
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Priced
@@ -181,6 +182,7 @@ class Searches:
                 added=self._added,
                 least=self.pricer.least_part,
                 pace=None if self._unequal is None else self._unequal.pace,
+                evicting=evicting(self.cluster),
             )
         self._start = picked.around.start
         return picked

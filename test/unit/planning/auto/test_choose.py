@@ -99,6 +99,23 @@ def test_the_best_of_all_choices_is_found(seeds: range) -> None:
                 assert around.gap == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.parametrize("seeds", [range(n, n + 20) for n in range(0, 60, 20)], ids=str)
+def test_evictions_of_what_was_found_count(seeds: range) -> None:
+    """They take 0.3 s at least and up to 0.6: balanced choices are as much slower, and no bound is above."""
+    for drawn in map(Drawn, seeds):
+        added = {c: (0.3 + 0.3 * c.in_flight) * c.form.balances for c in drawn.choices}
+
+        def evicting(choice: Choice, found: Found, added: dict[Choice, float] = added) -> tuple[float, float]:
+            return added[choice], 0.3 * choice.form.balances
+
+        for capacity in (6.0, 2.0):
+            seconds = {c: s + added[c] for c, s in drawn.seconds.items() if drawn.bytes[c] <= capacity}
+            around = drawn.search(capacity=capacity, evicting=evicting)
+            assert around.found[0].seconds == pytest.approx(min(seconds.values()))
+            assert around.bound_s <= min(seconds.values()) + 1e-12
+            assert all(of.seconds == pytest.approx(seconds[of.choice]) for of in around.found)
+
+
 def test_choices_that_certainly_lack_memory_are_not_looked_at() -> None:
     """But the first one is; what is found and the bound are the same."""
     saved = 0

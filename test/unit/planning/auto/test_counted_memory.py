@@ -13,6 +13,7 @@ from shardc.backends.torch.memory.dry_run import Peak
 from shardc.backends.torch.memory.kinds import COLLECTIVES
 from shardc.compiler.memory import step_peaks
 from shardc.cost.cluster.names import find_cluster
+from shardc.cost.schedule_form import FORMS, ScheduleForm
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.partition import dist_insert_reshards
@@ -36,9 +37,9 @@ class Block(nn.Module):
         return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
 
 
-def pricer(rows: int, width: int = WIDTH) -> Pricer:
+def pricer(rows: int, width: int = WIDTH, layers: int = LAYERS) -> Pricer:
     with torch.device("meta"):
-        model = nn.Sequential(*(Block(width) for _ in range(LAYERS))).to(torch.bfloat16)
+        model = nn.Sequential(*(Block(width) for _ in range(layers))).to(torch.bfloat16)
         batch = torch.empty(rows, width, dtype=torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters())
     question = Question(
@@ -54,6 +55,21 @@ def test_counted_memory_is_that_of_the_compiled_plan(rows: int, micro_batches: i
     priced = pricer(rows).price(Candidate({"nvlink": 8}, "auto", micro_batches))
     assert priced.searched is not None
     assert priced.searched.held_bytes == pytest.approx(priced.fullest.peak_bytes, rel=0.25)
+
+
+@pytest.mark.parametrize("layers", [4, 6, 12])
+@pytest.mark.parametrize("form", FORMS[:1] + FORMS[3:5], ids=str)
+@pytest.mark.parametrize("micro_batches", [4, 16])
+def test_counted_memory_is_that_of_the_fullest_stage(
+    layers: int, form: ScheduleForm, micro_batches: int
+) -> None:
+    """Layers may not divide evenly; a stage keeps what its backward reads, and one layer's temporaries."""
+    candidate = Candidate({"pipe": 4, "nvlink": 2}, "pipeline*auto", micro_batches, form=form)
+    made = pricer(262144, layers=layers)
+    found = made.found(candidate)
+    assert isinstance(found, Found)
+    peak_bytes = made.price(candidate).fullest.peak_bytes
+    assert 0.8 * peak_bytes < found.held_bytes < 1.1 * peak_bytes
 
 
 def test_shards_that_a_search_keeps_are_what_the_compiled_plan_keeps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import find_cluster
+from shardc.cost.schedule_form import FORMS
 from shardc.diagnostics.passes.pipeline import NoMicroBatches
 from shardc.diagnostics.passes.search import NoPlanFound, NoPlanYet
 from shardc.passes.search.choose import Found, Unfit
@@ -171,6 +172,17 @@ def test_a_faster_result_that_does_not_fit_gets_less_memory(slower_s: float, exp
     assert rooms[0] == 1.0 and 0.7 < rooms[1] < 0.8
     assert best.fits and best.priced.candidate.recompute == expected
     assert found.found[0].choice.recompute == expected
+
+
+def test_a_plan_that_lacks_memory_lowers_that_of_choices_like_it() -> None:
+    """Other schedules of as many stages get less, too, until one of them lacks memory itself."""
+    forms = FORMS[0], next(form for form in FORMS if form.is_split)
+    plain, split = (Choice(4, 8, (("pipe", 4), ("data", 2)), form=form) for form in forms)
+    first = fit.Rooms(0.9).lowered(split, 0.8)
+    assert [first.of(choice) for choice in (plain, split, CHOICES[0])] == [0.8, 0.8, 0.9]
+    second = first.lowered(split, 0.6)
+    assert [second.of(choice) for choice in (plain, split)] == [0.8, 0.6]
+    assert second.lowered(plain, 0.7).candidate(plain).room == 0.7
 
 
 def test_when_the_clock_is_over_what_was_found_is_picked_or_its_lack_is_named() -> None:

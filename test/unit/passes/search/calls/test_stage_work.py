@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 from torch import nn
 
 from shardc.cost.cluster.names import find_cluster
-from shardc.passes.search.calls.stage_work import forward_work, stages_at, unevenness
+from shardc.cost.schedule_form import FORMS
+from shardc.passes.search.calls.stage_work import forward_work, fullest, stages_at, unevenness
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question
@@ -67,3 +69,11 @@ def test_stages_of_unequal_speed_are_as_fast_as_possible(speeds: tuple[float, ..
 def test_each_stage_has_work() -> None:
     assert stages_at([0.25, 0.5, 0.75], [100.0, 1.0, 1.0]) == pytest.approx([0.5, 0.25, 0.25])
     assert stages_at([0.5], [1.0, 1.0, 1.0]) is None
+
+
+def test_the_fullest_stage_of_a_chain_is_the_slowest() -> None:
+    work = [1.0] * 7
+    assert fullest(work, 4, FORMS[0]) == pytest.approx(2 * 4 / 7)
+    assert fullest(work, 1, FORMS[0]) == 1.0
+    assert all(fullest(work, 4, form) == 1.0 for form in FORMS if form.per_rank > 1)
+    assert fullest(work, 4, replace(FORMS[0], path=0.5)) == 1.0

@@ -10,8 +10,8 @@ from shardc.cost.pipeline import StageCost
 from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B, ScheduleForm
 from shardc.cost.simulate import simulate
 from shardc.passes.pipeline.schedules.by_name import schedule
+from shardc.planning.auto.pipelines.unevenness import Unevenness
 from shardc.planning.auto.space import Choice
-from shardc.planning.auto.unevenness import Unevenness
 
 WORK = (3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 """Into four stages: 3, 2, 2 and 2."""

@@ -7,7 +7,7 @@ import pytest
 from shardc.cost.cluster.names import find_cluster
 from shardc.cost.schedule_form import FORMS, ONE_F_ONE_B, ScheduleForm
 from shardc.cost.step.on_cluster import costs_on
-from shardc.planning.auto.messages import Messages
+from shardc.planning.auto.pipelines.messages import Messages
 from shardc.planning.auto.space import Choice
 
 CLUSTER = find_cluster("h100-8x4")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.passes.search.step.step_graph import StepGraph
-from shardc.planning.auto.messages import Messages
+from shardc.planning.auto.pipelines.messages import Messages
+from shardc.planning.auto.pipelines.unevenness import Unevenness
 from shardc.planning.auto.space import Choice
-from shardc.planning.auto.unevenness import Unevenness
 
 
 def added_by_stages(step: StepGraph, choice: Choice, cluster: Cluster) -> Callable[[Choice], float]:
