@@ -15,7 +15,7 @@ from shardc.passes.search.fold import part_of
 from shardc.passes.search.layout import WHOLE, Layout, marks_array, parts_of
 
 _EACH = 4
-"""Parts of a phase, each with up to three points."""
+"""Parts of a phase, each with a point."""
 SUM_BYTES = 4
 """Least bytes of an element of a sum over micro-batches (``passes/partition/form_loops.py``)."""
 _SMALL_BYTES = 1 << 12
@@ -25,11 +25,14 @@ _SMALL_BYTES = 1 << 12
 class Lives:
     """When values live, and the points of a step at which the search bounds memory.
 
-    A point is a call. Each phase has several parts with as many calls, and each part the points at which a
-    single device would hold the most, the most inner values (those that only calls of the same phase read),
-    and the largest gradient. Meshes divide these differently. A value lives from the call that computes it to
-    the end of the last call that reads it or a view of it. State lives until its replacement is computed.
-    Other arguments always live. ``weights``: the calls that only gradients of weights need.
+    A point is a call. Each phase has several parts with as many calls, and each part the point at which a
+    single device would hold the most. Each phase also has those with the most inner values, which only calls
+    of the same phase read, and with the largest gradient: meshes divide these differently. ``of_stages``: the
+    points, of all, that bound memory in a pipeline, whose stages keep as much at all others.
+
+    A value lives from the call that computes it to the end of the last call that reads it or a view of it.
+    State lives until its replacement is computed. Other arguments always live. ``weights``: the calls that
+    only gradients of weights need.
     """
 
     def __init__(self, program: Program, weights: Collection[int] = ()) -> None:
@@ -43,7 +46,7 @@ class Lives:
             owner = self._owner[value]
             self.until[owner] = max(self.until.get(owner, -1), self._last(value))
         self._phases = [part_of(node) for node in program.nodes]
-        self.points = np.array(self._points([phase_of(node.op) for node in program.nodes]))
+        self.points, self.of_stages = self._points([phase_of(node.op) for node in program.nodes])
         self.update = next((at for at, phase in enumerate(self._phases) if phase == "optimizer"), inf)
         self.late = self._read_late(weights)
         """What calls that compute weights' gradients read of others."""
@@ -86,18 +89,16 @@ class Lives:
         """Return the phase of the last call that reads a value; empty if it outlives the step."""
         return self._phase(self.until[value])
 
-    def _points(self, phases: Sequence[str]) -> list[int]:
-        """Return the points in order."""
+    def _points(self, phases: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the points in order, and which of them a pipeline has."""
         maker = self.program.producer
         inner = {value: until for value, until in self.until.items() if self.is_inner(value, maker[value])}
         # Until it is added to others, the gradient of a micro-batch is an inner value, too.
         single = {v: maker[v] for v in self.until if self._phase(maker[v]) == "backward" and v not in inner}
-        found = {
-            point
-            for values in (self.until, inner, single)
-            for point in _fullest(phases, self._single(values))
-        }
-        return sorted(found)
+        kinds = [self._single(values) for values in (self.until, inner, single)]
+        few = {point for held_bytes in kinds for point in _fullest(phases, held_bytes, 1)}
+        points = np.array(sorted({*few, *_fullest(phases, kinds[0], _EACH)}))
+        return points, np.isin(points, list(few))
 
     def _read_late(self, weights: Collection[int]) -> frozenset[int]:
         """Return the values whose memory calls that compute weights' gradients read of others."""
@@ -151,12 +152,13 @@ class Alive:
 
     def __init__(self, lives: Lives, axes: SearchAxes) -> None:
         self._lives, self._axes = lives, axes
+        self._points = lives.points[lives.of_stages] if axes.stages > 1 else lives.points
         self._is_split = axes.form.is_split and axes.trips > 1
 
     @property
     def moments(self) -> int:
         """Return the number of points, with the one at which weights' gradients are left."""
-        return len(self._lives.points) + self._is_split
+        return len(self._points) + self._is_split
 
     def bytes_of(
         self, value: int, layouts: tuple[Layout, ...], weight: float, first: int | None = None
@@ -174,7 +176,7 @@ class Alive:
         maker, is_summed = lives.program.producer[value], self._is_summed(layouts)
         held = self._during(value, layouts, -1 if is_summed else maker, weight)
         if is_summed and held is not None and maker >= 0:
-            held[: len(lives.points)] += np.outer(lives.points == maker, self._local(value, layouts))
+            held[: len(self._points)] += np.outer(self._points == maker, self._local(value, layouts))
         return held
 
     def kept_bytes(
@@ -196,9 +198,9 @@ class Alive:
         lives, until = self._lives, self._lives.until[value]
         is_kept, local = lives.is_kept(value, begin), self._local(value, layouts)
         all_bytes = weight * self._axes.held(layouts, is_kept) * local
-        alive = (begin <= lives.points) & (lives.points <= until)
+        alive = (begin <= self._points) & (self._points <= until)
         if is_kept and self._axes.stages > 1:
-            alive = lives.points < lives.update
+            alive = self._points < lives.update
         held = np.outer(alive, local if self._is_inner(value, layouts, begin) else all_bytes)
         if self._is_split:
             is_state = begin < 0 and until >= lives.update
@@ -221,11 +223,11 @@ class Alive:
         return type_.numel * width / parts_of(layouts, self._axes.sizes)
 
 
-def _fullest(phases: Sequence[str], held_bytes: np.ndarray) -> Iterator[int]:
-    """Yield the call that holds the most in each part of each phase."""
+def _fullest(phases: Sequence[str], held_bytes: np.ndarray, parts: int) -> Iterator[int]:
+    """Yield the call that holds the most in each of so many parts of each phase."""
     for phase in dict.fromkeys(phases):
         numbers = np.array([number for number, other in enumerate(phases) if other == phase])
-        for part in np.array_split(numbers, _EACH):
+        for part in np.array_split(numbers, parts):
             if held_bytes[part].any():
                 yield int(part[held_bytes[part].argmax()])
 

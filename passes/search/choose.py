@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -62,8 +62,8 @@ SEARCHERS: Mapping[str, _Solve] = {
 class Kept:
     """What a rank of a pipeline keeps for a micro-batch from forward to backward, as a mean over ranks.
 
-    ``least_bytes``: what it keeps at least, whatever is chosen. ``forward_part``: part of the time of forward
-    and backward that forward takes.
+    ``size_bytes``: with what was chosen. ``least_bytes``: at least, whatever is chosen. ``forward_part``:
+    part of the time of forward and backward that forward takes.
     """
 
     size_bytes: float
@@ -100,7 +100,7 @@ class Unfit:
     All plans that fit take at least ``bound_s``. ``least`` is the part of the memory that any sharding needs
     at least, more than 1 if none fits. ``floor_s`` and ``floor_weights_s`` are as in :class:`Found`. ``why``
     says why the search stopped before a proof; empty if there is a proof. All plans, whether they fit or not,
-    take at least ``free_s``.
+    take at least ``free_s``. ``kept`` is as in :class:`Found`, with the least that is kept.
     """
 
     least: float
@@ -109,6 +109,7 @@ class Unfit:
     why: str = ""
     free_s: float = 0.0
     floor_weights_s: float = 0.0
+    kept: Kept | None = None
 
 
 def search(
@@ -139,7 +140,8 @@ def search(
         bound_s = max(solution.bound_s, free_s)
         is_open = isinstance(solution, NoSolution) and bound_s < cutoff_s
         why = clock.why if is_open and clock.is_over else ""
-        return Unfit(least, step.floor_s, bound_s, why, free_s, step.floor_weights_s)
+        kept = least_kept(step) if step.axes.form.balances else None
+        return Unfit(least, step.floor_s, bound_s, why, free_s, step.floor_weights_s, kept)
     solution = replace(solution, bound_s=max(solution.bound_s, step.floor_s), free_s=free_s)
     answer = None
     if explain:
@@ -151,14 +153,18 @@ def search(
     chosen = chosen_of(step, solution.chosen)
     layered = LayeredCuts.of(step.program, chosen) if explain else None
     floors = {"floor_s": step.floor_s, "floor_weights_s": step.floor_weights_s}
-    kept = _kept(step, solution.chosen) if step.axes.form.balances else None
+    kept = least_kept(step) if step.axes.form.balances else None
+    if kept is not None:
+        pairs = zip(step.kept, solution.chosen, strict=True)
+        kept = replace(kept, size_bytes=sum(float(size[state]) for size, state in pairs))
     more = {"answer": answer, "layered": layered, "kept": kept}
     return Found(chosen, solution, len(step.graph.costs), held, **more, **floors)
 
 
-def _kept(step: StepGraph, chosen: Sequence[int]) -> Kept:
-    size_bytes = sum(float(held[state]) for held, state in zip(step.kept, chosen, strict=True))
-    return Kept(size_bytes, sum(float(held.min()) for held in step.kept), step.forward_part)
+def least_kept(step: StepGraph) -> Kept:
+    """Return the least that ranks keep, whatever is chosen."""
+    least_bytes = sum(float(size.min()) for size in step.kept)
+    return Kept(least_bytes, least_bytes, step.forward_part)
 
 
 def write(program: Program, mesh: Mesh, chosen: Chosen, pipeline: str = "") -> None:

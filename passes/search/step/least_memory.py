@@ -25,6 +25,7 @@ class LeastMemory:
         inner: What one layer holds of each micro-batch within a phase; at the last point, what all hold.
         whole: State, sums over micro-batches, and all else.
         staged: What micro-batches of a pipeline keep from forward to backward, whichever a stage runs.
+        of_stages: Which points a pipeline has.
         work: FLOP of each call of forward.
     """
 
@@ -32,13 +33,15 @@ class LeastMemory:
     inner: np.ndarray
     whole: np.ndarray
     staged: np.ndarray
+    of_stages: np.ndarray
     work: Sequence[float]
 
     @staticmethod
     def of(step: StepOnMesh) -> LeastMemory:
         """Read a step on a mesh. Micro-batches count as such if the mesh has an axis for them."""
         lives, program = step.facts.lives, step.facts.program
-        found = LeastMemory(*np.zeros((4, len(lives.points) + 1)), step.facts.forward_work)
+        given = np.append(lives.of_stages, True), step.facts.forward_work
+        found = LeastMemory(*np.zeros((4, len(lives.points) + 1)), *given)
         for value, until in lives.until.items():
             if lives.is_large(value):
                 first, marks = program.producer[value], _marks_in_time(step, value)
@@ -70,8 +73,9 @@ class LeastMemory:
         inner = stages * self.inner
         inner[-1] = min(form.longest(stages), micro_batches) * self.inner[-1]
         held = most * (kept / micro_batches + self.whole) + inner / micro_batches
-        is_left = form.is_split and micro_batches > 1
-        return float((held if is_left else held[:-1]).max(initial=0.0)) / devices
+        counts = self.of_stages.copy() if stages > 1 else np.ones(len(held), dtype=bool)
+        counts[-1] = form.is_split and micro_batches > 1
+        return float(held[counts].max(initial=0.0)) / devices
 
 
 def _marks_in_time(step: StepOnMesh, value: int) -> list[int]:

@@ -339,20 +339,21 @@ class _Search:
         # The first choice recomputes nothing: it has the calls of later choices, or fewer.
         floor = self.floor or self._set_floor(Floor.of(found, self.paces[choice]))
         free_s = found.free_s if isinstance(found, Unfit) else found.solution.free_s
+        evicted_s, least_s = self.evicting(choice.candidate, found) if self.evicting else (0.0, 0.0)
         for other, seconds in self.choices.items():
             carried_s = self._carried(choice, free_s, other, floor) + seconds
             self.least[other] = max(self.least[other], carried_s)
         if isinstance(found, Unfit):
-            if is_hasty and cutoff_s <= found.bound_s < inf:
+            bound_s = found.bound_s + least_s
+            if is_hasty and cutoff_s <= bound_s < inf:
                 self.hasty.add(choice)
-                self.least[choice] = max(self.least[choice], found.bound_s + more_s)
+                self.least[choice] = max(self.least[choice], bound_s + more_s)
                 return
-            self.bounds[choice] = found.bound_s + more_s
+            self.bounds[choice] = bound_s + more_s
             if found.bound_s == inf:
                 self._lacks(choice, found.least)
             return
         solution = found.solution
-        evicted_s, least_s = self.evicting(choice, found) if self.evicting else (0.0, 0.0)
         seconds, bound_s = solution.seconds + more_s + evicted_s, solution.bound_s + more_s + least_s
         self.bounds[choice] = bound_s
         if not solution.is_tight and not evicted_s:

@@ -18,7 +18,7 @@ from shardc.options.field import options_of
 from shardc.options.parallelism import Parallelism
 from shardc.options.recompute import Policy
 from shardc.passes.search.calls.longest_part import of_towers
-from shardc.passes.search.choose import Found, Unfit
+from shardc.passes.search.choose import Found, Unfit, least_kept
 from shardc.passes.search.clock import Clock
 from shardc.planning.auto.ahead import Begun, Done, InChild
 from shardc.planning.auto.choose import Start
@@ -27,7 +27,7 @@ from shardc.planning.auto.kept import Answer, answered, asked
 from shardc.planning.auto.known import Known
 from shardc.planning.auto.limits import Fixed, contradiction
 from shardc.planning.auto.measured.local_products import with_local_products
-from shardc.planning.auto.pipelines.evictions import evicting
+from shardc.planning.auto.pipelines.evictions import Evictions
 from shardc.planning.auto.pipelines.stages import added_by_stages
 from shardc.planning.auto.space import RECOMPUTED, Choice, choices, choices_on
 from shardc.planning.auto.unequal import Unequal
@@ -92,7 +92,7 @@ class Searches:
             program = pricer.program(self._given[0].candidate)
             cluster = with_local_products(cluster, program, question.samples, parts)
             pricer = pricer.on(cluster)
-        self.pricer, self.cluster = pricer, cluster
+        self.pricer, self.cluster, self._evictions = pricer, cluster, Evictions(cluster)
         self._price = partial(pricer.price, **options)
         sizes = question.name, question.samples, question.layers, question.tokens
         layers = tuple(repeated_layers(question.model))  # modules that may be recomputed
@@ -182,7 +182,7 @@ class Searches:
                 added=self._added,
                 least=self.pricer.least_part,
                 pace=None if self._unequal is None else self._unequal.pace,
-                evicting=evicting(self.cluster),
+                evicting=self._evictions.seconds,
             )
         self._start = picked.around.start
         return picked
@@ -221,6 +221,8 @@ class Searches:
         return self._price(candidate, explain="plan")
 
     def _found(self, candidate: Candidate, cutoff_s: float) -> Found | Unfit:
+        if candidate.form.balances:
+            cutoff_s = self._evictions.without(candidate, least_kept(self.pricer.graph(candidate)), cutoff_s)
         return self.pricer.found(candidate, cutoff_s, self._clock)
 
     def _begin(self, candidate: Candidate, cutoff_s: float) -> Begun:

@@ -19,6 +19,7 @@ from shardc.passes.search.solver.solve import Solution
 from shardc.planning.auto.ahead import Find
 from shardc.planning.auto.choose import Around, search_around
 from shardc.planning.auto.space import RECOMPUTED, Choice
+from shardc.planning.candidates import Candidate
 
 STAGES, COUNTS = (1, 2, 4, 8), (1, 2, 4, 8, 16)
 
@@ -104,9 +105,12 @@ def test_evictions_of_what_was_found_count(seeds: range) -> None:
     """They take 0.3 s at least and up to 0.6: balanced choices are as much slower, and no bound is above."""
     for drawn in map(Drawn, seeds):
         added = {c: (0.3 + 0.3 * c.in_flight) * c.form.balances for c in drawn.choices}
+        of = {choice.candidate.text: added[choice] for choice in drawn.choices}
 
-        def evicting(choice: Choice, found: Found, added: dict[Choice, float] = added) -> tuple[float, float]:
-            return added[choice], 0.3 * choice.form.balances
+        def evicting(
+            candidate: Candidate, found: Found | Unfit, of: dict[str, float] = of
+        ) -> tuple[float, float]:
+            return of[candidate.text], 0.3 * candidate.form.balances
 
         for capacity in (6.0, 2.0):
             seconds = {c: s + added[c] for c, s in drawn.seconds.items() if drawn.bytes[c] <= capacity}

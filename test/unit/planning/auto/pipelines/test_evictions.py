@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -12,8 +13,8 @@ from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import find_cluster
 from shardc.cost.pipeline import StageCost
 from shardc.cost.schedule_form import FORMS, ScheduleForm
-from shardc.passes.search.choose import Found
-from shardc.planning.auto.pipelines.evictions import evicting, waiting_s
+from shardc.passes.search.choose import Found, Unfit, least_kept
+from shardc.planning.auto.pipelines.evictions import Evictions, waiting_s
 from shardc.planning.auto.space import Choice
 from shardc.planning.candidates import PIPE
 from shardc.planning.pricer import Pricer
@@ -64,7 +65,7 @@ def found(links: str, form: ScheduleForm) -> Found:
 def test_the_estimate_is_about_the_price(links: str, form: ScheduleForm) -> None:
     made, cluster = pricer(links)
     answer = found(links, form)
-    more_s, least_s = evicting(cluster)(choice(form), answer)
+    more_s, least_s = Evictions(cluster).seconds(choice(form).candidate, answer)
     price_s = made.price(choice(form).candidate).on(cluster).time.seconds
     assert more_s > 0.1 * answer.solution.seconds
     assert answer.solution.seconds + more_s == pytest.approx(price_s, rel=0.06)
@@ -84,12 +85,31 @@ def test_what_is_kept_is_what_stages_keep(form: ScheduleForm) -> None:
 
 def test_fast_links_add_nothing() -> None:
     for form in BALANCED:
-        assert evicting(pricer("1x")[1])(choice(form), found("1x", form)) == (0.0, 0.0)
+        answer, candidate = found("1x", form), choice(form).candidate
+        assert Evictions(pricer("1x")[1]).seconds(candidate, answer) == (0.0, 0.0)
+        assert answer.kept is not None
+        assert Evictions(pricer("1x")[1]).without(candidate, answer.kept, 2.0) == 2.0
 
 
 def test_other_schedules_evict_nothing() -> None:
     assert found("0.05x", PLAIN).kept is None
-    assert evicting(pricer("0.05x")[1])(choice(PLAIN), found("0.05x", PLAIN)) == (0.0, 0.0)
+    counted = Evictions(pricer("0.05x")[1]).seconds(choice(PLAIN).candidate, found("0.05x", PLAIN))
+    assert counted == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("form", BALANCED, ids=str)
+@pytest.mark.parametrize("cutoff_s", [0.8, 1.0, 2.0])
+def test_a_search_ends_where_evictions_make_all_plans_too_slow(form: ScheduleForm, cutoff_s: float) -> None:
+    """A plan that takes ``before_s`` or more takes at least ``cutoff_s`` with its evictions."""
+    made, cluster = pricer("0.05x")
+    candidate, evictions = choice(form).candidate, Evictions(cluster)
+    kept = least_kept(made.graph(candidate))
+    before_s = evictions.without(candidate, kept, cutoff_s)
+    assert 0 < before_s < cutoff_s
+    late = Unfit(0.0, 0.0, before_s, kept=kept)
+    assert before_s + evictions.seconds(candidate, late)[1] >= cutoff_s
+    early = replace(late, bound_s=before_s - cutoff_s / 16)
+    assert early.bound_s + evictions.seconds(candidate, early)[1] < cutoff_s
 
 
 @pytest.mark.parametrize("eviction_s", [1.5, 3.0, 6.0])
