@@ -42,14 +42,15 @@ def overload(target: str) -> Any:
     return found
 
 
-_COUNTED = frozenset(f"shardc.{name}" for name in ("uniform", "poisson", "binomial", "standard_gamma"))
+COUNTED = frozenset(f"shardc.{name}" for name in ("uniform", "poisson", "binomial", "standard_gamma"))
+"""Random draws of which each has a number of its own, ``op``."""
 
 
 @cache
 def may_draw(target: str) -> bool:
     """Return whether the operator can draw random numbers, for example if ``dropout_p`` is above 0."""
     try:
-        return target in _COUNTED or torch.Tag.nondeterministic_seeded in overload(target).tags
+        return target in COUNTED or torch.Tag.nondeterministic_seeded in overload(target).tags
     except UnknownOperator:
         return False
 

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.cost.work import MATMULS
+from shardc.dialects.aten.schema import COUNTED, position
 from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
@@ -93,8 +94,15 @@ def folded(program: Program, more: More = ()) -> Folded:
 
 
 def call_key(node: Node) -> Hashable:
-    """Return what corresponding calls of equal layers share: operator, arguments, types, and phase."""
-    return node.spec, phase_of(node.op)
+    """Return what corresponding calls of equal layers share: operator, arguments, types, and phase.
+
+    Each random draw has a number of its own, which does not count.
+    """
+    spec, phase = node.spec, phase_of(node.op)
+    if spec.target not in COUNTED:
+        return spec, phase
+    number = position(spec.target, "op")
+    return spec.target, (*spec.args[:number], *spec.args[number + 1 :]), spec.results, phase
 
 
 def _readers(

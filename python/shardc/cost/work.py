@@ -61,6 +61,8 @@ LOGIT_INSTRUCTIONS: Annotated[int, Assumed("an exponential and its sum")] = 10
 """The same for a logit of a cross entropy, besides its product."""
 
 
+PARTS = frozenset(["aten.slice.Tensor", "aten.select.int"])
+"""Calls that take a part of a tensor."""
 MATMULS = frozenset(f"aten.{name}" for name in ("mm", "bmm", "addmm", "baddbmm", "matmul"))
 """Matmuls; a call's last two tensors are multiplied."""
 
@@ -71,8 +73,13 @@ def work_bytes(call: OpCall) -> float:
 
 
 def moved_bytes(call: OpCall) -> int:
-    """Return the bytes of tensors that a call reads and writes, without an embedding's table."""
+    """Return the bytes of tensors that a call reads and writes.
+
+    Of an embedding's table nothing counts, of a tensor that is sliced the part that is taken.
+    """
     read = call.tensors[1:] if call.target == "aten.embedding" else call.tensors
+    if call.target in PARTS:
+        read = tuple(made for made in call.results if made is not None)
     return sum(t.size_bytes for t in (*read, *call.results) if t is not None)
 
 
