@@ -48,10 +48,16 @@ class Lives:
         self._phases = [part_of(node) for node in program.nodes]
         self.points, self.of_stages = self._points([phase_of(node.op) for node in program.nodes])
         self.update = next((at for at, phase in enumerate(self._phases) if phase == "optimizer"), inf)
+        self.shared = self._read_by_both(weights)
+        """Values that calls of weights' gradients read, and others of backward, too: a gather serves both."""
         self.late = self._read_late(weights)
-        """What calls that compute weights' gradients read of others."""
+        """Other values, by whose memory they are, that calls of weights' gradients read of others."""
         self._read_as = {self._first_read(value): value for value in self.until}
         """Values that several calls may read -> the values whose memory they use."""
+
+    def owner(self, value: int) -> int:
+        """Return the value whose memory a value uses."""
+        return self._owner[value]
 
     def is_large(self, value: int) -> bool:
         """Return whether a value has memory of its own that counts."""
@@ -102,9 +108,22 @@ class Lives:
 
     def _read_late(self, weights: Collection[int]) -> frozenset[int]:
         """Return the values whose memory calls that compute weights' gradients read of others."""
+        return frozenset(self._owner[value] for value in self._read_of_others(weights) - self.shared)
+
+    def _read_of_others(self, weights: Collection[int]) -> frozenset[int]:
+        """Return the values that calls of ``weights`` read and other calls compute."""
         nodes, producer = self.program.nodes, self.program.producer
-        read = {self._owner[value] for number in weights for value in nodes[number].operands}
-        return frozenset(value for value in read if producer[value] >= 0 and producer[value] not in weights)
+        read = {value for number in weights for value in nodes[number].operands}
+        return frozenset(v for v in read if producer[self._owner[v]] >= 0 and producer[v] not in weights)
+
+    def _read_by_both(self, weights: Collection[int]) -> frozenset[int]:
+        """Return the values that calls of ``weights`` and other calls of backward read."""
+        users = self.program.users
+        return frozenset(
+            value
+            for value in self._read_of_others(weights)
+            if any(self._phase(user) == "backward" and user not in weights for user in users[value])
+        )
 
     def _first_read(self, value: int) -> int:
         """Return the value itself, or its view, through which all calls read it."""
@@ -177,6 +196,19 @@ class Alive:
         held = self._during(value, layouts, -1 if is_summed else maker, weight)
         if is_summed and held is not None and maker >= 0:
             held[: len(self._points)] += np.outer(self._points == maker, self._local(value, layouts))
+        return held
+
+    def waiting_bytes(self, value: int, layouts: tuple[Layout, ...], weight: float) -> np.ndarray | None:
+        """Return [point, state]: bytes of a shared value that waits for gradients of weights in ``layouts``.
+
+        None if none does. ``weight``: as in :meth:`bytes_of`.
+        """
+        if not self._is_split or value not in self._lives.shared:
+            return None
+        first = self._lives.program.producer[value]
+        copies = weight * self._axes.held(layouts, self._lives.is_kept(value, first))
+        held = np.zeros((self.moments, len(layouts)))
+        held[-1] = copies * self._local(value, layouts)
         return held
 
     def kept_bytes(

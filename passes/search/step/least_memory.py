@@ -40,6 +40,7 @@ class LeastMemory:
     def of(step: StepOnMesh) -> LeastMemory:
         """Read a step on a mesh. Micro-batches count as such if the mesh has an axis for them."""
         lives, program = step.facts.lives, step.facts.program
+        late = lives.late | {lives.owner(value) for value in lives.shared}
         given = np.append(lives.of_stages, True), step.facts.forward_work
         found = LeastMemory(*np.zeros((4, len(lives.points) + 1)), *given)
         for value, until in lives.until.items():
@@ -48,7 +49,7 @@ class LeastMemory:
                 is_summed, is_part = any(mark < WHOLE for mark in marks), any(mark > WHOLE for mark in marks)
                 is_state = (first < 0 or is_summed) and until >= lives.update
                 alive = ((-1 if is_summed else first) <= lives.points) & (lives.points <= until)
-                alive = np.append(alive, is_state or value in lives.late)
+                alive = np.append(alive, is_state or value in late)
                 size_bytes, weight = program.types[value].size_bytes, step.facts.weight(value)
                 if not is_summed and lives.is_inner(value, first, marks):
                     found.inner[:] += size_bytes * alive

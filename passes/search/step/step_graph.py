@@ -187,6 +187,15 @@ class StepGraph:
         for value, uses in self.readers.items():
             for phase, group in self._groups(value, uses):
                 self._add_readers(value, group, 1 if phase in ("", OPTIMIZER) else self.axes.gathers)
+            self._add_waiting(value, [use for use in uses if use[0] in self._facts.weights])
+
+    def _add_waiting(self, value: int, uses: Sequence[Use]) -> None:
+        """Count memory of what calls of weights' gradients read, if it was gathered for others before."""
+        for call, place in uses:
+            weight = self.folded.weights[call] / len(uses)
+            held = self._alive.waiting_bytes(value, self._step.needed(call, place), weight)
+            if held is not None:
+                self.graph.memory[self.call_node[call]] += held
 
     def _groups(self, value: int, uses: Sequence[Use]) -> Iterator[tuple[str, Sequence[Use]]]:
         """Yield the uses that share copies of a value.

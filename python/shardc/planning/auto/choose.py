@@ -43,7 +43,7 @@ Pace = Callable[[Choice], tuple[float, float]]
 """Time of a choice's kernels relative to equal parts on the slowest device: all, and those of weights."""
 _HASTE = 3.0
 """Until something is found, times of kernels beyond which the search of a choice ends: others come first."""
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 """Default of the seconds after which the search starts no other choice."""
 
 
