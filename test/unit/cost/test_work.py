@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shardc.cost.work import computed_flops, flops, matmul_sizes, seen_part
+from shardc.cost.work import computed_flops, flops, matmul_sizes, moved_bytes, seen_part
 from shardc.dialects.aten.call import INT_VALUE, OpCall
 from shardc.dialects.aten.types import TensorType
 
@@ -31,6 +31,13 @@ def test_sizes_are_those_of_the_product(
 def test_products_of_batches_are_counted() -> None:
     types = [TensorType(shape, torch.float16) for shape in ((2, 8, 64, 16), (2, 8, 16, 64), (2, 8, 64, 64))]
     assert flops(OpCall("aten.matmul", tuple(types[:2]), (types[2],))) == 2 * 16 * 64 * 64 * 16
+
+
+def test_of_a_sliced_tensor_the_part_counts() -> None:
+    whole, part = (TensorType((rows, 4), torch.float32) for rows in (1024, 8))
+    taken = OpCall("aten.slice.Tensor", (whole, 0, 0, 8, 1), (part,))
+    assert moved_bytes(taken) == 2 * part.size_bytes
+    assert moved_bytes(OpCall("aten.neg", (whole,), (whole,))) == 2 * whole.size_bytes
 
 
 def attention(queries: int, keys: int, offset: object, causal: bool = True, mask: object = None) -> OpCall:
