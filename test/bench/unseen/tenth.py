@@ -135,7 +135,7 @@ def average_price(price: Tensor, volume: Tensor) -> Tensor:
 
 def sector_neutral(x: Tensor, sector: Tensor) -> Tensor:
     """Scores less the mean of their sectors: [days, assets] and [assets]."""
-    one = torch.zeros(x.shape[0], 11).index_add(1, sector, x)
+    one = torch.zeros(x.shape[0], 11, dtype=x.dtype).index_add(1, sector, x)
     count = torch.zeros(11).index_add(0, sector, torch.ones(x.shape[1]))
     return x - (one / count.clamp(min=1))[:, sector]
 

@@ -104,7 +104,7 @@ def typical(x: Tensor) -> Tensor:
 
 def counted_penalty(x: Tensor, token: Tensor) -> Tensor:
     """Logits less penalties for tokens seen and their number: [batch, vocabulary], [batch, time]."""
-    count = torch.zeros_like(x).scatter_add(1, token, torch.ones(token.shape))
+    count = torch.zeros_like(x).scatter_add(1, token, torch.ones_like(token, dtype=x.dtype))
     return x - 0.3 * count - 0.5 * (count > 0)
 
 

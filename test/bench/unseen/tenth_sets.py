@@ -76,8 +76,8 @@ def voxel_means(point: Tensor, feature: Tensor) -> Tensor:
     """Features of points averaged over the cells of a grid: [n, 3], [n, k]."""
     cell = (point * 16).long().clamp(0, 15)
     at = (cell[:, 0] * 16 + cell[:, 1]) * 16 + cell[:, 2]
-    one = torch.zeros(4096, feature.shape[1]).index_add(0, at, feature)
-    count = torch.zeros(4096).index_add(0, at, torch.ones_like(point[:, 0]))
+    one = torch.zeros(4096, feature.shape[1], dtype=feature.dtype).index_add(0, at, feature)
+    count = torch.zeros_like(one[:, 0]).index_add(0, at, torch.ones_like(point[:, 0]))
     return one / count.clamp(min=1)[:, None]
 
 
@@ -161,8 +161,8 @@ def label_steps(y: Tensor, source: Tensor, target: Tensor, w: Tensor) -> Tensor:
 def readout(x: Tensor, gate: Tensor, graph: Tensor) -> Tensor:
     """Gated sums of nodes by graph beside means: [n, k], [n], [n]."""
     soft = torch.sigmoid(gate)[:, None] * torch.tanh(x)
-    one = torch.zeros(128, x.shape[1]).index_add(0, graph, soft)
-    two = torch.zeros(128, x.shape[1]).index_add(0, graph, x)
+    one = torch.zeros(128, x.shape[1], dtype=x.dtype).index_add(0, graph, soft)
+    two = torch.zeros(128, x.shape[1], dtype=x.dtype).index_add(0, graph, x)
     count = torch.zeros(128).index_add(0, graph, torch.ones(len(x)))
     return torch.cat([one, two / count.clamp(min=1)[:, None]], -1)
 
