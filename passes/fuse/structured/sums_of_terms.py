@@ -37,7 +37,9 @@ class SumsOfTerms:
             updates = None if added is None else self._read.values[added]
             if updates is None or symbols_of(updates.type.shape):
                 continue
-            terms = find_terms(self._units, self._kernels, step, updates, self._rounding, constraints)
+            zeros = self._kernel_writer().left(scatter)[len(scatter.ops) :]
+            given = (self._units, self._kernels, step, updates, self._rounding, constraints)
+            terms = find_terms(*given, zeros)
             if terms is None:
                 continue
             self.terms[scatter] = terms
@@ -56,7 +58,7 @@ class SumsOfTerms:
 
     def _write(self, scatter: Scatter, terms: Terms, marks: Marks) -> None:
         steps: Sequence[Step] = [self._read.steps[n] for n in sorted({*terms.calls, *scatter.numbers})]
-        last = scatter.ops[-1]
+        last, left = scatter.ops[-1], self._kernel_writer().left(scatter)
         (old,) = last.results
         kernel, out = self._kernel_writer().write(
             scatter, marks.name(steps), operands_of(terms, self._rounding)
@@ -65,5 +67,5 @@ class SumsOfTerms:
         name_results(out.owner, [Value(type_of(old), old)])
         old.replace_all_uses_with(out)
         self._read.values[old].ir = out
-        for op in reversed(scatter.ops):
+        for op in [*reversed(scatter.ops), *left[len(scatter.ops) :]]:
             op.erase()

@@ -6,7 +6,7 @@ the nodes' rows where it adds them, so that the rows of edges are never written.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -51,11 +51,13 @@ def find_terms(
     updates: Value,
     rounding: str,
     constraints: BlockConstraints,
+    zeros: Collection[ir.Operation] = (),
 ) -> Terms | None:
     """Return the terms of the sum ``step`` at computed indices; None if it must or should read ``updates``.
 
     On success, ``step`` reads what its terms are computed from, and calls that only it has read are unread.
-    The kernels of their checks are added to ``kernels``.
+    The kernels of their checks are added to ``kernels``. ``zeros``: ops that the sum's kernel replaces; they
+    may read the shape of the terms.
     """
     builder = Builder(step.number)
     try:
@@ -66,8 +68,10 @@ def find_terms(
     reader.what = "terms"
     sum_unit = next(unit for unit in units.steps if unit.step is step)
     base = reader.accesses[0].base
-    views, alone = _views(units, sum_unit, updates, base)
-    nodes = _makers(units, kernels, reader, {sum_unit, *(unit for _, unit in views)}, step.number)
+    fills = [unit for unit in units.steps if unit.step is not None and unit.step.op in zeros]
+    views, alone = _views(units, sum_unit, updates, base, fills)
+    readers = {sum_unit, *fills, *(unit for _, unit in views)}
+    nodes = _makers(units, kernels, reader, readers, step.number)
     if constraints.forbids({node.call for node in nodes}, {step.number}):
         return None
     try:
@@ -87,12 +91,17 @@ def find_terms(
     terms = Terms(unit, reader.out, read, {node.call for node in nodes} if alone else set())
     if not _is_seen_whole(terms, rounding) or not all(_is_kept(value, units, kernels) for value in read):
         return None
+    for fill in fills:
+        assert fill.step is not None
+        for value in fill.step.operands:
+            units.readers.get(value, set()).discard(fill)
+        fill.step.operands.clear()
     _commit(units, kernels, sum_unit, updates, views, terms, nodes)
     return terms
 
 
 def _views(
-    units: Units, sum_unit: Unit, updates: Value, base: Value
+    units: Units, sum_unit: Unit, updates: Value, base: Value, fills: Sequence[Unit]
 ) -> tuple[list[tuple[Value, Unit]], bool]:
     """Return the views of ``base`` that only the sum reads, as pairs of a tensor and the view's unit.
 
@@ -102,7 +111,7 @@ def _views(
     value, reader = updates, sum_unit
     while True:
         maker = units.maker.get(value)
-        if value in units.kept or units.readers.get(value, set()) - {reader, maker}:
+        if value in units.kept or units.readers.get(value, set()) - {reader, maker, *fills}:
             return found, False
         if value is base or value.view is None:
             return found, value is base
