@@ -56,7 +56,7 @@ def compile_graph(
     found = None if is_explained() else program_cache.load(key)
     is_whole = True
     if found is None:
-        imported = _imported(graph, phase)
+        imported = _imported(graph, phase, target is not None)
         if target is None or options is None:
             fused = FusedProgram(imported.module, is_fused=not settings.kernels.fuse)
         else:
@@ -81,8 +81,8 @@ def compile_graph(
     return GraphProgram(run_, kept, device, constants, is_complex(graph), scalars, plan, checks, strict)
 
 
-def _imported(graph: GraphModule, phase: str) -> ImportedGraph:
-    imported = import_graph(graph, phase)
+def _imported(graph: GraphModule, phase: str, reorder: bool) -> ImportedGraph:
+    imported = import_graph(graph, phase, reorder)
     run(imported.module, _passes(), verify_each=False)
     return imported
 
@@ -94,7 +94,7 @@ def _compiled(
     first = [imported.module]
 
     def make() -> ir.Module:
-        return first.pop() if first else _imported(graph, phase).module
+        return first.pop() if first else _imported(graph, phase, True).module
 
     return Compilation(make, target, options, imported.strides, imported.writes).run()
 
