@@ -35,8 +35,6 @@ import sixth
 import sixth_fields
 import sixth_models
 import tenth
-import tenth_fields
-import tenth_sets
 import third
 import third_products
 import torch
@@ -56,7 +54,7 @@ LISTS = {
     "seventh": {**seventh.FUNCTIONS, **seventh_models.FUNCTIONS},
     "eighth": {**eighth.FUNCTIONS, **eighth_models.FUNCTIONS},
     "ninth": {**ninth.FUNCTIONS, **ninth_layers.FUNCTIONS, **ninth_fields.FUNCTIONS},
-    "tenth": {**tenth.FUNCTIONS, **tenth_sets.FUNCTIONS, **tenth_fields.FUNCTIONS},
+    "tenth": tenth.FUNCTIONS,
 }
 FUNCTIONS = {name: function for one in LISTS.values() for name, function in one.items()}
 TOLERANCE = {torch.bfloat16: 2e-2}

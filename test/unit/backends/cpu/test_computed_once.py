@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -35,7 +37,7 @@ def test_values(function) -> None:
     check(function, torch.randn(200, 70) / 9, torch.randn(70))
 
 
-def _once(function) -> list[tuple[int, ...]]:
+def _once(function: Callable[..., Tensor]) -> list[tuple[object, ...]]:
     tensors = (torch.randn(200, 70), torch.randn(70))
     graph = make_fx(lambda *given: [function(*given)], tracing_mode="fake")(*tensors)
     module = import_graph(graph, "forward").module

@@ -1,4 +1,4 @@
-"""Functions of the tenth list, third part: few bits, tokens, ranking, pictures, statistics."""
+"""Functions of the tenth list: few bits, tokens, ranking, pictures, statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of the tenth list, first part: audio, robotics, finance, physics."""
+"""Functions of the tenth list: audio, robotics, finance, physics."""
 
 from __future__ import annotations
 

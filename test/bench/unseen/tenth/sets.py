@@ -1,4 +1,4 @@
-"""Functions of the tenth list, second part: geometry, reinforcement learning, graphs, detection."""
+"""Functions of the tenth list: geometry, reinforcement learning, graphs, detection."""
 
 from __future__ import annotations
 
