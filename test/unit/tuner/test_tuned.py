@@ -63,7 +63,7 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(
         graph_compiler,
         "import_graph",
-        lambda graph, phase, reorder: found.append(phase) or real(graph, phase, reorder),
+        lambda graph, phase, lowered: found.append(phase) or real(graph, phase, lowered),
     )
     return found
 

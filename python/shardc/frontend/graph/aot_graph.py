@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -83,21 +84,22 @@ class ImportedGraph:
     writes: list[tuple[int, int]]
 
 
-def import_graph(graph_module: GraphModule, phase: str, reorder: bool = False) -> ImportedGraph:
+def import_graph(graph_module: GraphModule, phase: str, lowered: Collection[str] = ()) -> ImportedGraph:
     """Import a functional graph on fake tensors; ``phase`` is ``forward`` or ``backward``.
 
-    ``reorder``: whether results in another order of dims are copies in that order, for kernels to write
-    (:mod:`shardc.frontend.graph.result_order`). The graph is not changed. Raises GraphNotCompiled.
+    ``lowered``: targets of calls that kernels can compute. Their results in another order of dims are copies
+    in that order (:mod:`shardc.frontend.graph.result_order`). The graph is not changed. Raises
+    GraphNotCompiled.
     """
-    return import_values(graph_module, phase, reorder)[0]
+    return import_values(graph_module, phase, lowered)[0]
 
 
 def import_values(
-    graph_module: GraphModule, phase: str, reorder: bool = False
+    graph_module: GraphModule, phase: str, lowered: Collection[str] = ()
 ) -> tuple[ImportedGraph, dict[Result, ir.Value]]:
     """Return the imported graph, and its nodes' values in the function, valid until a pass changes it.
 
-    ``reorder`` as in :func:`import_graph`.
+    ``lowered`` as in :func:`import_graph`.
     """
     check_graph(graph_module)
     graph = _copy(graph_module)
@@ -108,8 +110,7 @@ def import_values(
     join_sums(graph)
     drop_layouts(graph)
     results, numbers = _number_outputs(graph)
-    if reorder:
-        order_results(graph, results)
+    order_results(graph, results, lowered)
     returned = len(results)
     writes = [(argument, returned + number) for number, argument in enumerate(written)]
     results += written.values()

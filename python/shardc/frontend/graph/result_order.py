@@ -7,11 +7,12 @@ kernel, which writes it in this order.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch.fx import Graph, Node
 
 from shardc.frontend.nodes import stride_order
-from shardc.passes.fuse.lower.table import lowered_targets
 from shardc.runtime.torch_private import OpOverload
 
 aten = torch.ops.aten
@@ -19,14 +20,16 @@ _MOVES = frozenset((aten.flip.default, aten.roll.default, aten.clone.default))
 """Ops that keep the order of dims, and that kernels read through."""
 
 
-def order_results(graph: Graph, results: list[Node]) -> None:
+def order_results(graph: Graph, results: list[Node], lowered: Collection[str]) -> None:
     """Replace results of pointwise ops that have dense memory in another order of dims; ``results`` change.
+
+    ``lowered``: targets of the calls that kernels can compute.
 
     Results that other nodes of the graph read stay, as do those with symbolic sizes, and those computed from
     large tensors in another order, of which kernels would read copies.
     """
     for number, node in enumerate(results):
-        order = _order(node)
+        order = _order(node, lowered)
         if order is None or results.count(node) > 1:
             continue
         inverse = [order.index(d) for d in range(len(order))]
@@ -41,7 +44,7 @@ def order_results(graph: Graph, results: list[Node]) -> None:
             )
 
 
-def _order(node: Node) -> list[int] | None:
+def _order(node: Node, lowered: Collection[str]) -> list[int] | None:
     """Return the dims of a result in the order of its memory; None if it stays as it is."""
     value, target = node.meta.get("val"), node.target
     if not isinstance(value, torch.Tensor) or not isinstance(target, OpOverload):
@@ -51,7 +54,7 @@ def _order(node: Node) -> list[int] | None:
     if torch.Tag.pointwise not in target.tags or any(user.op != "output" for user in node.users):
         return None
     order = list(stride_order(value))
-    may = value.permute(order).is_contiguous() and _lowers(target) and _reads_contiguous(node)
+    may = value.permute(order).is_contiguous() and _name(target) in lowered and _reads_contiguous(node)
     return order if may else None
 
 
@@ -75,9 +78,9 @@ def _reads_contiguous(result: Node) -> bool:
     return True
 
 
-def _lowers(target: OpOverload) -> bool:
+def _name(target: OpOverload) -> str:
     name, _, overload = target.name().removeprefix("aten::").partition(".")
-    return f"aten.{name}.{overload}".removesuffix(".") in lowered_targets()
+    return f"aten.{name}.{overload}".removesuffix(".")
 
 
 def _call(graph: Graph, like: Node, target: OpOverload, value: torch.Tensor, *args: Node | list[int]) -> Node:
