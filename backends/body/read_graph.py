@@ -27,8 +27,8 @@ from shardc.dialects.kern.size import AnySize, Size
 from shardc.passes.fuse.bodies.flat import FLAT
 
 
-def read_graph(function: ir.Operation) -> Graph:
-    """Read a function of :func:`extract`.
+def read_graph(function: ir.Operation, until: ir.Operation | None = None) -> Graph:
+    """Read a function of :func:`extract`; its ops before ``until``, whose operands are then the results.
 
     Raises:
         KernelNotSupported: An op or an indexing map is not supported in kernels.
@@ -47,6 +47,9 @@ def read_graph(function: ir.Operation) -> Graph:
         values[argument] = values.argument(position, shape, type_.element_type)
     for view in block.operations:
         op = view.operation
+        if until is not None and op == until:
+            results = [values[v] for v in op.operands]
+            break
         if op.name == "func.return":
             results = [values[v] for v in op.operands]
         elif isinstance(op.results[0].type, ir.IndexType):

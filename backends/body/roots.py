@@ -5,7 +5,7 @@ All other values are computed where they are read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -32,6 +32,7 @@ class Root:
     """Loops over ``dims`` that store ``value`` (pointwise), or in which ``generic`` accumulates.
 
     ``stores``: for each result of the root, the numbers of the kernel's results that it is written to.
+    ``once``: whether other roots read its value from memory also where their loops are at the same index.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Root:
     generic: Generic | None = None
     stores: list[list[int]] = field(default_factory=list)
     dims: Index = ()
+    once: bool = False
 
     @property
     def is_reduction(self) -> bool:
@@ -146,7 +148,7 @@ class Roots:
             return
         seen.add((value, index))
         root = self.of.get(value)  # a value is computed, not read, by its own loops at this index
-        is_here = root is not None and not root.is_reduction and root.dims == index
+        is_here = root is not None and not root.is_reduction and not root.once and root.dims == index
         if isinstance(value, Argument) or (root is not None and not is_here):
             reads.ends.append((value, index))
             reads.shapes.append((value.shape, index))
@@ -177,9 +179,13 @@ def base(value: Value) -> Value:
     return value
 
 
-def find_roots(graph: Graph) -> Roots:
-    """Return the roots: reductions, values that views read from memory, and the kernel's results."""
-    found = [base(v) for v in graph.views if not v.follows]
+def find_roots(graph: Graph, once: Collection[Value] = ()) -> Roots:
+    """Return the roots: reductions, values that views read from memory, and the kernel's results.
+
+    ``once``: more values that have loops of their own.
+    """
+    alone = frozenset(once)
+    found = [*(base(v) for v in graph.views if not v.follows), *once]
     forced = list(dict.fromkeys(v for v in found if isinstance(v, Computed | Slice)))
     roots = Roots(graph, [], {})
     for made_by in [None, *graph.generics]:
@@ -191,7 +197,7 @@ def find_roots(graph: Graph) -> Roots:
             roots.items.append(root)
         for value in forced:
             if _maker(value) is made_by and not (isinstance(value, Computed) and sums):
-                _add(roots, value, [])
+                _add(roots, value, [], value in alone)
     for value, root in _owners(graph, roots.items):
         roots.of[value] = root
     for number, value in enumerate(graph.results):
@@ -222,10 +228,10 @@ def _owners(graph: Graph, items: list[Root]) -> Iterator[tuple[Value, Root]]:
             yield root.value, root
 
 
-def _add(roots: Roots, value: Value, stores: list[int]) -> None:
+def _add(roots: Roots, value: Value, stores: list[int], once: bool = False) -> None:
     """Add a root that stores ``value`` as these results of the kernel."""
     dims, reduces = _dims(roots, value.shape), (False,) * len(value.shape)
-    roots.items.append(Root(len(roots.items), value.shape, reduces, value, None, [stores], dims))
+    roots.items.append(Root(len(roots.items), value.shape, reduces, value, None, [stores], dims, once))
 
 
 def _dims(roots: Roots, sizes: Shape) -> Index:

@@ -8,22 +8,34 @@ from functools import cached_property
 
 from torch_mlir import ir
 
+from shardc.backends.body.graph import Graph
+from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.signature import config_of, in_place_of, symbols_and_shapes
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.size import AnySize, Symbol
 
 _ANY_RESULTS = ("kern.scatter_add", "kern.linear_cross_entropy", "kern.linear_cross_entropy_backward")
 """Ops whose results a kernel may omit."""
+_TERMS = "kern.scatter_add"
+"""Op whose kernel may compute what it reads."""
 
 
 @dataclass(eq=False)
 class Structured:
-    """Extracted function with just ``op``. ``shapes``: shapes in ``symbols``; None if types are static."""
+    """Extracted function with ``op``. ``shapes``: shapes in ``symbols``; None if types are static.
+
+    Loops may compute what a ``kern.scatter_add`` adds; all other ops read the function's arguments.
+    """
 
     function: ir.Operation
     op: ir.Operation
     symbols: list[Symbol]
     shapes: Sequence[tuple[AnySize, ...]] | None
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The body before ``op``; its results are what ``op`` reads."""
+        return read_graph(self.function, self.op)
 
     @property
     def name(self) -> str:
@@ -51,10 +63,15 @@ def read_structured(function: ir.Operation) -> Structured | None:
         KernelNotSupported: There are other ops, or arguments or results are not in order.
     """
     block = function.regions[0].blocks[0]
-    op, *rest = [view.operation for view in block.operations]
-    if not any(each.name.startswith("kern.") for each in (op, *rest)):
+    every = [view.operation for view in block.operations]
+    number = next((n for n, each in enumerate(every) if each.name.startswith("kern.")), None)
+    if number is None:
         return None
     symbols, shapes = symbols_and_shapes(function)
+    op, *rest = every[number:]
+    if number and op.name == _TERMS and len(rest) == 1 and not symbols:
+        return Structured(function, op, symbols, None)
+    op, *rest = every
     arguments, made = list(block.arguments), list(op.results)
     tensors, last = arguments[: len(arguments) - len(symbols)], arguments[-1:]
     given = list(rest[0].operands) if len(rest) == 1 else []
@@ -72,7 +89,8 @@ def scatter_in_place(body: Structured) -> bool:
 
     Raises KernelNotSupported for other memory.
     """
-    if body.results[0] != 0 or body.in_place not in ({}, {0: 2}):
+    init = [v.arg_number for v in list(body.op.operands)[2:] if isinstance(v, ir.BlockArgument)]
+    if body.results[0] != 0 or body.in_place not in ({}, *({0: number} for number in init)):
         raise KernelNotSupported(
             what="a kern.scatter_add whose first result is not out, or lies not in init's memory"
         )

@@ -148,6 +148,7 @@ def fuse_module(
         single = SingleCalls(division.read, marks, calls, scatters, linear)
         rewrite = Rewrite(division, bodies, marks, capabilities.pooled_results)
         decisions += rewrite.run(lone, constraints, scatters, linear)
+        single.leave(rewrite.sums.numbers)
         single.write(strides, choose, capabilities if matmuls != "extern" else Capabilities())
         release(division.read, division.units)
         if linear.numbers and block.owner.name == LoopOp.OPERATION_NAME:

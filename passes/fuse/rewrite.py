@@ -26,6 +26,7 @@ from shardc.passes.fuse.reading.values import owner_of
 from shardc.passes.fuse.structured.convolution import KERNEL
 from shardc.passes.fuse.structured.losses import Losses
 from shardc.passes.fuse.structured.scatter import Scatter
+from shardc.passes.fuse.structured.sums_of_terms import SumsOfTerms
 
 
 class Rewrite:
@@ -44,7 +45,10 @@ class Rewrite:
     def run(
         self, lone: bool, constraints: FusionConstraints, scatters: Sequence[Scatter], losses: Losses
     ) -> list[tuple[str, str, Decision]]:
-        """Replace ops by kernels; return all decisions, also those on ``scatters`` and ``losses``."""
+        """Replace ops by kernels; return all decisions, also those on ``scatters`` and ``losses``.
+
+        ``scatters`` whose terms their kernels compute are replaced, too.
+        """
         number, joined = self._marks.number, [s for s in scatters if len(s.numbers) > 1]
         if self._decisions is None:
             granted = {frozenset(scatter.numbers) for scatter in joined} | losses.pairs
@@ -54,7 +58,9 @@ class Rewrite:
         found = [Decision(s.numbers[0], s.numbers[1], True, saved_bytes) for s, saved_bytes in saved]
         found += [*losses.decisions, *self._decisions]
         kernels = list(self._units.groups) if lone else self._kernels()
-        if kernels:
+        self.sums = SumsOfTerms(self._read, self._units, kernels, self._bodies.rounding)
+        found += self.sums.find(scatters, constraints.in_block(number, self._read.steps))
+        if kernels or self.sums.terms:
             self._rewrite(kernels)
         return [(f"{number}.{d.first}", f"{number}.{d.second}", d) for d in found]
 
@@ -96,6 +102,7 @@ class Rewrite:
         for unit in ordered([*staying, *kernels], self._sources(staying, kernels), early):
             if unit.step is not None:
                 move(unit.step.op, terminator, lists)
+                self.sums.write(unit.step, self._marks)
             elif results[unit]:
                 self._write(unit, results[unit], ir.InsertionPoint(terminator))
         check_unread(dead)

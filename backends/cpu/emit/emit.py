@@ -14,9 +14,10 @@ from shardc.backends.body.contraction import Contraction
 from shardc.backends.body.graph import Argument, Computed, Graph, Slice, Value
 from shardc.backends.body.linear import Axis, Index, Linear
 from shardc.backends.body.nest import check_in_place, recursion
-from shardc.backends.body.roots import Root, Roots, find_roots
+from shardc.backends.body.roots import Root, Roots
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.emit.buffers import Buffers, Emitted, memory, padded
+from shardc.backends.cpu.emit.computed_once import roots_of
 from shardc.backends.cpu.emit.element import Elements, Kept, Place
 from shardc.backends.cpu.emit.loops import barrier, bounded_loop, share
 from shardc.backends.cpu.emit.nests import Nest, find_nests, read_later
@@ -40,7 +41,7 @@ def emit(graph: Graph, module: ir.Module) -> Emitted:
 
 
 def _emit(graph: Graph, module: ir.Module) -> Emitted:
-    roots = find_roots(graph)
+    roots = roots_of(graph)
     join_axes(roots)
     reads = {root: roots.reads(root) for root in roots.items}
     nests = find_nests(roots, reads)

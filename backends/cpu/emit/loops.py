@@ -9,7 +9,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import arith, func, scf
 
 from shardc.backends.cpu.emit.element import Count, Elements
-from shardc.backends.cpu.object_code.marks import LOOP
+from shardc.backends.cpu.object_code.marks import LONG_LOOP, LOOP, SHORT_LOOP, VECTORS
 
 BARRIER = "GOMP_barrier"
 """Attribute of ``scf.for``. It keeps its name when the loop becomes a branch."""
@@ -37,6 +37,16 @@ def carrying_loop(
     loop = scf.ForOp(first, end, by, list(carry))
     with ir.InsertionPoint(loop.body):
         yield loop.induction_variable, loop
+
+
+@contextmanager
+def short_loop(elements: Elements, low: Count, high: Count) -> Iterator[ir.Value]:
+    """Build a loop that stays a loop of vectors, if its number of steps is known to be small."""
+    with carrying_loop(elements, low, high, ()) as (position, loop):
+        yield position
+        scf.YieldOp([])
+    if isinstance(low, int) and isinstance(high, int) and SHORT_LOOP <= high - low < LONG_LOOP:
+        loop.operation.attributes[LOOP] = ir.Attribute.parse(VECTORS)
 
 
 def interleave(loop: scf.ForOp, vectors: int) -> None:

@@ -23,7 +23,7 @@ from shardc.backends.cpu.emit.result import Result, results_of
 from shardc.backends.cpu.emit.stages import Loop, Stages
 from shardc.backends.cpu.emit.streams import LINE_BYTES, Stream
 from shardc.backends.cpu.lanes.extremes import checked, is_extreme, step
-from shardc.backends.cpu.object_code.marks import LONG_LOOP, LOOP, VECTORS
+from shardc.backends.cpu.object_code.marks import LONG_LOOP, LOOP, SHORT_LOOP, VECTORS
 
 _FIRST = "where the piece begins"
 SHORTEST_SUM = 9
@@ -34,10 +34,6 @@ LONG_SUM, SUM_OF_A_VECTOR = 32, 16
 """Terms of a sum that is always added in vectors, and of a sum with one vector."""
 FEW_VECTORS = 8
 """Most vectors of a sum that are added in as many steps as leave none; more of them wait for each other."""
-SHORT_LOOP = 4
-"""Least number of steps of a loop without sums in registers that LLVM does not unroll before it makes vectors
-of it. Unrolled, the gradient of a group norm's weights in groups of 16 took 21 times as long, a difference of
-rows of 15 three times."""
 LONG_TERM = 32
 """Ops of a term from which loops of sums may be unrolled: steps of a delta rule take 0.8 of the time."""
 MOST_OF_A_ROW = 64

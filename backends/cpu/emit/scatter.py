@@ -4,6 +4,7 @@ First the threads initialise out with zeros, or with ``init`` if out has other m
 a part of the columns, or of the dims before rows if rows are short, and adds updates to their rows in order,
 so no atomics are needed, and rows without updates are not read again. 16-bit rows are summed in f32, one row
 at a time: one thread chains the positions with the same index, and the threads share chains and columns.
+Updates that loops of the body compute are computed where they are added.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import torch
 from torch_mlir import ir
 from torch_mlir.dialects import arith, memref, scf
 
+from shardc.backends.body.graph import Value
 from shardc.backends.body.handlers import handles
+from shardc.backends.body.nest import recursion
 from shardc.backends.body.structured import Structured, scatter_in_place
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.emit.buffers import Buffers, Emitted, memory, memory_of, width_bytes
 from shardc.backends.cpu.emit.element import Elements
 from shardc.backends.cpu.emit.loops import barrier, bounded_loop, carrying_loop, share, when
 from shardc.backends.cpu.emit.streams import LINE_BYTES
+from shardc.backends.cpu.emit.updates import Updates
 from shardc.dialects.kern.scatter_add import ScatterAddOp, scatter_add_of
 from shardc.dialects.kern.size import AnySize, hint
 from shardc.runtime.kernels.kernel_call import FINE
@@ -34,7 +38,8 @@ FEW_ROWS = 64
 @handles(ScatterAddOp)
 def emit_scatter(body: Structured, module: ir.Module) -> Emitted:
     """Add the loops of a ``kern.scatter_add`` to ``module``. Raises KernelNotSupported."""
-    return _Scatter(body, module).emit()
+    with recursion(1000 + 20 * len(body.graph.generics)):  # elements are computed recursively along ops
+        return _Scatter(body, module).emit()
 
 
 class _Scatter:
@@ -43,17 +48,23 @@ class _Scatter:
     def __init__(self, body: Structured, module: ir.Module) -> None:
         self.body, self.config = body, Config.of(body.config)
         spec = self.spec = scatter_add_of(body.op, body.shapes)
-        in_place, tells = scatter_in_place(body), len(body.results) > 1
+        graph, in_place, tells = body.graph, scatter_in_place(body), len(body.results) > 1
         self.in_place, self.i64 = in_place, ir.IntegerType.get_signless(64, module.context)
-        held = [spec.index, spec.updates, *[spec.out] * (spec.has_init + (not in_place))]
-        types = [memory_of(t, module.context) for t in held] + [memory(1, self.i64)] * tells
+        given = {a.position: memory(prod(a.shape), a.element) for a in reversed(graph.arguments)}
+        types = [given[n] for n in range(graph.inputs)]
+        types += [memory_of(spec.out, module.context)] * (not in_place) + [memory(1, self.i64)] * tells
         self.buffers = Buffers(body.name, len(body.symbols), types, module)
         self.block = self.buffers.block
         self.thread, self.threads, *arguments = self.block.arguments
-        self.elements = Elements(self.block, {}, dict(zip(body.symbols, arguments, strict=False)))
-        self.index, self.updates, *rest = arguments[len(body.symbols) :]
-        self.init = rest[0] if spec.has_init else None
-        self.out = rest[0] if in_place else rest[spec.has_init]
+        symbols = dict(zip(body.symbols, arguments, strict=False))
+        arguments = arguments[len(body.symbols) :]
+        in_memory: dict[Value, ir.Value] = {a: arguments[a.position] for a in graph.arguments}
+        self.elements = Elements(self.block, in_memory, symbols, graph.sizes)
+        index, updates, *init = graph.results
+        self.index, self.init = in_memory[index], in_memory[init[0]] if init else None
+        self.updates = Updates(updates, spec, graph, self.elements)
+        rest, self.inputs = arguments[graph.inputs :], graph.inputs
+        self.out = rest[0] if self.init is None or not in_place else self.init
         self.wrong = rest[-1] if tells else None
         self.element = ir.MemRefType(self.out.type).element_type
         self.is_wide = spec.out.dtype in (torch.float16, torch.bfloat16)
@@ -81,9 +92,9 @@ class _Scatter:
         self.buffers.finish()
         added, written = 2 * prod(spec.updates.shape), 0 if self.in_place else prod(spec.out.shape)
         work, per_thread = added + written, self.config.work_per_thread
-        inputs, new = 2 + spec.has_init, (not self.in_place) + (self.wrong is not None)
-        threads, body = max(1, hint(work) // per_thread), self.body
-        return Emitted(body.name, inputs, new, threads, self.buffers, 0, len(body.symbols), work, per_thread)
+        new, name = (not self.in_place) + (self.wrong is not None), self.body.name
+        threads, sizes = max(1, hint(work) // per_thread), len(self.body.symbols)
+        return Emitted(name, self.inputs, new, threads, self.buffers, 0, sizes, work, per_thread)
 
     def _fill(self) -> None:
         """Initialise out."""
@@ -130,9 +141,6 @@ class _Scatter:
         number = self.elements.number
         return arith.muli(arith.addi(arith.muli(outer, number(size)), at), number(self.spec.inner))
 
-    def _update(self, base: ir.Value, at: ir.Value) -> ir.Value:
-        return self._widened(memref.load(self.updates, [arith.addi(base, at)]))
-
     def _widened(self, value: ir.Value) -> ir.Value:
         return arith.extf(self.sum_type, value) if self.is_wide else value
 
@@ -142,20 +150,21 @@ class _Scatter:
         Where a row has fewer cache lines than there are groups of rows, it handles its own groups.
         """
         spec, line = self.spec, LINE_BYTES // width_bytes(self.element)
-        first, end, low, high = 0, spec.outer, 0, spec.inner
+        first, end, low, high = 0, spec.outer, 0, self.updates.shared(line)[0]
         if hint(spec.outer) > hint(spec.inner) // line:
             first, end = share(self.elements, spec.outer, self.thread, self.threads)
         else:
-            low, high = share(self.elements, spec.inner, self.thread, self.threads, multiple=line)
+            size, multiple = self.updates.shared(line)
+            low, high = share(self.elements, size, self.thread, self.threads, multiple=multiple)
         outer_loop = bounded_loop(self.elements, first, end)
-        with outer_loop as outer, bounded_loop(self.elements, 0, spec.count) as at:
-            base = self._start(spec.count, outer, at)
-            with self._used(at) as row:
-                into = self._start(spec.rows, outer, row)
-                with bounded_loop(self.elements, low, high) as column:
-                    place = arith.addi(into, column)
-                    total = _plus(memref.load(self.out, [place]), self._update(base, column))
-                    memref.store(total, self.out, [place])
+        with outer_loop as outer, bounded_loop(self.elements, 0, spec.count) as at, self._used(at) as row:
+            into = self._start(spec.rows, outer, row)
+
+            def add(column: ir.Value, update: ir.Value) -> None:
+                place = arith.addi(into, column)
+                memref.store(_plus(memref.load(self.out, [place]), update), self.out, [place])
+
+            self.updates.each(outer, at, low, high, add)
 
     # Sums of 16 bits
 
@@ -210,11 +219,13 @@ class _Scatter:
         with bounded_loop(self.elements, low, high) as column:
             old = memref.load(self.out, [arith.addi(into, column)])
             memref.store(self._widened(old), self.sums, [column])
+
+        def add(column: ir.Value, update: ir.Value) -> None:
+            total = _plus(memref.load(self.sums, [column]), self._widened(update))
+            memref.store(total, self.sums, [column])
+
         with self._positions(first) as position:
-            base = self._start(spec.count, outer, position)
-            with bounded_loop(self.elements, low, high) as column:
-                total = _plus(memref.load(self.sums, [column]), self._update(base, column))
-                memref.store(total, self.sums, [column])
+            self.updates.each(outer, position, low, high, add)
         with bounded_loop(self.elements, low, high) as column:
             total = arith.truncf(self.element, memref.load(self.sums, [column]))
             memref.store(total, self.out, [arith.addi(into, column)])

@@ -10,6 +10,7 @@ from shardc.backends.cpu.lanes import inverse, logarithm, polynomials, power, re
 from shardc.backends.cpu.lanes.scalars import Expansion, Scalars
 from shardc.backends.cpu.lanes.tables import LANES, TABLED
 from shardc.dialects.inner_ops import inner_ops
+from shardc.dialects.steady import STEADY
 
 _INVERSES = ("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh")
 EXPANSIONS: dict[str, Expansion] = {
@@ -108,7 +109,7 @@ def _scalar(type_: ir.Type) -> ir.Type:
 
 def _expanded(scalars: Scalars, op: ir.Operation, tables: bool) -> ir.Value:
     expansion = (OF_SMALL if SMALL in op.attributes else EXPANSIONS)[op.name]
-    if tables and scalars.shape == [LANES]:
+    if tables and scalars.shape == [LANES] and STEADY not in op.attributes:
         expansion = TABLED.get(op.name, expansion)
     type_ = op.results[0].type
     if type_ == scalars.float:

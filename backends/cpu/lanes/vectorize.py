@@ -15,6 +15,7 @@ from shardc.backends.cpu.lanes.expand import is_expanded
 from shardc.backends.cpu.lanes.tables import LANES, TABLED
 from shardc.backends.cpu.object_code.marks import LOOP, REASSOCIATE, copied
 from shardc.dialects.inner_ops import inner_ops
+from shardc.dialects.steady import STEADY
 
 _PLAIN = {"math.sqrt", "math.fma", "math.absf", "math.copysign", "math.roundeven", "math.floor", "math.ceil"}
 """Functions that are single instructions."""
@@ -44,7 +45,7 @@ class _Lanes:
     def understood(self) -> bool:
         """Return True if the loop should and can be vectorized. Fills ``kinds``."""
         *ops, end = (view.operation for view in self.loop.body.operations)
-        tabled = any(op.name in TABLED and is_expanded(op) for op in ops)
+        tabled = any(op.name in TABLED and is_expanded(op) and STEADY not in op.attributes for op in ops)
         if not tabled or _constant(self.loop.operands[2]) != 1:
             return False
         self.kinds[self.loop.induction_variable] = _NEXT

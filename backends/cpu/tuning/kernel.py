@@ -9,9 +9,10 @@ from shardc.backends.body.graph import Argument, Computed, Graph
 from shardc.backends.body.linear import Axis
 from shardc.backends.body.nest import recursion
 from shardc.backends.body.read_graph import read_graph
-from shardc.backends.body.roots import Roots, base, find_roots
+from shardc.backends.body.roots import Roots, base
 from shardc.backends.body.structured import read_structured
 from shardc.backends.cpu.emit.buffers import width_bytes
+from shardc.backends.cpu.emit.computed_once import roots_of
 from shardc.backends.cpu.emit.nests import Nest, find_nests, read_later
 from shardc.backends.cpu.emit.stages import cost
 from shardc.backends.cpu.host import this_machine
@@ -47,7 +48,7 @@ def sketches(functions: ir.Module, threads: int) -> tuple[Sketch, ...]:
 
 
 def _nests(functions: ir.Module, graph: Graph, threads: int, machine: Cpu) -> list[Sketch]:
-    roots = find_roots(graph)
+    roots = roots_of(graph)
     join_axes(roots)
     reads = {root: roots.reads(root) for root in roots.items}
     nests = find_nests(roots, reads)

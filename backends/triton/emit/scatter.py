@@ -4,21 +4,25 @@ Positions are sorted by their row (``torch.sort``, stable). A program takes a ru
 columns, and sums neighbours of the same row by a segmented scan (Blelloch, Prefix sums and their
 applications, 1990). Rows that begin and end in the run are added in memory. For a row that continues,
 programs write partial sums, which a second function adds in order. So a row with many updates costs no more
-than others.
+than others. Updates that loops of the body compute are computed where they are added.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from shardc.backends.body.graph import Argument, Value
 from shardc.backends.body.handlers import handles
+from shardc.backends.body.linear import Axis, Linear
 from shardc.backends.body.structured import Structured, scatter_in_place
 from shardc.backends.triton.config import power_of_two
+from shardc.backends.triton.emit.code import Code, Scope
+from shardc.backends.triton.emit.element import Elements
 from shardc.backends.triton.emit.emitted import Emitted
-from shardc.backends.triton.emit.memory import Memory, pointer
+from shardc.backends.triton.emit.memory import Memory, Pointer, pointer
 from shardc.backends.triton.emit.module import Module, Part
 from shardc.backends.triton.emit.names import Said
-from shardc.backends.triton.emit.text import VALUES, factor_text, size_text
+from shardc.backends.triton.emit.text import VALUES, Expr, Names, factor_text, size_text
 from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
 from shardc.dialects.kern.scatter_add import ScatterAddOp, scatter_add_of
@@ -29,6 +33,22 @@ from shardc.runtime.kernels.kernel_call import FINE
 RUN, COLUMNS, INDICES = 32, 128, 1024
 """Maximum positions and columns of a program, and number of indices of a program that only reads indices."""
 _SUMS = {"f16": "f32", "bf16": "f32"}
+_TAKEN = [
+    "at",
+    "after",
+    "before",
+    "blocks",
+    "column",
+    "first",
+    "inside",
+    "outer",
+    "position",
+    "row",
+    "row_before",
+    "run",
+    "stride",
+]
+"""Names of the function that adds updates, beside those of its memory."""
 _SORT = "torch.sort(rows, stable=True, out=(sorted_rows, order))"
 _ADD = '''@triton.jit
 def add_within(total, begins, term, begins_here):
@@ -50,19 +70,26 @@ class _Scatter:
         self.sum = _SUMS.get(self.element, self.element)
         self.columns = body.config.get("columns", min(COLUMNS, power_of_two(hint(spec.inner))))
         self.run = body.config.get("rows", RUN)
-        self.memory = self._memory(in_place, [f"n{s.number}" for s in body.symbols])
+        self.graph = body.graph
+        self.memory = self._memory(in_place, said, [f"n{s.number}" for s in body.symbols])
         self.module = Module(self.name, said.title, self.memory)
         self.copies = spec.has_init and not in_place
         self.constants = {"RUN": self.run, "COLUMNS": self.columns}
         runs, columns = -(-hint(spec.count) // self.run), -(-hint(spec.inner) // self.columns)
         self.programs = runs * hint(spec.outer) * columns
 
-    def _memory(self, in_place: bool, sizes: list[str]) -> Memory:
-        spec = self.spec
-        given = [pointer("index", ELEMENTS[spec.index.dtype]), pointer("updates", self.element)]
-        given += [pointer("out" if in_place else "init", self.element)] * spec.has_init
+    def _memory(self, in_place: bool, said: Said, sizes: list[str]) -> Memory:
+        spec, names = self.spec, Names(["rows", "sorted_rows", "order", "parts", "out", "wrong"])
+        roles = ("index", "updates", "out" if in_place else "init")
+        read = zip(self.graph.results, roles, strict=False)
+        role_of = {value.position: role for value, role in read if isinstance(value, Argument)}
+        types = {a.position: a.element for a in self.graph.arguments}
+        given = [
+            pointer(role_of.get(n) or names.new(name), types[n]) for n, name in enumerate(said.arguments)
+        ]
         made = [pointer("out", self.element)] * (not in_place) + [pointer("wrong", "i64")] * self.checks
-        memory = Memory(given, made, sizes)
+        of: dict[Value, Pointer] = {a: given[a.position] for a in self.graph.arguments}
+        memory = Memory(given, made, sizes, of=of)
         runs = spec.count + 1 if isinstance(spec.count, Size) else -(-spec.count // self.run)
         memory.work("rows", spec.count, "i32")
         memory.work("sorted_rows", spec.count, "i32")
@@ -183,6 +210,7 @@ class _Scatter:
         return f"({before}triton.cdiv({count}, RUN) * triton.cdiv({inner}, COLUMNS),)"
 
     def _runs(self) -> Part:
+        term, loads = self._term()
         lines = [
             *self._place(),
             "first = run * RUN",
@@ -193,8 +221,8 @@ class _Scatter:
             "row_before = tl.load(sorted_rows_ptr + first - 1, mask=first > 0, other=-1)",
             "position = tl.load(order_ptr + at, mask=at < COUNT, other=0)",
             "is_used = (row < ROWS)[:, None] & (column < INNER)[None, :]",
-            f"update = {self._at('COUNT', 'position[:, None]')} + column[None, :]",
-            f"term = tl.load(updates_ptr + update, mask=is_used, other=0).to({VALUES[self.sum]})",
+            *loads,
+            f"term = {term}.to({VALUES[self.sum]})",
             "begins = tl.broadcast_to((row != before)[:, None].to(tl.int32), [RUN, COLUMNS])",
             "total, _ = tl.associative_scan((term, begins), 0, add_within)",
             "# Rows that begin and end in this run",
@@ -218,6 +246,36 @@ class _Scatter:
         says = "A program: RUN positions in the order of their rows, and COLUMNS columns."
         grid, warps = self._grid(), power_of_two(warps)
         return Part(self.name, lines, self.constants, grid, warps, says, seconds=seconds, before=(_SORT,))
+
+    def _term(self) -> tuple[str, list[str]]:
+        """Return the text of the updates of a run's positions and columns, and the lines before it."""
+        updates = self.graph.results[1]
+        if isinstance(updates, Argument):
+            at = f"update = {self._at('COUNT', 'position[:, None]')} + column[None, :]"
+            return "tl.load(updates_ptr + update, mask=is_used, other=0)", [at]
+        taken = [*self.memory.sizes, *(p.name for p in self.memory.pointers), *_TAKEN]
+        code = Code(Names(taken), [Scope(frozenset(("outer", "position", "column")))])
+        elements = Elements(code, self.memory, self.graph.sizes, "tl.int64")
+        elements.masks = {"position": "(row < ROWS)[:, None]", "column": "(column < INNER)[None, :]"}
+        before, count = self.spec.dim, len(self.spec.index.shape)
+        groups = (
+            ("outer", "outer", range(before)),
+            ("position", "position[:, None]", range(before, before + count)),
+            ("column", "column[None, :]", range(before + count, len(updates.shape))),
+        )
+        place = [Linear()] * len(updates.shape)
+        for tag, text, dims in groups:
+            stride = 1
+            for dim in (d for d in reversed(dims) if updates.shape[d] != 1):
+                size = updates.shape[dim]
+                part = f"{text} // {stride}" if stride != 1 else text
+                alone = all(updates.shape[d] == 1 for d in dims if d != dim)
+                axis: Axis = ("update", dim)
+                whole = Expr(part if alone else f"{part} % {size}", "index", frozenset((tag,)), atom=False)
+                elements.axes[axis] = code.name("at", whole) if not alone else whole
+                place[dim], stride = Linear.axis(axis), stride * int(size)
+        made = elements.element(updates, tuple(place))
+        return str(made), code.text
 
     def _joins(self) -> Part:
         lines = [

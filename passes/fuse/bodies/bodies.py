@@ -42,7 +42,7 @@ class Bodies:
     """The bodies of a module's kernels. ``rounding`` as in :class:`Body`."""
 
     def __init__(self, rounding: str) -> None:
-        self._rounding = rounding
+        self.rounding = rounding
         self._by_structure: dict[Hashable, Written] = {}
         self._by_name: dict[str, Written] = {}
 
@@ -53,7 +53,7 @@ class Bodies:
         key, tensors = structure(unit.nodes, unit.space, results)
         written = self._by_structure.get(key)
         if written is None:
-            loc, body = at["loc"], Body(unit.nodes, unit.space, results, self._rounding)
+            loc, body = at["loc"], Body(unit.nodes, unit.space, results, self.rounding)
             inputs = [in_program(value) for value in body.inputs]
             arguments = [builtin_type(value.type, loc.context) for value in inputs]
             types, shapes = [value.type for value in results], [value.type.shape for value in inputs]

@@ -137,20 +137,37 @@ class Body:
 
     def write(self, block: ir.Block, shapes: Sequence[tuple[AnySize, ...]], loc: ir.Location) -> None:
         """Write all ops and the yield. ``shapes``: of the tensors among the block's arguments."""
+        tensors, numbers = list(block.arguments)[: len(shapes)], list(block.arguments)[len(shapes) :]
+        made = self.compute(block, tensors, numbers, shapes, loc)
+        yield_values(made, loc=loc, ip=ir.InsertionPoint(block))
+
+    def shape_of(self, result: Value) -> tuple[AnySize, ...]:
+        """Return the shape in which the loops compute a result: a size for each loop."""
+        assert result.node is not None
+        return self._layout.made(result.node).shape
+
+    def compute(
+        self,
+        block: ir.Block,
+        tensors: Sequence[ir.Value],
+        numbers: Sequence[ir.Value],
+        shapes: Sequence[tuple[AnySize, ...]],
+        loc: ir.Location,
+    ) -> list[ir.Value]:
+        """Write all ops into ``block``; return the results. ``numbers``: values of :attr:`symbols`."""
         self._block, self._loc, self._context = block, loc, loc.context
         self._ip = ir.InsertionPoint(block)
         self._reshaper = Reshaper(self._index_of, self._ip, loc)
-        tensors, numbers = list(block.arguments)[: len(shapes)], list(block.arguments)[len(shapes) :]
         self._given = dict(zip(self.inputs, zip(tensors, shapes, strict=True), strict=True))
         self._numbers = dict(zip(self.symbols, numbers, strict=True))
         for nest in self._nests():
             self._write_nest(nest)
-        yielded = []
+        made = []
         for value in self._results:
             assert value.node is not None
-            made, shape = self._tensors[value.node.out], self._layout.made(value.node).shape
-            yielded.append(self._reshaper.reshape(made, shape, value.type.shape))
-        yield_values(yielded, loc=loc, ip=self._ip)
+            found, shape = self._tensors[value.node.out], self._layout.made(value.node).shape
+            made.append(self._reshaper.reshape(found, shape, value.type.shape))
+        return made
 
     def _op(
         self,
@@ -263,7 +280,7 @@ class Body:
         for node in self._inlined(nest):
             terms = [term_of(a) for a in node.accesses]
             terms += [self._index(s, steps, nest.domain) for steps in self._layout.place(node)]
-            s.compute = node.dtype
+            s.compute, s.steady = node.dtype, node.steady
             if node.compute is not None:
                 values[node.out] = s.cast(node.compute(s, *terms), self._held(node))
                 continue

@@ -8,7 +8,7 @@ sums at computed indices, whose result equals their initial value except in the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from torch_mlir import ir
 
@@ -75,12 +75,15 @@ def _pairs(op: ir.Operation, writes: Mapping[ir.Value, ir.Value]) -> list[tuple[
     return sorted(found.items())
 
 
-def _replaceable(op: ir.Operation) -> range:
+def _replaceable(op: ir.Operation) -> Sequence[int]:
     """Return the numbers of the operands that may be overwritten by a result of their type."""
     if FLAT in op.attributes:
         return range(len(operand_types(op)))
-    _, (first, *_), _ = kernel_body(op)
-    return range(2, len(first.operands)) if first.name == ScatterAddOp.OPERATION_NAME else range(0)
+    _, ops, _ = kernel_body(op)
+    found = next((inner for inner in ops if inner.name == ScatterAddOp.OPERATION_NAME), None)
+    starts = [] if found is None else list(found.operands)[2:]
+    alone = (v for v in starts if isinstance(v, ir.BlockArgument) and len(list(v.uses)) == 1)
+    return [v.arg_number for v in alone]
 
 
 def _dies(value: ir.Value) -> bool:

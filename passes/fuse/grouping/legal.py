@@ -10,7 +10,7 @@ follow it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
 
@@ -161,7 +161,7 @@ def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
     if contraction is not None:
         _check_contraction(contraction, nodes, space, domains, exported())
     elif any(node.reduce for node in nodes):
-        _check_reductions(nodes, space, domains, whole)
+        _check_reductions(nodes, space, domains, whole, exported())
 
 
 def _check_symbols(unit: Unit) -> None:
@@ -195,12 +195,18 @@ def _domain(atoms: Atoms) -> Domain:
     return domain
 
 
-def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, Domain], whole: Domain) -> None:
+def _check_reductions(
+    nodes: list[Node], space: Space, domains: dict[Node, Domain], whole: Domain, exported: set[Value]
+) -> None:
     kinds = {node: kind for node in nodes if (kind := frozenset(space.resolve(node.reduced)))}
     if whole in kinds.values() and hint(prod(space.sizes[a] for a in whole)) > MAX_SERIAL:
         raise Refused(f"it would reduce more than {MAX_SERIAL} elements to one on a single thread")
-    rows = row_dims(nodes, space, set(kinds.values()), whole)
-    if rows and not any(_is_row(rows, atoms, space) for atoms in _full(nodes, space, whole)):
+    tensors = _full(nodes, space, whole)
+    rows = row_dims(tensors, space, set(kinds.values()))
+    if not rows:  # the order of dims of values that are not written does not matter
+        tensors = _full(nodes, space, whole, exported)
+        rows = row_dims(tensors, space, set(kinds.values()))
+    if rows and not any(_is_row(rows, atoms, space) for atoms in tensors):
         _check_made_again(nodes, domains, whole)
     columns = set(kinds.values()) - {rows}
     if len(columns) > 1 or any(rows and not whole - rows <= reduced for reduced in columns):
@@ -247,14 +253,13 @@ def _check_contraction(
             )
 
 
-def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain) -> Domain:
+def row_dims(full: Sequence[Atoms], space: Space, kinds: set[Domain]) -> Domain:
     """Return the set of reduced dims in ``kinds`` that is a row; empty if there is none.
 
-    In every tensor that has all dims, its dims are the last ones, or contiguous in runs of :data:`MIN_RUN`
-    elements; or they precede other dims, whose elements are computed side by side; or they have at most
-    :data:`MIN_RUN` elements, for which the order of the dims does not matter.
+    In every tensor that has all dims (``full``), its dims are the last ones, or contiguous in runs of
+    :data:`MIN_RUN` elements; or they precede other dims, whose elements are computed side by side; or they
+    have at most :data:`MIN_RUN` elements, for which the order of the dims does not matter.
     """
-    full = _full(nodes, space, whole)
     for fits in (_is_row, _is_before_others, _is_short):
         found = [kind for kind in kinds if full and all(fits(kind, atoms, space) for atoms in full)]
         if found:
@@ -262,11 +267,15 @@ def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain)
     return frozenset()
 
 
-def _full(nodes: list[Node], space: Space, whole: Domain) -> list[Atoms]:
-    """Return the dims of every tensor that has all of ``whole``, in memory order."""
+def _full(nodes: list[Node], space: Space, whole: Domain, exported: set[Value] | None = None) -> list[Atoms]:
+    """Return the dims of every tensor that has all of ``whole``, in memory order.
+
+    ``exported``: values of ``nodes`` that are written; all if it is None.
+    """
     made = {node.out for node in nodes}
     tensors = [flat(space, a.dims) for node in nodes for a in node.accesses if a.base not in made]
-    tensors += [space.resolve(x for dim in node.out_dims for x in dim) for node in nodes]
+    written = [node for node in nodes if exported is None or node.out in exported]
+    tensors += [space.resolve(x for dim in node.out_dims for x in dim) for node in written]
     return [atoms for atoms in tensors if set(atoms) == whole]
 
 

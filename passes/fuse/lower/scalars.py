@@ -17,6 +17,7 @@ from torch_mlir import ir
 from shardc.dialects.dist.build import i64
 from shardc.dialects.kern.size import AnySize, Size
 from shardc.dialects.kern.types import ELEMENTS
+from shardc.dialects.steady import STEADY
 
 
 class Scalar(NamedTuple):
@@ -72,6 +73,7 @@ class Scalars:
     """Builder of scalars in one region. ``compute``: dtype that the present op computes in.
 
     ``index``: function that returns a symbolic size as a value of type ``index`` from outside the region.
+    ``steady``: whether functions of the present op must have the same bits in all kernels.
     """
 
     def __init__(self, block: ir.Block, loc: ir.Location, index: Callable[[AnySize], ir.Value]) -> None:
@@ -80,6 +82,7 @@ class Scalars:
         self._constants: dict[tuple[type, str, torch.dtype], Scalar] = {}
         self._types: dict[torch.dtype, ir.Type] = {}
         self.compute = torch.float32
+        self.steady = False
 
     def type(self, dtype: torch.dtype) -> ir.Type:
         found = self._types.get(dtype)
@@ -197,7 +200,8 @@ class Scalars:
 
     def math(self, name: str, *operands: Scalar) -> Scalar:
         """Return ``math.<name>`` of operands of one dtype."""
-        return self.op(f"math.{name}", operands, operands[0].dtype)
+        marks = {STEADY: ir.UnitAttr.get(self._context)} if self.steady else {}
+        return self.op(f"math.{name}", operands, operands[0].dtype, **marks)
 
     def compare(self, predicate: str, x: Operand, y: Operand) -> Scalar:
         """Return a comparison: ``eq``, ``ne``, ``lt``, ``le``, ``gt``, ``ge``; booleans: the first two."""

@@ -36,12 +36,14 @@ Table = tuple[Value, Sequence[int | None]]
 class Builder:
     """Builder of the ``nodes`` of one call, in order. While ``loose``, new nodes are loose.
 
-    ``unrolls``: whether short rows of the call are reduced by one op each.
+    ``unrolls``: whether short rows of the call are reduced by one op each. ``steady``: whether each kernel
+    must compute the call's results with the same bits.
     """
 
     call: int
     loose: bool = False
     unrolls: bool = False
+    steady: bool = False
     nodes: list[Node] = field(default_factory=list)
 
     def point(
@@ -183,7 +185,7 @@ class Builder:
         if cut.drop:
             del out_dims[cut.dim]
         made = Node(self.call, accesses, Value(type_), tuple(out_dims), node.dtype, space, node.compute)
-        made.sizes, made.what = node.sizes, node.what
+        made.sizes, made.what, made.steady = node.sizes, node.what, node.steady
         return self._add(made)
 
     def seen(self, x: Value, shape: tuple[AnySize, ...]) -> Value:
@@ -211,6 +213,7 @@ class Builder:
     def _add(self, node: Node) -> Value:
         node.out.node = node
         node.order, node.loose = (self.call, len(self.nodes)), self.loose
+        node.steady |= self.steady
         sizes = [*node.out.type.shape, *node.sizes, *node.space.sizes.values()]
         sizes += [n for access in node.accesses for n in access.base.type.shape]
         node.is_symbolic = any(isinstance(n, Size) for n in sizes)

@@ -165,6 +165,7 @@ class Node:
     computation. ``indices``: groups of dims of the result; ``compute`` takes the row-major index (i64) over
     each group after the operands. ``sizes``: sizes that ``compute`` reads (:meth:`Scalars.size`).
 
+    ``steady``: True if all kernels must compute the same bits (:mod:`shardc.passes.fuse.reading.compared`).
     ``heavy``: True if the op is too expensive to compute twice. ``is_symbolic``: True if a size of its loops
     or tensors is symbolic. ``gathers``: True if it reads at computed indices. ``loose``: True if it may be in
     another kernel than the other nodes of its call. ``check``: text of an error, or empty. With a text, the
@@ -195,6 +196,7 @@ class Node:
     """
     check: str = ""
     loose: bool = False
+    steady: bool = False
     others: list[Value] = field(default_factory=list)
     """Views of its result that its call returns instead."""
 

@@ -13,6 +13,7 @@ from shardc.passes.fuse.grouping.legal import Refused, check_parts
 from shardc.passes.fuse.lower.matmul import is_by_vector
 from shardc.passes.fuse.lower.table import is_worth_alone, lower
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.compared import compared
 from shardc.passes.fuse.reading.graph import Block, Step, Value, View
 from shardc.passes.fuse.reading.rows import UNROLLED
 from shardc.passes.fuse.reading.symbols import Symbols
@@ -33,6 +34,7 @@ class _Values(dict[ir.Value, Value]):
     def __init__(self, symbols: Symbols) -> None:
         super().__init__()
         self.symbols = symbols
+        self.compared: set[ir.Operation] = set()
 
     def __missing__(self, value: ir.Value) -> Value:
         found = self[value] = Value(self.symbols.type(value) or _NO_TENSOR, value)
@@ -51,8 +53,9 @@ def read_block(
     Some calls stay opaque: producers of values in ``exclude``, calls whose number is in ``without``, and
     calls whose target or number is in ``calls``.
     """
-    values = _Values(Symbols(block))
-    steps = [_step(n, op, values, reader, exclude, without, calls) for n, op in enumerate(steps_of(block))]
+    values, ops = _Values(Symbols(block)), steps_of(block)
+    values.compared = compared(ops)
+    steps = [_step(n, op, values, reader, exclude, without, calls) for n, op in enumerate(ops)]
     parts = {step.op for step in steps if step.nodes and step.target in CUTS}
     for step in steps:
         step.is_unread = bool(step.nodes) and parts.issuperset(
@@ -92,7 +95,8 @@ def _step(
     stays = number in calls or (spec.target in calls and not is_by_vector(spec.target, operands))
     if stays:
         step.why = LEFT
-    made = _lowered(step, spec, free) if known and number not in without and not stays else None
+    may = known and number not in without and not stays
+    made = _lowered(step, spec, free, op in values.compared) if may else None
     step.results = [
         None if type_ is None else _named(values, result, made[i] if made else None)
         for i, (result, type_) in enumerate(zip(op.results, spec.results, strict=True))
@@ -160,11 +164,11 @@ _EXTREMA = {"aten.max.dim": "aten.amax", "aten.min.dim": "aten.amin"}
 """Extrema with indices, and the same without. Eager's results are equal, also for NaN."""
 
 
-def _lowered(step: Step, call: OpCall, free: bool) -> list[Value | None] | None:
+def _lowered(step: Step, call: OpCall, free: bool, steady: bool) -> list[Value | None] | None:
     if not free:
         step.why = "makes a result of the graph whose strides callers rely on"
         return None
-    builder = Builder(step.number, unrolls=call.target in UNROLLED)
+    builder = Builder(step.number, unrolls=call.target in UNROLLED, steady=steady)
     try:
         made = lower(builder, _as_read(step, call), [v for v in step.operands if v.type is not _NO_TENSOR])
         made += [None] * (len(call.results) - len(made))
@@ -183,7 +187,7 @@ def _lowered(step: Step, call: OpCall, free: bool) -> list[Value | None] | None:
     # As text: 0.0 == -0.0 == False.
     numbers = tuple([repr(leaf) for leaf in leaves(call.args) if not isinstance(leaf, TensorType)])
     for position, node in enumerate(builder.nodes):
-        node.what = call, numbers, position, node.reduce  # a product is a contraction, or a sum
+        node.what = call, numbers, position, node.reduce, steady  # a product is a contraction, or a sum
     return made
 
 

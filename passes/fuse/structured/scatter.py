@@ -22,6 +22,8 @@ from shardc.dialects.kern.scatter_add import scatter_add
 from shardc.dialects.kern.size import hint, symbols_of
 from shardc.dialects.kern.types import ELEMENTS, builtin_type
 from shardc.dialects.kern.yield_op import yield_values
+from shardc.passes.fuse.bodies.bodies import in_program
+from shardc.passes.fuse.bodies.body import Body
 from shardc.passes.fuse.lower.table import ALONE_ELEMENTS
 from shardc.passes.fuse.reading.symbols import Symbols
 from shardc.passes.fuse.reading.values import owner_of, target_of, turned
@@ -129,8 +131,24 @@ class ScatterKernels:
         types = {self._symbols.type(v) for v in (*call.operands, *call.results)}
         return uses[0] if types == {type_} else None
 
-    def write(self, scatter: Scatter, name: str) -> tuple[ir.Operation, ir.Value]:
-        """Write the kernel for the scatter's ops, before the last of them; return it and its result."""
+    def updates(self, scatter: Scatter) -> ir.Value | None:
+        """Return the tensor whose rows a sum adds; None if its kernel must read it.
+
+        16-bit rows of several dims are divided into pieces across these dims.
+        """
+        form = self._form(scatter.ops[0])
+        assert form is not None
+        columns = [size for size in scatter.type.shape[form.dim + 1 :] if size != 1]
+        is_divided = len(columns) > 1 and scatter.type.dtype.itemsize == 2
+        return None if is_divided else form.updates
+
+    def write(
+        self, scatter: Scatter, name: str, terms: tuple[Body, list[ir.Value]] | None = None
+    ) -> tuple[ir.Operation, ir.Value]:
+        """Write the kernel for the scatter's ops, before the last of them; return it and its result.
+
+        ``terms``: body that computes the updates inside the kernel, and the tensors that it reads.
+        """
         first, last = scatter.ops[0], scatter.ops[-1]
         form = self._form(first)
         assert form is not None
@@ -142,9 +160,18 @@ class ScatterKernels:
         if form.flat is not None:
             flat = TensorType((form.flat,), self._symbols.known_type(index).dtype)
             index = self._builder.call("aten.view", (index, [form.flat]), [flat], loc, ip).results[0]
-        tensors = [index, form.updates, *([] if start is None else [self._behind(start)])]
+        starts = [] if start is None else [self._behind(start)]
+        tensors = [index, *([form.updates] if terms is None else []), *starts]
+        more = [] if terms is None else terms[1]
         types = [scatter.type, *[TensorType((), torch.int64)] * bool(form.message)]
-        given, (out, *_), op, inside = write_kernel(name, tensors, types, self._symbols, loc=loc, ip=ip)
+        given, (out, *_), op, inside = write_kernel(
+            name, [*tensors, *more], types, self._symbols, loc=loc, ip=ip
+        )
+        if terms is not None:
+            body, first = terms[0], len(tensors)
+            shapes = [value.type.shape for value in map(in_program, body.inputs)]
+            (updates,) = body.compute(inside["ip"].block, given[first:], [], shapes, loc)
+            given = [given[0], updates, *given[1:first]]
         type_ = builtin_type(types[0], self._context)
         made = scatter_add(given, type_, form.dim, ignored=form.ignored, wraps=form.wraps, **inside)
         yield_values(made[: len(types)], **inside)

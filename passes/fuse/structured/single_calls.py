@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from torch_mlir import ir
 
@@ -54,6 +54,11 @@ class SingleCalls:
             self._write_linear_losses()
         self._write_scatters()
         self._write_losses()
+
+    def leave(self, numbers: Iterable[int]) -> None:
+        """Leave out calls that other kernels have replaced."""
+        for number in numbers:
+            self._waiting.pop(number, None)
 
     def _sweep(self) -> None:
         """Erase unread ops, and drop them from the waiting calls."""

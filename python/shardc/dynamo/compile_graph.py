@@ -24,6 +24,7 @@ from shardc.frontend.graph.graph_check import check_graph
 from shardc.frontend.graph.host_scalars import host_scalars
 from shardc.frontend.nodes import values_of
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
+from shardc.passes.fuse.lower.table import lowered_targets
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.runtime.report import logs, progress
@@ -56,7 +57,7 @@ def compile_graph(
     found = None if is_explained() else program_cache.load(key)
     is_whole = True
     if found is None:
-        imported = _imported(graph, phase)
+        imported = _imported(graph, phase, target is not None)
         if target is None or options is None:
             fused = FusedProgram(imported.module, is_fused=not settings.kernels.fuse)
         else:
@@ -81,8 +82,8 @@ def compile_graph(
     return GraphProgram(run_, kept, device, constants, is_complex(graph), scalars, plan, checks, strict)
 
 
-def _imported(graph: GraphModule, phase: str) -> ImportedGraph:
-    imported = import_graph(graph, phase)
+def _imported(graph: GraphModule, phase: str, is_fused: bool) -> ImportedGraph:
+    imported = import_graph(graph, phase, lowered_targets() if is_fused else ())
     run(imported.module, _passes(), verify_each=False)
     return imported
 
@@ -94,7 +95,7 @@ def _compiled(
     first = [imported.module]
 
     def make() -> ir.Module:
-        return first.pop() if first else _imported(graph, phase).module
+        return first.pop() if first else _imported(graph, phase, True).module
 
     return Compilation(make, target, options, imported.strides, imported.writes).run()
 

@@ -34,6 +34,7 @@ import seventh_models
 import sixth
 import sixth_fields
 import sixth_models
+import tenth
 import third
 import third_products
 import torch
@@ -53,6 +54,7 @@ LISTS = {
     "seventh": {**seventh.FUNCTIONS, **seventh_models.FUNCTIONS},
     "eighth": {**eighth.FUNCTIONS, **eighth_models.FUNCTIONS},
     "ninth": {**ninth.FUNCTIONS, **ninth_layers.FUNCTIONS, **ninth_fields.FUNCTIONS},
+    "tenth": tenth.FUNCTIONS,
 }
 FUNCTIONS = {name: function for one in LISTS.values() for name, function in one.items()}
 TOLERANCE = {torch.bfloat16: 2e-2}

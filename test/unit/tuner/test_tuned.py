@@ -61,7 +61,9 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     real = graph_compiler.import_graph
     monkeypatch.setattr(
-        graph_compiler, "import_graph", lambda graph, phase: found.append(phase) or real(graph, phase)
+        graph_compiler,
+        "import_graph",
+        lambda graph, phase, lowered: found.append(phase) or real(graph, phase, lowered),
     )
     return found
 

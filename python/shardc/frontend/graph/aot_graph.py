@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,7 @@ from shardc.dialects.kern.strides import note_strides
 from shardc.frontend.graph.copies import drop_copies
 from shardc.frontend.graph.graph_check import check_graph
 from shardc.frontend.graph.nested_sums import join_sums
+from shardc.frontend.graph.result_order import order_results
 from shardc.frontend.importing.cleanup import replace_by
 from shardc.frontend.importing.graph_io import StepGraph
 from shardc.frontend.importing.insertion import scalar_overload
@@ -82,16 +84,23 @@ class ImportedGraph:
     writes: list[tuple[int, int]]
 
 
-def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
+def import_graph(graph_module: GraphModule, phase: str, lowered: Collection[str] = ()) -> ImportedGraph:
     """Import a functional graph on fake tensors; ``phase`` is ``forward`` or ``backward``.
 
-    The graph is not changed. Raises GraphNotCompiled.
+    ``lowered``: targets of calls that kernels can compute. Their results in another order of dims are copies
+    in that order (:mod:`shardc.frontend.graph.result_order`). The graph is not changed. Raises
+    GraphNotCompiled.
     """
-    return import_values(graph_module, phase)[0]
+    return import_values(graph_module, phase, lowered)[0]
 
 
-def import_values(graph_module: GraphModule, phase: str) -> tuple[ImportedGraph, dict[Result, ir.Value]]:
-    """Return the imported graph, and its nodes' values in the function, valid until a pass changes it."""
+def import_values(
+    graph_module: GraphModule, phase: str, lowered: Collection[str] = ()
+) -> tuple[ImportedGraph, dict[Result, ir.Value]]:
+    """Return the imported graph, and its nodes' values in the function, valid until a pass changes it.
+
+    ``lowered`` as in :func:`import_graph`.
+    """
     check_graph(graph_module)
     graph = _copy(graph_module)
     _mark(graph, phase)
@@ -101,6 +110,7 @@ def import_values(graph_module: GraphModule, phase: str) -> tuple[ImportedGraph,
     join_sums(graph)
     drop_layouts(graph)
     results, numbers = _number_outputs(graph)
+    order_results(graph, results, lowered)
     returned = len(results)
     writes = [(argument, returned + number) for number, argument in enumerate(written)]
     results += written.values()

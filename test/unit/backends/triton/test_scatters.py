@@ -150,3 +150,24 @@ def test_an_embedding_layer_trains(check: Check) -> None:
         return F.embedding(index, table) * 2, aten.embedding_dense_backward(grad * 2, index, 50, -1, False)
 
     check(step, torch.randn(50, 24), torch.randint(50, (4, 20)), torch.randn(4, 20, 24))
+
+
+def _edges(x: Tensor, w: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """Rows of nodes, weighted, added to the rows of other nodes."""
+    return torch.zeros_like(x).index_add(0, target, x[source] * w[:, None])
+
+
+def _heads(x: Tensor, w: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """Rows of several dims of columns, and two dims of positions."""
+    sent = (x[source] - 2 * w[:, None]).unflatten(1, (2, -1)).unflatten(0, (2, -1))
+    return x.new_ones(len(x), 2, x.shape[1] // 2).index_put((target.view(2, -1),), sent, accumulate=True)
+
+
+def _columns(x: Tensor, w: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    return x.new_zeros(3, len(x)).index_add(1, target, torch.stack([w, w * w, x[source, 0]]) + 1)
+
+
+@pytest.mark.parametrize("function", [_edges, _heads, _columns])
+def test_updates_that_the_kernel_computes(check: Check, function: Callable[..., Tensor]) -> None:
+    source, target = torch.randint(40, (2, 4 * RUN + 6))
+    check(function, torch.randn(40, 12), torch.rand(4 * RUN + 6), source, target)

@@ -123,6 +123,11 @@ MOVES: Functions = {
 PLANE = torch.linspace(-2, 3, 3 * 70).reshape(3, 70).sin()
 JOINED: Functions = {
     "parts of other sizes": lambda x: torch.cat([x[:, :1], x[:, 1:] - x[:, :-1], x * 2], 1).sin(),
+    "rows of few parts": lambda x: torch.cat([x[:, :3] * 2, x[:, 5:7] + 1, x[:, 9:10]], 1),
+    "few parts of pairs": lambda x: torch.cat([x[:, :10].view(3, 5, 2) * 2, x[:, :4].view(3, 2, 2) - 1], 1),
+    "short scans": lambda x: torch.cat(
+        [x.cumsum(0) - x, torch.cumprod(x * 0.5, 0), x.flip(0).cumsum(0).flip(0) * 2]
+    ),
     "roll of what is made": lambda x: torch.roll(x * 2 + 1, 3, -1) * 3,
     "pad of what is made": lambda x: F.pad(x * 2 + 1, (1, 2)) * 3,
     "gradient of equal windows": lambda x: aten.unfold_backward(
