@@ -92,7 +92,9 @@ class StepGraph:
 
         They are a mean over ranks, and 0 unless the schedule keeps some of them on other ranks.
         """
-        return [np.zeros(len(of)) + self._kept_bytes.get(node, 0.0) for node, of in enumerate(self.graph.costs)]
+        return [
+            np.zeros(len(of)) + self._kept_bytes.get(node, 0.0) for node, of in enumerate(self.graph.costs)
+        ]
 
     @property
     def weights(self) -> frozenset[int]:

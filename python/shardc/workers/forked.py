@@ -85,7 +85,7 @@ class Forked(Generic[_T]):
             self._close()
 
     def _read(self) -> None:
-        part = os.read(self._out, 1 << 20)
+        part = os.read(self._out, 1 << 19)
         self._content += part
         if not part:
             self._close()

@@ -63,6 +63,6 @@ class Known:
             return answer
         if is_less and cutoff_s < inf and answer.solution.bound_s >= cutoff_s:
             solution = answer.solution
-            floors = {"floor_s": answer.floor_s, "floor_weights_s": answer.floor_weights_s}
-            return Unfit(0.0, bound_s=solution.bound_s, free_s=solution.free_s, kept=answer.kept, **floors)
+            bound_s, free_s, weights_s = solution.bound_s, solution.free_s, answer.floor_weights_s
+            return Unfit(0.0, answer.floor_s, bound_s, "", free_s, weights_s, answer.kept)
         return None
