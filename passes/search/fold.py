@@ -140,8 +140,8 @@ def _is_product(node: Node) -> bool:
 def _parameters(program: Program) -> dict[int, str]:
     """Return, for each value that is or views a parameter or its optimizer state, the parameter's name."""
     found: dict[int, str] = {}
-    for position, value in enumerate(program.arguments):
-        role, name = program.argument_key(position)
+    for place, value in enumerate(program.arguments):
+        role, name = program.argument_key(place)
         if role in ("param", "opt_state"):
             found[value] = name
     for node in program.nodes:
