@@ -107,8 +107,12 @@ class Lives:
         return points, np.isin(points, list(few))
 
     def _read_late(self, weights: Collection[int]) -> frozenset[int]:
-        """Return the values whose memory calls that compute weights' gradients read of others."""
-        return frozenset(self._owner[value] for value in self._read_of_others(weights) - self.shared)
+        """Return the values whose memory calls that compute weights' gradients read of others.
+
+        Those that count as shared are not among them.
+        """
+        shared = {self._owner[value] for value in self.shared}
+        return frozenset(self._owner[value] for value in self._read_of_others(weights)) - shared
 
     def _read_of_others(self, weights: Collection[int]) -> frozenset[int]:
         """Return the values that calls of ``weights`` read and other calls compute."""

@@ -29,6 +29,7 @@ from shardc.passes.search.clock import Clock
 from shardc.passes.search.solver import ask
 from shardc.planning.auto.ahead import Begun, Done, InChild
 from shardc.planning.auto.choose import LIMIT_S, search_around
+from shardc.planning.auto.pipelines.evictions import Evictions
 from shardc.planning.auto.pipelines.stages import added_by_stages
 from shardc.planning.auto.searches import ROOM, policies_of
 from shardc.planning.auto.space import Choice, choices
@@ -205,19 +206,19 @@ def row(name: str, subject: Subject, limit_s: float) -> tuple[str, ...]:
     batch, cluster = subject.batch(), find_cluster(subject.cluster)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     question = Question(name, model, optimizer, batch, subject.loss, tokens_of(batch))
-    pricer = Pricer(question, cluster=cluster)
+    pricer, evictions = Pricer(question, cluster=cluster), Evictions(cluster)
 
     def asked(choice: Choice) -> Candidate:
         return replace(choice.candidate, room=ROOM)
 
     def find(choice: Choice, cutoff_s: float) -> Found | Unfit:
-        return pricer.found(asked(choice), cutoff_s)
+        return evictions.search(pricer, asked(choice), cutoff_s)
 
     def begin(choice: Choice, cutoff_s: float) -> Begun:
         candidate = asked(choice)
         if not can_fork() or not pricer.has_read(candidate):
-            return Done(pricer.found(candidate, cutoff_s))
-        return InChild(lambda: pricer.found(candidate, cutoff_s), lambda answer: None, Clock())
+            return Done(evictions.search(pricer, candidate, cutoff_s))
+        return InChild(lambda: evictions.search(pricer, candidate, cutoff_s), lambda answer: None, Clock())
 
     def least(choice: Choice) -> float:
         return pricer.least_part(asked(choice))
@@ -225,7 +226,8 @@ def row(name: str, subject: Subject, limit_s: float) -> tuple[str, ...]:
     policies = policies_of(model, None)
     given = list(choices(cluster, question.samples, question.layers, policies))
     added = added_by_stages(pricer.graph(asked(given[0])), given[0], cluster)
-    around = search_around(given, find, limit_s, begin=begin, added=added, least=least)
+    more = {"added": added, "least": least, "evicting": evictions.seconds}
+    around = search_around(given, find, limit_s, begin=begin, **more)
     spent = f"{perf_counter() - began_s:.1f}", f"{cpu_s() - start_s:.1f}"
     looked_at = f"{around.looked_at} of {around.choices}"
     if not around.found:

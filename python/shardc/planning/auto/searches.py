@@ -18,7 +18,7 @@ from shardc.options.field import options_of
 from shardc.options.parallelism import Parallelism
 from shardc.options.recompute import Policy
 from shardc.passes.search.calls.longest_part import of_towers
-from shardc.passes.search.choose import Found, Unfit, least_kept
+from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
 from shardc.planning.auto.ahead import Begun, Done, InChild
 from shardc.planning.auto.choose import Start
@@ -221,9 +221,7 @@ class Searches:
         return self._price(candidate, explain="plan")
 
     def _found(self, candidate: Candidate, cutoff_s: float) -> Found | Unfit:
-        if candidate.form.balances:
-            cutoff_s = self._evictions.without(candidate, least_kept(self.pricer.graph(candidate)), cutoff_s)
-        return self.pricer.found(candidate, cutoff_s, self._clock)
+        return self._evictions.search(self.pricer, candidate, cutoff_s, self._clock)
 
     def _begin(self, candidate: Candidate, cutoff_s: float) -> Begun:
         """Begin the search for a candidate's best plan, in a forked child if that can share what was read."""

@@ -15,8 +15,10 @@ from shardc.cost.step.on_cluster import costs_on
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.pipeline.schedules import by_name
 from shardc.passes.pipeline.schedules.balance_activations import balance_activations
-from shardc.passes.search.choose import Found, Kept, Unfit
+from shardc.passes.search.choose import Found, Kept, Unfit, least_kept
+from shardc.passes.search.clock import Clock
 from shardc.planning.candidates import PIPE, Candidate
+from shardc.planning.pricer import Pricer
 
 _RANKS = 32
 """Ranks up to which a pipeline is simulated. Of more, a part is, with as many micro-batches per rank."""
@@ -46,6 +48,14 @@ class Evictions:
         solution = found.solution
         added_s = self._added_s(candidate, kept, solution.seconds, kept.size_bytes)
         return added_s, self._least_s(candidate, kept, solution.bound_s)
+
+    def search(
+        self, pricer: Pricer, candidate: Candidate, cutoff_s: float, clock: Clock | None = None
+    ) -> Found | Unfit:
+        """Search the best plan of a candidate. It ends if none can take less than ``cutoff_s``."""
+        if _evicts(candidate):
+            cutoff_s = self.without(candidate, least_kept(pricer.graph(candidate)), cutoff_s)
+        return pricer.found(candidate, cutoff_s, clock)
 
     def without(self, candidate: Candidate, kept: Kept, cutoff_s: float) -> float:
         """Return the seconds that a plan must beat without evictions to take less than ``cutoff_s`` with
