@@ -19,7 +19,8 @@ _WEIGHTS = (0.01, 1.0, 0.5, 0.25, 0.75)
 """Weights in the order of trial. 0 is missing, so that hidden collectives are kept small, too."""
 ENOUGH = 1e-2
 """Relative gap to the bound below which no other weight is tried."""
-
+_NEAR = 5e-3
+"""The same of the seconds that a choice must beat: it would save no more."""
 
 LIMIT_S = 15.0
 """Seconds after which no other weight is tried."""
@@ -47,7 +48,9 @@ def solve_overlapped(
             seconds = graph.total(found.chosen)
             if best is None or seconds < best.seconds:
                 best = replace(found, seconds=seconds, weight=weight)
-        if bound_s >= (cutoff_s if best is None else min(best.seconds * (1 - ENOUGH), cutoff_s)):
+        if bound_s >= (
+            cutoff_s if best is None else min(best.seconds * (1 - ENOUGH), cutoff_s * (1 - _NEAR))
+        ):
             break
         if is_stopped:
             best = None if best is None else replace(best, why=clock.why)
