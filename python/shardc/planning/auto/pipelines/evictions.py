@@ -25,6 +25,7 @@ _RANKS = 32
 _EVEN = 0.9
 """Part of the mean over ranks that those which evict are taken to keep at least, for a bound."""
 _ROUNDING = 1e-9
+"""Part of a step below which waiting is due to sums of floats."""
 _STEPS = 5
 """Bisections of the seconds that a plan without its evictions must beat."""
 
