@@ -33,12 +33,20 @@ def test_lines_fit(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_links_and_paths_exist(page: str) -> None:
     """Links are relative to the page, paths in backticks to the root; ``<name>`` in a path is any name."""
-    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
-    links = re.findall(r"\]\(([^)#]+)\)", text)
-    assert not [link for link in links if not ((ROOT / page).parent / link).exists()]
+    text = _prose(ROOT / page)
+    assert not _broken_links(ROOT / page)
     paths = re.findall(r"`([\w.<>/-]+/[\w.<>/-]*|[\w.-]+\.(?:py|md|mlir))`", text)
     anything = {path: re.sub(r"<[\w-]+>", "*", path).rstrip("/") for path in paths}
     assert not [p for p, found in anything.items() if p not in MADE_BY_A_USER and not [*ROOT.glob(found)]]
+
+
+def test_links_of_all_pages_exist() -> None:
+    """As the book's builder, which takes minutes. ``docs/errors`` is text of other pages."""
+    docs = ROOT / "docs"
+    pages = [page for page in docs.rglob("*.md") if docs / "errors" not in page.parents]
+    assert pages
+    broken = {page: links for page in pages if (links := _broken_links(page))}
+    assert not broken
 
 
 def test_pictures_have_a_text_in_their_place() -> None:
@@ -71,3 +79,14 @@ def test_help_names_every_target() -> None:
 
 def _is_package(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink() and (path / "__init__.py").is_file()
+
+
+def _prose(page: Path) -> str:
+    """A page's text without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def _broken_links(page: Path) -> list[str]:
+    """Targets of links, other than of the web, that are not there."""
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", _prose(page))
+    return [link for link in links if "://" not in link and not (page.parent / link).exists()]
