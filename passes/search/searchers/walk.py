@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import inf
+from math import inf, isfinite
 
 import numpy as np
 
@@ -37,14 +37,11 @@ class Walk:
     def costs_of(self, node: int) -> np.ndarray:
         """Return the step's cost for each state of one node, with the other nodes unchanged."""
         graph, old = self.graph, self.chosen[node]
+        if not isfinite(self.cost):  # a difference of infinite costs is undefined
+            return np.array([self._cost_with(node, state) for state in range(len(graph.costs[node]))])
         alone = graph.costs[node] + self._beside(self._near, node)
         late = self._beside(self._late, node) - graph.cover[node]
-        with np.errstate(invalid="ignore"):
-            seconds = self.seconds - alone[old] + alone
-            uncovered = self.uncovered - late[old] + late
-        if not np.isfinite(self.cost):
-            return np.array([self._cost_with(node, state) for state in range(len(alone))])
-        return seconds + np.maximum(uncovered, 0.0)
+        return (alone + (self.seconds - alone[old])) + np.maximum(late + (self.uncovered - late[old]), 0.0)
 
     def excess_of(self, node: int) -> np.ndarray:
         """Return the bytes above the capacity for each state of one node."""
@@ -61,7 +58,7 @@ class Walk:
         alone = graph.costs[node] + self._beside(self._near, node)
         late = self._beside(self._late, node) - graph.cover[node]
         self.chosen[node] = state
-        if np.isfinite(self.cost) and np.isfinite(alone[state] + late[state]):
+        if isfinite(self.cost) and isfinite(alone[state] + late[state]):
             self.seconds += float(alone[state] - alone[old])
             self.uncovered += float(late[state] - late[old])
         else:  # a difference of infinite costs is undefined
@@ -86,10 +83,13 @@ def settle(walk: Walk, fixed: int | None = None) -> None:
 
     An impossible plan stays as it is.
     """
-    for _ in range(SWEEPS if np.isfinite(walk.cost) else 0):
+    for _ in range(SWEEPS if isfinite(walk.cost) else 0):
         before = list(walk.chosen)
         for node, old in enumerate(before):
-            costs, excess = walk.costs_of(node), walk.excess_of(node)
+            costs = walk.costs_of(node)
+            if costs[old] <= costs.min() and not walk.excess:
+                continue
+            excess = walk.excess_of(node)
             excess[np.isinf(costs)] = np.inf
             state = int(np.lexsort((costs, excess))[0])
             if node != fixed and (excess[state], costs[state]) < (excess[old], costs[old]):

@@ -7,9 +7,26 @@ often lies between them (path relinking, Glover 1996).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+
 from shardc.passes.search.graph import Graph
+
+
+@dataclass
+class _Place:
+    """Joined nodes whose states differ, and by how much more they cost and hold with those of the goal."""
+
+    nodes: Sequence[int]
+    seconds: float
+    uncovered_s: float
+    held: np.ndarray
+
+    def after(self, seconds: float, uncovered_s: float) -> float:
+        """Return the cost of a choice with these parts, once this place has the goal's states."""
+        return seconds + self.seconds + max(0.0, uncovered_s + self.uncovered_s)
 
 
 def relinked(graph: Graph, start: Sequence[int], goal: Sequence[int], capacity: float) -> list[int]:
@@ -19,29 +36,45 @@ def relinked(graph: Graph, start: Sequence[int], goal: Sequence[int], capacity: 
     that lowers the cost and a device then holds at most ``capacity`` bytes, those first that save the most
     time for each byte.
     """
-    best, best_s = list(start), graph.total(start)
-    places = _places(graph, start, goal)
-    for place in sorted(places, key=lambda place: _order(graph, start, _moved(start, goal, place))):
-        tried = _moved(best, goal, place)
-        seconds = graph.total(tried)
-        if seconds < best_s and (graph.bytes_at(tried) <= capacity).all():
-            best, best_s = tried, seconds
+    best, held = list(start), graph.bytes_at(start)
+    seconds, uncovered_s = graph.seconds(start), graph.uncovered(start)
+    best_s = seconds + max(0.0, uncovered_s)
+    places = [(place.after(seconds, uncovered_s) - best_s, place) for place in _changes(graph, start, goal)]
+    for _, place in sorted(places, key=lambda pair: _order(*pair)):
+        tried_s = place.after(seconds, uncovered_s)
+        if tried_s < best_s and (held + place.held <= capacity).all():
+            seconds, uncovered_s = seconds + place.seconds, uncovered_s + place.uncovered_s
+            best_s, held = tried_s, held + place.held
+            for node in place.nodes:
+                best[node] = goal[node]
     return best
 
 
-def _order(graph: Graph, start: Sequence[int], moved: Sequence[int]) -> float:
-    more_s = graph.total(moved) - graph.total(start)
+def _order(more_s: float, place: _Place) -> float:
     if more_s >= 0:
         return 0.0
-    more_bytes = float((graph.bytes_at(moved) - graph.bytes_at(start)).max(initial=0.0))
+    more_bytes = float(place.held.max(initial=0.0))
     return more_s / more_bytes if more_bytes else -inf
 
 
-def _moved(chosen: Sequence[int], goal: Sequence[int], place: Sequence[int]) -> list[int]:
-    moved = list(chosen)
-    for node in place:
-        moved[node] = goal[node]
-    return moved
+def _changes(graph: Graph, start: Sequence[int], goal: Sequence[int]) -> list[_Place]:
+    """Return the places at which two choices differ. No edge joins two of them."""
+    places = [_Place(nodes, 0.0, 0.0, np.zeros(graph.points)) for nodes in _places(graph, start, goal)]
+    of = {node: place for place in places for node in place.nodes}
+    for node, place in of.items():
+        old, new = start[node], goal[node]
+        place.seconds += float(graph.costs[node][new] - graph.costs[node][old])
+        place.uncovered_s -= float(graph.cover[node][new] - graph.cover[node][old])
+        place.held = place.held + graph.memory[node][:, new] - graph.memory[node][:, old]
+    for (first, second), seconds in graph.edges.items():
+        if (place := of.get(first) or of.get(second)) is not None:
+            place.seconds += float(seconds[goal[first], goal[second]] - seconds[start[first], start[second]])
+    for (first, second), seconds in graph.late.items():
+        if (place := of.get(first) or of.get(second)) is not None:
+            place.uncovered_s += float(
+                seconds[goal[first], goal[second]] - seconds[start[first], start[second]]
+            )
+    return places
 
 
 def _places(graph: Graph, start: Sequence[int], goal: Sequence[int]) -> list[list[int]]:
