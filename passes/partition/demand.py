@@ -5,6 +5,7 @@ placed.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
@@ -38,12 +39,23 @@ class Demands:
 
 
 class DemandAnalysis:
-    """Analysis that visits a propagated program once, in order, and chooses each call's assignment."""
+    """Analysis that visits a propagated program once, in order, and chooses each call's assignment.
 
-    def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh) -> None:
+    ``wanted``: the sharding of each value that propagation found. ``rounds``: the rounds in which values got
+    axes after the first. Default: both as propagation wrote them into the program.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        codec: ShardingCodec,
+        mesh: Mesh,
+        wanted: Sequence[Sharding] | None = None,
+        rounds: Mapping[int, Rounds] | None = None,
+    ) -> None:
         self._program, self._codec, self._mesh = program, codec, mesh
-        self._wanted: list[Sharding] = []
-        self._rounds: list[Rounds] = []
+        self._wanted = list(wanted or ())
+        self._rounds = [(rounds or {}).get(value, ()) for value in range(len(self._wanted))]
         self._returned = frozenset(program.returns)
         self._refined = {v for n in program.nodes if "dist.refine" in n.op.attributes for v in n.results}
         self._views = views_of_storage(program, stored_parameters(program))
@@ -51,7 +63,8 @@ class DemandAnalysis:
 
     def run(self) -> Demands:
         program = self._program
-        self._read_requests()
+        if not self._wanted:
+            self._read_requests()
         # Values outside the step have no time axes, which are loops inside it.
         wanted = [self._wanted[value].without_partial() for value in program.arguments]
         demands = Demands([space_part(sharding, self._mesh).normal() for sharding in wanted])

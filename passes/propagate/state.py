@@ -32,7 +32,8 @@ class PropagationState:
         self._names: dict[int, frozenset[str]] = {}
         self._memo: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         ranks = [len(t.shape) for t in program.types]
-        self._now = [self._number(Sharding(((),) * rank, (), (True,) * rank)) for rank in ranks]
+        empty = {rank: self._number(Sharding(((),) * rank, (), (True,) * rank)) for rank in set(ranks)}
+        self._now = [empty[rank] for rank in ranks]
         self.origin = [-1] * len(program.types)
         self._taken: dict[tuple[int, str], _Step] = {}
         self.priority: dict[tuple[int, str], int] = {}

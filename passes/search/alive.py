@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -177,6 +178,7 @@ class Alive:
         self._lives, self._axes = lives, axes
         self._points = lives.points[lives.of_stages] if axes.stages > 1 else lives.points
         self._is_split = axes.form.is_split and axes.trips > 1
+        self._parts: dict[int, _Parts] = {}
 
     @property
     def moments(self) -> int:
@@ -210,7 +212,7 @@ class Alive:
         if not self._is_split or value not in self._lives.shared:
             return None
         first = self._lives.program.producer[value]
-        copies = weight * self._axes.held(layouts, self._lives.is_kept(value, first))
+        copies = weight * self._of(layouts).copies[self._lives.is_kept(value, first)]
         held = np.zeros((self.moments, len(layouts)))
         held[-1] = copies * self._local(value, layouts)
         return held
@@ -233,10 +235,12 @@ class Alive:
     ) -> np.ndarray | None:
         lives, until = self._lives, self._lives.until[value]
         is_kept, local = lives.is_kept(value, begin), self._local(value, layouts)
-        all_bytes = weight * self._axes.held(layouts, is_kept) * local
+        all_bytes = weight * self._of(layouts).copies[is_kept] * local
         alive = (begin <= self._points) & (self._points <= until)
         if is_kept and self._axes.stages > 1:
             alive = self._points < lives.update
+        if not alive.any() and not self._is_split:
+            return None
         held = np.outer(alive, local if self._is_inner(value, layouts, begin) else all_bytes)
         if self._is_split:
             is_state = begin < 0 and until >= lives.update
@@ -253,10 +257,38 @@ class Alive:
 
     def _local(self, value: int, layouts: tuple[Layout, ...]) -> np.ndarray:
         """Return the bytes of a device's part of a value in each layout."""
-        type_ = self._lives.program.types[value]
-        is_sum = (marks_array(layouts, len(self._axes.axes))[:, self._axes.time] < WHOLE).any(axis=1)
-        width = np.where(is_sum, max(type_.dtype.itemsize, SUM_BYTES), type_.dtype.itemsize)
-        return type_.numel * width / parts_of(layouts, self._axes.sizes)
+        type_, of = self._lives.program.types[value], self._of(layouts)
+        size = type_.numel, type_.dtype.itemsize
+        if size not in of.local:
+            width = np.where(of.is_sum, max(size[1], SUM_BYTES), size[1])
+            of.local[size] = size[0] * width / of.parts
+        return of.local[size]
+
+    def _of(self, layouts: tuple[Layout, ...]) -> _Parts:
+        """Return what is computed once for layouts that are one object."""
+        found = self._parts.get(id(layouts))
+        if found is None:
+            is_sum = (marks_array(layouts, len(self._axes.axes))[:, self._axes.time] < WHOLE).any(axis=1)
+            copies = [self._axes.held(layouts, is_kept) for is_kept in (False, True)]
+            found = _Parts(layouts, parts_of(layouts, self._axes.sizes), is_sum, copies)
+            self._parts[id(layouts)] = found
+        return found
+
+
+@dataclass
+class _Parts:
+    """Parts of values on a device in several ``layouts``, all [state].
+
+    ``parts``: the parts of a value. ``is_sum``: whether it is a sum over micro-batches. ``copies``: what
+    :meth:`SearchAxes.held` returns for values that are not kept until backward, and for those that are.
+    ``local``: bytes of a device's part, by a value's elements and their bytes.
+    """
+
+    layouts: tuple[Layout, ...]
+    parts: np.ndarray
+    is_sum: np.ndarray
+    copies: Sequence[np.ndarray]
+    local: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
 
 
 def _fullest(phases: Sequence[str], held_bytes: np.ndarray, parts: int) -> Iterator[int]:

@@ -60,7 +60,8 @@ class Distances:
         self._tables: dict[_Kind, _Table] = {}
         self._steps: dict[tuple[Layout, ...], LayoutSteps] = {}
         self._known: dict[tuple[str, int, float], float] = {}
-        self._found: dict[object, Matrix] = {}
+        self._found: dict[object, tuple[object, Matrix]] = {}
+        """Matrices by the layouts, as objects, which are kept."""
 
     def of_weights(self) -> Distances:
         """Return the seconds beside calls that only gradients of weights need."""
@@ -82,11 +83,12 @@ class Distances:
 
         ``major``: the dim along which the value's collectives are packed with others; None if they are not.
         """
-        key = shape, element_bytes, made, needed, major
+        key = shape, element_bytes, id(made), id(needed), major
         if key not in self._found:
             table = self._table(shape, element_bytes, (*made, *needed), major)
-            self._found[key] = table.seconds[np.ix_(table.numbers(made), table.numbers(needed))]
-        return self._found[key]
+            seconds = table.seconds[np.ix_(table.numbers(made), table.numbers(needed))]
+            self._found[key] = (made, needed), seconds
+        return self._found[key][1]
 
     def steps(
         self,

@@ -9,8 +9,9 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
-from shardc.passes.partition.demand import DemandAnalysis, Demands
-from shardc.passes.propagate.dist_propagate import propagate, write_shardings
+from shardc.passes.partition.demand import DemandAnalysis, Demands, Rounds
+from shardc.passes.propagate.dist_propagate import propagate
+from shardc.passes.propagate.state import PropagationState
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import TERMS, WHOLE
 from shardc.passes.search.ways import Choice, Decided, made_mark, needed_mark
@@ -20,21 +21,43 @@ def decided_choices(program: Program, mesh: Mesh, axes: SearchAxes) -> list[Deci
     """Return, for each call, the choices of the axes that follow from the plan's sharding of inputs.
 
     These axes are propagated alone, because the computation of a sample does not depend on other axes. In the
-    update, axes of the batch are free, so that they can split state. Changes the program's shardings.
+    update, axes of the batch are free, so that they can split state.
     """
     if not axes.decided:
         return [()] * len(program.nodes)
     codec = ShardingCodec(program.module.context, mesh)
-    write_shardings(program, propagate(program, codec, mesh), codec)
-    demands = DemandAnalysis(program, codec, mesh).run()
-    needs = _needs(demands)
+    state = propagate(program, codec, mesh)
+    wanted = [state.sharding(value).closed() for value in range(len(program.types))]
+    demands = DemandAnalysis(program, codec, mesh, wanted, _rounds(program, state)).run()
+    needs, known = _needs(demands), dict[object, Choice]()
+
+    def choice(number: int, node: Node, axis: int) -> Choice:
+        """Return the choice of an axis in a call; calls with the same rule and marks share it."""
+        asked, of = needs.get(number, {}), axes.axes[axis]
+        read = [_mark(asked[place], of) for place in range(len(node.operands))]
+        made = [_mark(demands.made[value], of) for value in node.results]
+        key = id(node.rule), tuple(read), tuple(made)
+        if key not in known:
+            known[key] = _choice(node, read, made)
+        return known[key]
+
     return [
         tuple(
-            (axis, _choice(node, needs.get(number, {}), demands, axes.axes[axis]))
+            (axis, choice(number, node, axis))
             for axis in (axes.time if phase_of(node.op) == "optimizer" else axes.decided)
         )
         for number, node in enumerate(program.nodes)
     ]
+
+
+def _rounds(program: Program, state: PropagationState) -> dict[int, Rounds]:
+    """Return the rounds in which arguments, or any result of a call, got axes after the first."""
+    found: dict[int, dict[str, int]] = {}
+    for (value, axis), priority in state.priority.items():
+        node = program.producer[value]
+        for other in (value,) if node < 0 else program.nodes[node].results:
+            found.setdefault(other, {})[axis] = priority
+    return {value: tuple(sorted(of.items())) for value, of in found.items()}
 
 
 def _needs(demands: Demands) -> dict[int, dict[int, Sharding]]:
@@ -46,13 +69,11 @@ def _needs(demands: Demands) -> dict[int, dict[int, Sharding]]:
     return found
 
 
-def _choice(node: Node, needs: dict[int, Sharding], demands: Demands, axis: Axis) -> Choice:
-    """Return the choice of an axis in a call that agrees with the propagated shardings.
+def _choice(node: Node, wanted: list[int], made: list[int]) -> Choice:
+    """Return the choice with which a call's operands and results have these marks.
 
     None, which splits nothing, if parts of the axis split several dims, as where a view joins them to one.
     """
-    wanted = [_mark(needs[place], axis) for place in range(len(node.operands))]
-    made = [_mark(demands.made[value], axis) for value in node.results]
     rule = node.rule
     factors = (factor for factor in rule.factors if factor not in rule.traded)
     options: Sequence[Choice] = (None, *factors, *range(len(rule.linear)))

@@ -24,8 +24,6 @@ from shardc.step.shard import ingest_capture, lay_out
 
 KEPT = 4
 """Number of meshes whose ways are kept, for other schedules."""
-_WRITTEN = "dist.shardings", "dist.priorities"
-"""Attributes of calls that propagation writes."""
 
 
 class SearchedStep:
@@ -110,7 +108,3 @@ class _Shared:
         program = self.reading.program
         assert program is not None
         program.function.attributes["arg_attrs"] = self._given
-        for node in program.nodes:
-            for name in _WRITTEN:
-                if name in node.op.attributes:
-                    del node.op.attributes[name]
