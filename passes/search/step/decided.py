@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
 
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh
@@ -17,17 +19,41 @@ from shardc.passes.search.layout import TERMS, WHOLE
 from shardc.passes.search.ways import Choice, Decided, made_mark, needed_mark
 
 
-def decided_choices(program: Program, mesh: Mesh, axes: SearchAxes) -> list[Decided]:
-    """Return, for each call, the choices of the axes that follow from the plan's sharding of inputs.
+@dataclass(frozen=True)
+class DecidedChoices:
+    """Choices of axes that follow from the plan's sharding of inputs, for each call.
+
+    ``sizes``: of the axes that split dims. ``cut``: sizes of dims, with the names of the axes that split
+    each; None if a part of an axis does.
+    """
+
+    choices: Sequence[Decided]
+    sizes: Mapping[str, int]
+    cut: Collection[tuple[int, tuple[str, ...]]] | None
+
+    def hold_on(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether the same follows on a mesh with axes of the same names, but of other ``sizes``.
+
+        Propagation compares sizes of axes only with sizes of dims. If an axis grows and still divides, but
+        does not fill, each dim that it splits, the result is the same.
+        """
+        if self.cut is None or any(sizes[name] % size for name, size in self.sizes.items()):
+            return False
+        split = ((size, prod(sizes[name] for name in names)) for size, names in self.cut)
+        return all(size % ways == 0 and size > ways for size, ways in split)
+
+
+def decided_choices(program: Program, mesh: Mesh, axes: SearchAxes) -> DecidedChoices:
+    """Return the choices that are decided on a mesh.
 
     These axes are propagated alone, because the computation of a sample does not depend on other axes. In the
     update, axes of the batch are free, so that they can split state.
     """
-    if not axes.decided:
-        return [()] * len(program.nodes)
     codec = ShardingCodec(program.module.context, mesh)
     state = propagate(program, codec, mesh)
     wanted = [state.sharding(value).closed() for value in range(len(program.types))]
+    if not axes.decided:
+        return _with_cuts(program, mesh, [()] * len(program.nodes), wanted)
     demands = DemandAnalysis(program, codec, mesh, wanted, _rounds(program, state)).run()
     needs, known = _needs(demands), dict[object, Choice]()
 
@@ -41,13 +67,31 @@ def decided_choices(program: Program, mesh: Mesh, axes: SearchAxes) -> list[Deci
             known[key] = _choice(node, read, made)
         return known[key]
 
-    return [
+    choices = [
         tuple(
             (axis, choice(number, node, axis))
             for axis in (axes.time if phase_of(node.op) == "optimizer" else axes.decided)
         )
         for number, node in enumerate(program.nodes)
     ]
+    return _with_cuts(program, mesh, choices, wanted)
+
+
+def _with_cuts(
+    program: Program, mesh: Mesh, choices: Sequence[Decided], wanted: Sequence[Sharding]
+) -> DecidedChoices:
+    """Add the dims that propagation split."""
+    cut = {
+        (size, dim)
+        for type_, sharding in zip(program.types, wanted, strict=True)
+        for size, dim in zip(type_.shape, sharding.dims, strict=True)
+        if dim
+    }
+    used = {axis for _, dim in cut for axis in dim}
+    sizes = {axis.name: axis.size for axis in used}
+    if any(axis != mesh.whole(axis.name) for axis in used):
+        return DecidedChoices(choices, sizes, None)
+    return DecidedChoices(choices, sizes, {(size, tuple(axis.name for axis in dim)) for size, dim in cut})
 
 
 def _rounds(program: Program, state: PropagationState) -> dict[int, Rounds]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch_mlir import ir
 
@@ -24,6 +25,8 @@ from shardc.step.shard import ingest_capture, lay_out
 
 KEPT = 4
 """Number of meshes whose ways are kept, for other schedules."""
+_SMALL = 2
+"""Size of all axes of a small mesh."""
 
 
 class SearchedStep:
@@ -43,6 +46,8 @@ class SearchedStep:
         self._shared: dict[bool, _Shared] = {}
         """Readings for meshes with and without an axis of time, which has rules of its own."""
         self._laid_out: dict[tuple[Mesh, str], StepOnMesh] = {}
+        self._known: dict[tuple[str, tuple[str, ...]], StepOnMesh | None] = {}
+        """The step on small meshes, by plan and names of axes."""
         self._least: dict[bool, LeastMemory] = {}
 
     @progress.phase("search")
@@ -75,6 +80,23 @@ class SearchedStep:
         return step
 
     def _lay_out(self, mesh: Mesh, plan: str) -> StepOnMesh:
+        known = None if mesh.shares else self._small(mesh, plan)
+        if known is None or not known.decided.hold_on({axis.name: axis.size for axis in mesh.axes}):
+            return self._read(mesh, plan)
+        return StepOnMesh(known.facts, mesh, known.pipeline, known.decided)
+
+    def _small(self, mesh: Mesh, plan: str) -> StepOnMesh | None:
+        """Return the step on a mesh with small axes of the same names; None if that changes its calls."""
+        key = plan, tuple(axis.name for axis in mesh.axes)
+        if key not in self._known:
+            small = Mesh(tuple(replace(axis, size=_SMALL) for axis in mesh.axes))
+            found = self._read(small, plan)
+            shared = self._shared.get(_is_timed(mesh))
+            self._known[key] = found if shared is not None and shared.facts is found.facts else None
+        return self._known[key]
+
+    def _read(self, mesh: Mesh, plan: str) -> StepOnMesh:
+        """Return the step on a mesh, after the passes before a search."""
         is_timed = _is_timed(mesh)
         shared = self._shared.pop(is_timed, None) or _Shared(copy_module(self._level_1))
         chosen, reading = lay_out(shared.reading, mesh, plan)
