@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import TypeVar
 
 from shardc.dialects.dist.sharding import Axes
 from shardc.dialects.rules.rule import Dims, Rule, representable
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import SUM, TERMS, WHOLE, Layout, divides, in_order
 
+_Mark = TypeVar("_Mark")
 Choice = str | int | None
 """Choice of an axis: a factor to shard, the number of a linear set that passes partial sums, or None."""
 
@@ -63,12 +65,25 @@ class Shapes:
     results: tuple[tuple[int, ...], ...]
 
 
-class WaysOf:
-    """Ways to shard calls on a mesh, cached for calls with the same rule."""
+_Key = tuple[int, Shapes, Decided]
+_Splits = Collection[tuple[int, tuple[int, ...]]]
+"""Sizes of factors and dims, with the numbers of the axes that split each."""
 
-    def __init__(self, axes: SearchAxes) -> None:
+
+class WaysOf:
+    """Ways to shard calls on a mesh, cached for calls with the same rule.
+
+    ``small``: those on a mesh with smaller axes, of which those here are multiples. It has more ways.
+    """
+
+    def __init__(self, axes: SearchAxes, small: WaysOf | None = None) -> None:
         self._axes, self._sizes = axes.axes, axes.sizes
-        self._known: dict[tuple[int, Shapes, Decided], tuple[Way, ...]] = {}
+        is_multiple = small is not None and not any(
+            size % other for size, other in zip(self._sizes, small._sizes, strict=True)
+        )
+        self._small = small if is_multiple else None
+        self._all: dict[_Key, list[tuple[Way, _Splits]]] = {}
+        self._known: dict[_Key, tuple[Way, ...]] = {}
         self._same: dict[tuple[Way, ...], tuple[Way, ...]] = {}
         self._rules: list[Rule] = []
 
@@ -95,11 +110,34 @@ class WaysOf:
 
     def _found(self, rule: Rule, shapes: Shapes, decided: Decided) -> list[Way]:
         best: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], Way] = {}
-        for way in self._every(_Marks(rule), shapes, decided):
+        # Which dims that join several factors can be split depends on how much of a factor is.
+        is_joined = any(len(dim) > 1 for dims in (*rule.operands, *rule.results) for dim in dims)
+        is_known = self._small is not None and not is_joined
+        every = (
+            self._of_small(rule, shapes, decided) if is_known else self._every(_Marks(rule), shapes, decided)
+        )
+        for way in every:
             key = way.operands, way.results
             if key not in best or way.share < best[key].share:
                 best[key] = way
         return list(best.values())
+
+    def _of_small(self, rule: Rule, shapes: Shapes, decided: Decided) -> Iterator[Way]:
+        """Yield the ways on the small mesh that larger axes leave."""
+        assert self._small is not None
+        sizes = self._sizes
+        for way, splits in self._small.with_splits(rule, shapes, decided):
+            if not any(size % prod(sizes[n] for n in axes) for size, axes in splits):
+                yield Way(way.choices, way.operands, way.results, self._share(way.choices))
+
+    def with_splits(self, rule: Rule, shapes: Shapes, decided: Decided) -> list[tuple[Way, _Splits]]:
+        """Return all ways, also of equal layouts, and what they split. The rule joins no factors in a dim."""
+        key = id(rule), shapes, decided
+        if key not in self._all:
+            self._rules.append(rule)
+            ways = self._every(_Marks(rule), shapes, decided)
+            self._all[key] = [(way, _splits(rule, shapes, way)) for way in ways]
+        return self._all[key]
 
     def _every(self, marks: _Marks, shapes: Shapes, decided: Decided) -> Iterator[Way]:
         rule = marks.rule
@@ -140,8 +178,29 @@ class WaysOf:
         pairs = zip(layouts, (*shapes.operands, *shapes.results), strict=True)
         if not all(divides(layout, shape, self._sizes) for layout, shape in pairs):
             return None
-        cut = prod(s for c, s in zip(choices, self._sizes, strict=True) if isinstance(c, str))
-        return Way(choices, tuple(layouts[:count]), tuple(layouts[count:]), 1 / cut)
+        return Way(choices, tuple(layouts[:count]), tuple(layouts[count:]), self._share(choices))
+
+    def _share(self, choices: tuple[Choice, ...]) -> float:
+        return 1 / prod(s for c, s in zip(choices, self._sizes, strict=True) if isinstance(c, str))
+
+
+def _splits(rule: Rule, shapes: Shapes, way: Way) -> _Splits:
+    """Return the factors and dims that a way splits."""
+    found = [
+        (rule.sizes[factor], of) for factor, of in _places(way.choices).items() if isinstance(factor, str)
+    ]
+    pairs = zip((*way.operands, *way.results), (*shapes.operands, *shapes.results), strict=True)
+    for layout, shape in pairs:
+        found += [(shape[dim], of) for dim, of in _places(layout).items() if dim >= 0]
+    return frozenset(found)
+
+
+def _places(marks: Sequence[_Mark]) -> dict[_Mark, tuple[int, ...]]:
+    """Return the numbers of the axes with each mark."""
+    found: dict[_Mark, tuple[int, ...]] = {}
+    for number, mark in enumerate(marks):
+        found[mark] = (*found.get(mark, ()), number)
+    return found
 
 
 class _Marks:

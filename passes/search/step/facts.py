@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from shardc.cost.schedule_form import ScheduleForm
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program
 from shardc.passes.partition.storage import TRANSPOSES, followed
 from shardc.passes.search.alive import Lives
+from shardc.passes.search.calls.longest_part import of_towers
 from shardc.passes.search.calls.repeats import repeats
 from shardc.passes.search.calls.stage_work import forward_work
 from shardc.passes.search.calls.weight_calls import weight_calls
@@ -44,6 +46,7 @@ class StepFacts:
     readers: Mapping[int, Sequence[Use]]
     stored: Mapping[int, int | None]
     replaced: Sequence[int | None]
+    _forms: dict[tuple[ScheduleForm, int], ScheduleForm] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(program: Program, more: More = ()) -> StepFacts:
@@ -77,6 +80,12 @@ class StepFacts:
     def forward_work(self) -> Sequence[float]:
         """Return the FLOP of each call of forward, also of equal layers that the program lacks."""
         return forward_work(self.program, self.folded)
+
+    def on_stages(self, form: ScheduleForm, stages: int) -> ScheduleForm:
+        """Return the closed form of a schedule for stages of the step, as :func:`of_towers` does."""
+        if (form, stages) not in self._forms:
+            self._forms[form, stages] = of_towers(form, self.program, self.folded, stages)
+        return self._forms[form, stages]
 
     def weight(self, value: int) -> float:
         """Return the number of values for which a value stands."""

@@ -15,7 +15,6 @@ from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.cost.step.costs import Costs
 from shardc.cost.step.on_cluster import costs_on, rates_of
 from shardc.passes.search.axes import SearchAxes
-from shardc.passes.search.calls.longest_part import of_towers
 from shardc.passes.search.calls.stage_work import fullest
 from shardc.passes.search.distances import Matrix
 from shardc.passes.search.graph import Graph
@@ -36,7 +35,7 @@ def graph_on(
     fullest.
     """
     ask.start()  # its imports run while the graph is built
-    form = of_towers(form, step.facts.program, step.facts.folded, step.axes.stages)
+    form = step.facts.on_stages(form, step.axes.stages)
     costs = costs_on(cluster, step.sizes, step.pipeline)
     most = 1.0 if costs.ranks else fullest(step.facts.forward_work, step.axes.stages, form)
     links, axes = LinkModel(Placement.of(cluster, step.sizes)), step.axes.under(form, most)

@@ -13,7 +13,7 @@ from shardc.dialects.location import source_line
 from shardc.passes.manager.program import Node
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import WHOLE, Layout, layouts_of, sharding_of
-from shardc.passes.search.step.decided import DecidedChoices, decided_choices
+from shardc.passes.search.step.decided import decided_choices
 from shardc.passes.search.step.facts import StepFacts, Use
 from shardc.passes.search.ways import Way, WaysOf, made_of, needed_of
 
@@ -27,16 +27,16 @@ class StepOnMesh:
         facts: Facts of the program.
         mesh: Mesh of the plan.
         pipeline: Axis of stages, if any.
-        decided: Choices that are decided on the mesh, if they are known.
+        small: The step on a mesh with smaller axes of the same names, if the same is decided there.
     """
 
     def __init__(
-        self, facts: StepFacts, mesh: Mesh, pipeline: str = "", decided: DecidedChoices | None = None
+        self, facts: StepFacts, mesh: Mesh, pipeline: str = "", small: StepOnMesh | None = None
     ) -> None:
         self.facts, self.pipeline, self._mesh = facts, pipeline, mesh
         self.axes = SearchAxes.of(mesh, pipeline)
-        self.decided = decided or decided_choices(facts.program, mesh, self.axes)
-        self._ways = WaysOf(self.axes)
+        self.decided = small.decided if small else decided_choices(facts.program, mesh, self.axes)
+        self._ways = WaysOf(self.axes, small._ways if small else None)
         calls = zip(facts.program.nodes, facts.shapes, self.decided.choices, strict=True)
         found = [(call, self._ways.of(call.rule, shapes, of)) for call, shapes, of in calls]
         self.ways: list[Sequence[Way]] = [self._wanted(call, of) for call, of in found]

@@ -83,7 +83,7 @@ class SearchedStep:
         known = None if mesh.shares else self._small(mesh, plan)
         if known is None or not known.decided.hold_on({axis.name: axis.size for axis in mesh.axes}):
             return self._read(mesh, plan)
-        return StepOnMesh(known.facts, mesh, known.pipeline, known.decided)
+        return StepOnMesh(known.facts, mesh, known.pipeline, known)
 
     def _small(self, mesh: Mesh, plan: str) -> StepOnMesh | None:
         """Return the step on a mesh with small axes of the same names; None if that changes its calls."""

@@ -11,12 +11,15 @@ from torch import Tensor, nn
 
 from shardc.cost.cluster.names import find_cluster
 from shardc.cost.schedule_form import FORMS
+from shardc.dialects.dist.mesh import Mesh
 from shardc.options.presets import AUTO
 from shardc.passes.search.graph import Graph
+from shardc.passes.search.step.on_mesh import StepOnMesh
 from shardc.passes.search.step.step_graph import StepGraph
 from shardc.planning.candidates import PIPE, Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question
+from shardc.planning.searched_step import SearchedStep
 
 
 class Layers(nn.Module):
@@ -76,11 +79,41 @@ def test_graphs_do_not_depend_on_what_was_searched_before(
 ) -> None:
     shared = pricer(net, batch)
     for candidate in candidates():
-        found, alone = shared.graph(candidate), pricer(net, batch).graph(candidate)
-        assert floors(found) == floors(alone)
-        assert found.graph.edges.keys() == alone.graph.edges.keys()
-        for one, other in zip(numbers(found.graph), numbers(alone.graph), strict=True):
-            np.testing.assert_array_equal(one, other)
+        assert_equal(shared.graph(candidate), pricer(net, batch).graph(candidate))
+
+
+@pytest.mark.parametrize(("net", "batch"), [(Layers, (64, 64)), (Padded, (64, 4, 8, 8))])
+def test_what_a_small_mesh_decides_holds_on_larger_ones(
+    net: Callable[[], nn.Module], batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not used where axes fill a dim, as the batch of 64 in two of the meshes."""
+    meshes = [
+        ({"data": 2, "infiniband": 2, "nvlink": 2}, AUTO, (2, 8, 16, 32)),
+        ({PIPE: 2, "nvlink": 4}, f"pipeline*{AUTO}", (4, 16, 64)),
+        ({"infiniband": 2, "nvlink": 4}, AUTO, (1, 32)),
+    ]
+    asked = [Candidate(mesh, plan, count) for mesh, plan, counts in meshes for count in counts]
+    read, read_at = SearchedStep._read, list[Mesh]()
+
+    def counted(self: SearchedStep, mesh: Mesh, plan: str) -> StepOnMesh:
+        read_at.append(mesh)
+        return read(self, mesh, plan)
+
+    monkeypatch.setattr(SearchedStep, "_read", counted)
+    shared = pricer(net, batch)
+    found = [shared.graph(candidate) for candidate in asked]
+    full = [mesh for mesh in read_at if any(axis.size > 2 for axis in mesh.axes)]
+    assert len(read_at) == 6 and [mesh.axes[-1].size for mesh in full] == [32, 64]
+    monkeypatch.setattr(SearchedStep, "_small", lambda *_: None)
+    for candidate, graph in zip(asked, found, strict=True):
+        assert_equal(graph, pricer(net, batch).graph(candidate))
+
+
+def assert_equal(found: StepGraph, alone: StepGraph) -> None:
+    assert floors(found) == floors(alone)
+    assert found.graph.edges.keys() == alone.graph.edges.keys()
+    for one, other in zip(numbers(found.graph), numbers(alone.graph), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_schedules_differ() -> None:
