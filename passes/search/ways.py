@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -82,7 +82,7 @@ class WaysOf:
             size % other for size, other in zip(self._sizes, small._sizes, strict=True)
         )
         self._small = small if is_multiple else None
-        self._all: dict[_Key, list[tuple[Way, _Splits]]] = {}
+        self._all: dict[_Key, tuple[Dims, list[tuple[Way, _Splits]]]] = {}
         self._known: dict[_Key, tuple[Way, ...]] = {}
         self._same: dict[tuple[Way, ...], tuple[Way, ...]] = {}
         self._rules: list[Rule] = []
@@ -104,18 +104,15 @@ class WaysOf:
         numbers = {choice for choice in choices if isinstance(choice, int)}
         factors = {choice for choice in choices if isinstance(choice, str)}
         is_known = all(0 <= number < len(rule.linear) for number in numbers) and factors <= {*rule.factors}
-        return (
-            self._way(_Marks(rule), shapes, choices) if is_known and len(choices) == len(self._axes) else None
-        )
+        if not is_known or len(choices) != len(self._axes):
+            return None
+        found = self._way(_Marks(rule), shapes, choices)
+        return found if found and self._is_representable(rule, _joined(rule), choices) else None
 
     def _found(self, rule: Rule, shapes: Shapes, decided: Decided) -> list[Way]:
         best: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], Way] = {}
-        # Which dims that join several factors can be split depends on how much of a factor is.
-        is_joined = any(len(dim) > 1 for dims in (*rule.operands, *rule.results) for dim in dims)
-        is_known = self._small is not None and not is_joined
-        every = (
-            self._of_small(rule, shapes, decided) if is_known else self._every(_Marks(rule), shapes, decided)
-        )
+        is_known = self._small is not None
+        every = self._of_small(rule, shapes, decided) if is_known else self._every(rule, shapes, decided)
         for way in every:
             key = way.operands, way.results
             if key not in best or way.share < best[key].share:
@@ -125,21 +122,40 @@ class WaysOf:
     def _of_small(self, rule: Rule, shapes: Shapes, decided: Decided) -> Iterator[Way]:
         """Yield the ways on the small mesh that larger axes leave."""
         assert self._small is not None
-        sizes = self._sizes
-        for way, splits in self._small.with_splits(rule, shapes, decided):
-            if not any(size % prod(sizes[n] for n in axes) for size, axes in splits):
+        sizes, (joined, ways) = self._sizes, self._small.with_splits(rule, shapes, decided)
+        for way, splits in ways:
+            if any(size % prod(sizes[n] for n in axes) for size, axes in splits):
+                continue
+            if not joined or self._is_representable(rule, joined, way.choices):
                 yield Way(way.choices, way.operands, way.results, self._share(way.choices))
 
-    def with_splits(self, rule: Rule, shapes: Shapes, decided: Decided) -> list[tuple[Way, _Splits]]:
-        """Return all ways, also of equal layouts, and what they split. The rule joins no factors in a dim."""
+    def read(self, calls: Iterable[tuple[Rule, Shapes, Decided]]) -> None:
+        """Keep what meshes with larger axes ask about these calls."""
+        for call in calls:
+            self.with_splits(*call)
+
+    def with_splits(
+        self, rule: Rule, shapes: Shapes, decided: Decided
+    ) -> tuple[Dims, list[tuple[Way, _Splits]]]:
+        """Return the dims of a rule that join factors, and all ways with what they split.
+
+        Of ways with equal layouts all are there, also those that these dims cannot express.
+        """
         key = id(rule), shapes, decided
         if key not in self._all:
             self._rules.append(rule)
-            ways = self._every(_Marks(rule), shapes, decided)
-            self._all[key] = [(way, _splits(rule, shapes, way)) for way in ways]
+            ways = self._possible(_Marks(rule), shapes, decided)
+            self._all[key] = _joined(rule), [(way, _splits(rule, shapes, way)) for way in ways]
         return self._all[key]
 
-    def _every(self, marks: _Marks, shapes: Shapes, decided: Decided) -> Iterator[Way]:
+    def _every(self, rule: Rule, shapes: Shapes, decided: Decided) -> Iterator[Way]:
+        joined = _joined(rule)
+        for way in self._possible(_Marks(rule), shapes, decided):
+            if self._is_representable(rule, joined, way.choices):
+                yield way
+
+    def _possible(self, marks: _Marks, shapes: Shapes, decided: Decided) -> Iterator[Way]:
+        """Yield the ways whose axes divide what they split."""
         rule = marks.rule
         factors = [f for f in rule.factors if f not in rule.traded and rule.sizes[f] > 1]
         options: list[Choice] = [None, *factors, *range(len(rule.linear))]
@@ -151,21 +167,26 @@ class WaysOf:
             if way is not None:
                 yield way
 
+    def _is_representable(self, rule: Rule, joined: Dims, choices: tuple[Choice, ...]) -> bool:
+        """Return whether blocks of dims that join factors can express the sharding."""
+        if not joined:
+            return True
+        places = _places(choices)
+        assignment = {f: tuple(self._axes[n] for n in at) for f, at in places.items() if isinstance(f, str)}
+        return not assignment or representable(joined, assignment, rule.sizes)
+
     def _divides(self, rule: Rule, choice: Choice, size: int) -> bool:
         return not isinstance(choice, str) or rule.sizes[choice] % size == 0
 
     def _fits(self, marks: _Marks, choices: tuple[Choice, ...]) -> bool:
-        """Return whether axes divide their factors, and blocks of dims can express the sharding."""
+        """Return whether axes divide their factors, and are in the mesh's order in dims that join factors."""
         rule, places = marks.rule, dict[str, list[int]]()
         for number, choice in enumerate(choices):
             if isinstance(choice, str):
                 places.setdefault(choice, []).append(number)
         if any(rule.sizes[f] % prod(self._sizes[n] for n in at) for f, at in places.items()):
             return False
-        if not marks.joined or not places:
-            return True
-        assignment = {f: tuple(self._axes[n] for n in at) for f, at in places.items()}
-        return representable(marks.joined, assignment, rule.sizes) and in_order(marks.joined, places)
+        return not marks.joined or in_order(marks.joined, places)
 
     def _way(self, marks: _Marks, shapes: Shapes, choices: tuple[Choice, ...]) -> Way | None:
         found = [marks.of(choice) for choice in choices]
@@ -203,6 +224,12 @@ def _places(marks: Sequence[_Mark]) -> dict[_Mark, tuple[int, ...]]:
     return found
 
 
+def _joined(rule: Rule) -> Dims:
+    """Return the dims of a rule's operands and results that join several factors."""
+    tensors = (*rule.operands, *rule.results)
+    return tuple({dim: None for dims in tensors for dim in dims if len(dim) > 1})
+
+
 class _Marks:
     """Marks of an axis in the layouts of a rule's operands and results, for each choice of the axis.
 
@@ -210,9 +237,7 @@ class _Marks:
     """
 
     def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-        tensors = (*rule.operands, *rule.results)
-        self.joined: Dims = tuple({dim: None for dims in tensors for dim in dims if len(dim) > 1})
+        self.rule, self.joined = rule, _joined(rule)
         self._known: dict[Choice, tuple[int, ...] | None] = {}
 
     def of(self, choice: Choice) -> tuple[int, ...] | None:

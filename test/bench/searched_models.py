@@ -216,8 +216,9 @@ def row(name: str, subject: Subject, limit_s: float) -> tuple[str, ...]:
 
     def begin(choice: Choice, cutoff_s: float) -> Begun:
         candidate = asked(choice)
-        if not can_fork() or not pricer.has_read(candidate):
+        if not can_fork():
             return Done(evictions.search(pricer, candidate, cutoff_s))
+        pricer.read(candidate)
         return InChild(lambda: evictions.search(pricer, candidate, cutoff_s), lambda answer: None, Clock())
 
     def least(choice: Choice) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
 from shardc.diagnostics.passes.search import ConstraintNotSearched
 from shardc.dialects.dist.mesh import Mesh
@@ -15,7 +15,7 @@ from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.layout import WHOLE, Layout, layouts_of, sharding_of
 from shardc.passes.search.step.decided import decided_choices
 from shardc.passes.search.step.facts import StepFacts, Use
-from shardc.passes.search.ways import Way, WaysOf, made_of, needed_of
+from shardc.passes.search.ways import Decided, Shapes, Way, WaysOf, made_of, needed_of
 
 
 class StepOnMesh:
@@ -37,13 +37,20 @@ class StepOnMesh:
         self.axes = SearchAxes.of(mesh, pipeline)
         self.decided = small.decided if small else decided_choices(facts.program, mesh, self.axes)
         self._ways = WaysOf(self.axes, small._ways if small else None)
-        calls = zip(facts.program.nodes, facts.shapes, self.decided.choices, strict=True)
-        found = [(call, self._ways.of(call.rule, shapes, of)) for call, shapes, of in calls]
+        found = [(call, self._ways.of(call.rule, *of)) for call, *of in self._calls()]
         self.ways: list[Sequence[Way]] = [self._wanted(call, of) for call, of in found]
         """Ways of each call; equal ways of calls without constraints are one object."""
         self._layouts: dict[tuple[int, bool, int], tuple[Layout, ...]] = {}
         self._shared: dict[Hashable, tuple[Layout, ...]] = {}
         self._same: dict[tuple[Layout, ...], tuple[Layout, ...]] = {}
+
+    def read(self) -> None:
+        """Keep what steps on meshes with larger axes ask, as when other processes make them."""
+        self._ways.read((call.rule, shapes, of) for call, shapes, of in self._calls())
+
+    def _calls(self) -> Iterator[tuple[Node, Shapes, Decided]]:
+        """Yield calls with their shapes and the choices that are decided."""
+        return zip(self.facts.program.nodes, self.facts.shapes, self.decided.choices, strict=True)
 
     @property
     def sizes(self) -> Mapping[str, int]:

@@ -38,7 +38,6 @@ class Graphs:
         self._versions, self._cluster = versions, cluster
         self._kept: dict[str, StepGraph] = {}
         self._steps: dict[Policy, SearchedStep] = {}
-        self._read: set[Policy] = set()
         self.solved: dict[tuple[str, float], Solution] = {}
         self.explained: dict[tuple[str, float], Found] = {}
 
@@ -67,9 +66,10 @@ class Graphs:
         sizes = prod(candidate.mesh.values()), stages, parts
         return least.on(*sizes, candidate.form, is_equal=len(self._cluster.devices) == 1)
 
-    def has_read(self, candidate: Candidate) -> bool:
-        """Return whether a graph or a bound was made of a candidate's step."""
-        return (candidate.recompute or "none") in self._read
+    def read(self, candidate: Candidate) -> None:
+        """Read what candidates on meshes with axes of the same names share. Raises what a capture raises."""
+        mesh = make_mesh(candidate.mesh, candidate.micro_batches, candidate.shares)
+        self._with_step(candidate, lambda step: step.read(mesh, candidate.plan))
 
     def _graph(self, candidate: Candidate) -> StepGraph:
         mesh = make_mesh(candidate.mesh, candidate.micro_batches, candidate.shares)
@@ -80,14 +80,11 @@ class Graphs:
         """Return what ``of`` reads from a candidate's step, with a few of its equal layers if that works."""
         while True:
             try:
-                made = of(self._step(candidate))
-                self._read.add(candidate.recompute or "none")
-                return made
+                return of(self._step(candidate))
             except NotFolded as error:
                 TIMING.debug("plan: layers are not found among the calls of %s", error)
                 self._versions.stands = False
                 self._steps.clear()
-                self._read.clear()
 
     def _step(self, candidate: Candidate) -> SearchedStep:
         """Return the captured step with what a candidate recomputes."""

@@ -303,9 +303,10 @@ class Pricer:
         if explain == "runners-up":
             graphs.explained[key] = found
 
-    def has_read(self, candidate: Candidate) -> bool:
-        """Return whether the step of a candidate was read, so that other processes can share it."""
-        return self._graphs_for(candidate).has_read(candidate)
+    def read(self, candidate: Candidate) -> None:
+        """Read a candidate's step, so that other processes can share it. Raises what a capture raises."""
+        with collection_paused():
+            self._graphs_for(candidate).read(candidate)
 
     def graph(self, candidate: Candidate) -> StepGraph:
         """Return the graph of choices for a candidate's mesh; the latest ones are kept.

@@ -71,6 +71,11 @@ class SearchedStep:
             self._least[is_timed] = LeastMemory.of(self._on(mesh, plan))
         return self._least[is_timed]
 
+    def read(self, mesh: Mesh, plan: str) -> None:
+        """Read what all meshes with axes of these names share, so that other processes have it."""
+        if not mesh.shares:
+            self._small(mesh, plan)
+
     def _on(self, mesh: Mesh, plan: str) -> StepOnMesh:
         key = mesh, plan
         step = self._laid_out.pop(key, None) or self._lay_out(mesh, plan)
@@ -93,6 +98,8 @@ class SearchedStep:
             found = self._read(small, plan)
             shared = self._shared.get(_is_timed(mesh))
             self._known[key] = found if shared is not None and shared.facts is found.facts else None
+            if self._known[key]:
+                found.read()
         return self._known[key]
 
     def _read(self, mesh: Mesh, plan: str) -> StepOnMesh:

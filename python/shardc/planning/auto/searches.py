@@ -229,8 +229,9 @@ class Searches:
         if known is not None:
             return Done(known)
         progress.step(candidate.text)
-        if not can_fork() or not self.pricer.has_read(candidate):
+        if not can_fork():
             return Done(self._known(candidate, cutoff_s))
+        self.pricer.read(candidate)
 
         def keep(answer: Found | Unfit) -> None:
             self._known.keep(candidate, answer)
