@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch_mlir import ir
 
@@ -9,6 +11,7 @@ from shardc.dialects.aten.call import Call, CallReader, IntValue, OpCall, is_con
 from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import SizeNotKnown
+from shardc.dialects.kern.strides import DENSE
 from shardc.passes.fuse.grouping.legal import Refused, check_parts
 from shardc.passes.fuse.lower.matmul import is_by_vector
 from shardc.passes.fuse.lower.table import is_worth_alone, lower
@@ -111,6 +114,8 @@ def _read_view(step: Step, operand: ir.Value, spec: OpCall, values: _Values, fre
     if part is not None:
         step.results = [_named(values, result, part)]
         return
+    if view is not None and DENSE in step.op.attributes:
+        view = replace(view, dense=True)
     values[result].view, step.is_view = view, True
     step.results = [values[result]]
 
