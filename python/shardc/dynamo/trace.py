@@ -19,6 +19,7 @@ from shardc.frontend.fake_results import with_corrections
 from shardc.frontend.graph.flat_indices import flat_index_table
 from shardc.frontend.graph.foreach import fma_table, foreach_table
 from shardc.frontend.graph.graph_random import GraphStream, seeded
+from shardc.frontend.graph.large_windows import large_window_table
 from shardc.frontend.graph.small_products import small_product_table
 from shardc.frontend.operators import Table
 from shardc.frontend.operators.complex_numbers import complex_table
@@ -68,7 +69,7 @@ def traced(
         decompositions={
             **tables(),
             **(draws.table() if draws else {}),
-            **(SAVING | small_product_table() if fuses else {}),
+            **(SAVING | small_product_table() | large_window_table() if fuses else {}),
         },
         partition_fn=cut if fuses else default_partition,
         keep_inference_input_mutations=True,

@@ -26,6 +26,7 @@ from shardc.dialects.context import new_context
 from shardc.dialects.kern.strides import DENSE, note_strides
 from shardc.frontend.graph.copies import drop_copies
 from shardc.frontend.graph.graph_check import check_graph
+from shardc.frontend.graph.large_windows import separate_maxima
 from shardc.frontend.graph.memory_order import order_values
 from shardc.frontend.graph.nested_sums import join_sums
 from shardc.frontend.importing.cleanup import replace_by
@@ -108,6 +109,7 @@ def import_values(
     _drop_aliases(graph)
     drop_copies(graph)
     join_sums(graph)
+    separate_maxima(graph)
     drop_layouts(graph)
     results, numbers = _number_outputs(graph)
     returned = len(results)
