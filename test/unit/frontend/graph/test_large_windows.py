@@ -71,6 +71,15 @@ def test_no_large_window_stays_a_call() -> None:
     assert "has windows of more than" not in report
 
 
+def test_a_pool_computes_what_it_reads() -> None:
+    """The indices, which nothing reads, would keep the ReLU outside."""
+    with torch.no_grad():
+        report = str(
+            shardc.explain_fusion(lambda x: F.max_pool2d(F.relu(x), 3, 2, 1), torch.randn(8, 64, 56, 56))
+        )
+    assert "1 kernels replace" in report and "calls outside" not in report
+
+
 @pytest.mark.parametrize("stride", [1, 3])
 def test_windows_are_covered(stride: int) -> None:
     """Each window above 32 elements is one of two shorter ones, up to 32 times 32."""
