@@ -14,6 +14,8 @@ from torch_mlir import ir
 from shardc.dialects.aten.types import Order
 
 ATTRIBUTE = "kern.strides"
+DENSE = "kern.dense"
+"""Attribute of a view that is contiguous: it has the dims of its source in the order of their memory."""
 
 Strides = tuple[int, ...] | Order
 """An order without dims means an unknown layout."""

@@ -12,6 +12,7 @@ from shardc.dialects.aten.call import target_name
 from shardc.dialects.kern.kernel import CHECKS, write_checks
 from shardc.dialects.kern.size import symbols_of
 from shardc.passes.fuse.bodies.bodies import Bodies
+from shardc.passes.fuse.bodies.inner_order import order_inner
 from shardc.passes.fuse.bodies.marks import Marks, name_results, phase_of
 from shardc.passes.fuse.bodies.whole import read_whole
 from shardc.passes.fuse.grouping.again import compute_again
@@ -94,6 +95,8 @@ class Rewrite:
         staying = self._staying(kernels)
         self._units.kept |= {v for unit in staying if unit.step for v in unit.step.operands}
         results = {unit: exports(self._units, {unit}) for unit in kernels}
+        if not self.sums.terms:  # which read such values, too
+            order_inner(kernels, results)
         early = self._freeing([*staying, *kernels], results)
         terminator = list(self._block.operations)[-1].operation
         kept = {unit.step.number for unit in staying if unit.step is not None}

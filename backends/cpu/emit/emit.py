@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from math import prod
 
 from torch_mlir import ir
@@ -11,27 +10,25 @@ from torch_mlir.dialects import arith
 from shardc.backends.body.axes import join_axes
 from shardc.backends.body.combiner import Combiner, combine
 from shardc.backends.body.contraction import Contraction
-from shardc.backends.body.graph import Argument, Computed, Graph, Slice, Value
-from shardc.backends.body.linear import Axis, Index, Linear
+from shardc.backends.body.graph import Computed, Graph, Slice, Value
+from shardc.backends.body.linear import Axis
 from shardc.backends.body.nest import check_in_place, recursion
 from shardc.backends.body.roots import Root, Roots
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.emit.buffers import Buffers, Emitted, memory, padded
 from shardc.backends.cpu.emit.computed_once import roots_of
-from shardc.backends.cpu.emit.element import Elements, Kept, Place
+from shardc.backends.cpu.emit.element import Elements, Place
 from shardc.backends.cpu.emit.loops import barrier, bounded_loop, share
 from shardc.backends.cpu.emit.nests import Nest, find_nests, read_later
 from shardc.backends.cpu.emit.result import Result, results_of
 from shardc.backends.cpu.emit.row import Row, Targets
 from shardc.backends.cpu.emit.stages import Loop, Stages, find_stages, work_of
 from shardc.backends.cpu.emit.streams import LINE_BYTES, Stream, order_stores, streams_of
+from shardc.backends.cpu.emit.turn import Turn
 from shardc.backends.cpu.matmul.nest import Matmul
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.size import AnySize, hint
 from shardc.passes.fuse.bodies.flat import SIZE
-
-Range = tuple[Axis, ir.Value, ir.Value]
-"""Axis with a range of positions (start, end)."""
 
 
 def emit(graph: Graph, module: ir.Module) -> Emitted:
@@ -176,6 +173,9 @@ class _Writer:
             self._side_by_side(nest, row)
             return
         low, high = share(self.elements, total, self.thread, self.threads)
+        if nest.across is not None and not partials:
+            self._turned_tiles(nest, row, nest.across)
+            return
         if nest.transposed and not partials:
             self._tiles(nest, row, low, high)
             return
@@ -225,31 +225,41 @@ class _Writer:
         """Write all rows in short tiles, so that a cache line read across rows serves several of them."""
         (axis,) = set(nest.order) - set(nest.rows)
         size, tile = nest.sizes[axis], self.config.tile
-        with ExitStack() as loops:
-            if nest.turned:
-                start = loops.enter_context(bounded_loop(self.elements, low, high, tile))
-                low, high = start, arith.minui(arith.addi(start, self.elements.number(tile)), high)
-            first = loops.enter_context(bounded_loop(self.elements, 0, size, tile))
-            end = arith.addi(first, self.elements.number(tile))
-            whole = isinstance(size, int) and size % tile == 0
-            row.bounds = {axis: (first, end if whole else arith.minui(end, self.elements.number(size)))}
-            for value, index in nest.turned:
-                self._turn(value, index, (nest.rows[0], low, high), (axis, *row.bounds[axis]))
+        with bounded_loop(self.elements, 0, size, tile) as first:
+            row.bounds = {axis: (first, self._end(first, size))}
             self._each_row(row, low, high)
 
-    def _turn(self, value: Argument, index: Index, rows: Range, columns: Range) -> None:
-        """Copy a tile of an argument into a private buffer, where it is contiguous along the row."""
-        tile, elements = self.config.tile, self.elements
-        (row, top, bottom), (column, left, right) = rows, columns
-        offset = Linear.axis(row) * tile + Linear.axis(column)
-        start = elements.position(offset, Place({row: top, column: left}))
-        kept = Kept(self.buffers.add("private", tile * tile, value.element), offset, start)
-        with bounded_loop(elements, left, right) as q, bounded_loop(elements, top, bottom) as p:
-            place = Place({row: p, column: q})
-            at = arith.subi(elements.position(offset, place), start)
-            elements.kept.pop((value, index), None)
-            elements.store(elements.element(value, index, place), kept.buffer, at)
-        elements.kept[value, index] = kept
+    def _turned_tiles(self, nest: Nest, row: Row, across: Axis) -> None:
+        """Write all rows in short tiles, for which parts of arguments are transposed first.
+
+        Threads share the tiles along the row axis ``across``.
+        """
+        elements, tile = self.elements, self.config.tile
+        (axis,) = set(nest.order) - set(nest.rows)
+        rows, size = nest.sizes[across], nest.sizes[axis]
+        others = {a: nest.sizes[a] for a in nest.rows if a != across}
+        tiles = arith.divui(
+            arith.addi(elements.number(rows), elements.number(tile - 1)), elements.number(tile)
+        )
+        total = arith.muli(elements.number(prod(others.values())), tiles)
+        low, high = share(elements, total, self.thread, self.threads)
+        with bounded_loop(elements, low, high) as position:
+            outer = elements.spread(others, arith.divui(position, tiles))
+            top = arith.muli(arith.remui(position, tiles), elements.number(tile))
+            bottom = arith.minui(arith.addi(top, elements.number(tile)), elements.number(rows))
+            turns = [Turn(elements, self.buffers, v, index, outer, tile) for v, index in nest.turned]
+            with bounded_loop(elements, 0, size, tile) as first:
+                row.bounds = {axis: (first, self._end(first, size))}
+                for turn in turns:
+                    turn.emit((across, top, bottom), (axis, *row.bounds[axis]))
+                with bounded_loop(elements, top, bottom) as at:
+                    row.emit(Place({**outer, across: at}))
+
+    def _end(self, first: ir.Value, size: AnySize) -> ir.Value:
+        """Return the end of a tile that begins at ``first``."""
+        number, tile = self.elements.number, self.config.tile
+        end = arith.addi(first, number(tile))
+        return end if isinstance(size, int) and size % tile == 0 else arith.minui(end, number(size))
 
     def _add(self, result: Result, partial: ir.Value, buffer: ir.Value) -> None:
         """Add a thread's sum over some rows to its part."""

@@ -9,7 +9,7 @@ from math import prod
 from shardc.backends.body import nest as body
 from shardc.backends.body.contraction import Contraction, find_contraction, is_contraction
 from shardc.backends.body.graph import Argument
-from shardc.backends.body.linear import Axis, Index, Picked, row_major
+from shardc.backends.body.linear import Axis, Index, Linear, Picked, row_major
 from shardc.backends.body.nest import components, fast_axis, is_ready, members_of, merge_axes, offsets_of
 from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.cpu.emit.written_out import is_side_by_side, part_axes, shared_axes, shared_work
@@ -35,7 +35,8 @@ class Nest(body.Nest):
     ``split``: there are no rows, and the single axis of all loops is divided. ``waits``: it reads values that
     were written since the last barrier. ``transposed``: some tensor is contiguous along a row axis, so rows
     are processed in short tiles. ``turned``: arguments of which a tile is copied first, to be contiguous
-    along the row. ``contraction``: the nest has the loops of a matmul instead of rows, and roots that read
+    along the row; before, they are along the row axis ``across``.
+    ``contraction``: the nest has the loops of a matmul instead of rows, and roots that read
     its result run in them. ``written_out``: axes inside the rows that are unrolled (see :func:`part_axes`).
     ``lanes``: everything inside the rows is written out, and the last row axis is the innermost loop
     (:func:`is_side_by_side`). ``block``: an axis inside the rows, and how many elements of it are computed
@@ -47,6 +48,7 @@ class Nest(body.Nest):
     waits: bool = False
     transposed: bool = False
     turned: list[tuple[Argument, Index]] = field(default_factory=list)
+    across: Axis | None = None
     written_out: list[Axis] = field(default_factory=list)
     contraction: Contraction | None = None
     lanes: bool = False
@@ -189,18 +191,33 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
         return nest
     chosen |= shared_axes(nest, reads, chosen)
     parts = [a for a in nest.order if a in chosen]
-    fast = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)][-1]
+    free = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)]
+    fast = free[-1]
+    for written in (a for a in free if a != fast and all(o.factor(a) == 1 for o in _results(members))):
+        turned = _turned(fast, written, members, reads)
+        if next(turned, None) is not None:  # what is read across the rows can be transposed in registers
+            fast = written
     nest.rows.remove(fast)
+    nest.order = [a for a in nest.order if a != fast] + [fast]
     apart = [o for o in offsets if hint(o.factor(fast)) > 1]
     nest.transposed = any(o.factor(axis) == 1 for o in apart for axis in nest.rows if axis not in parts)
-    if nest.transposed and len(nest.rows) == 1:
-        nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
+    if nest.transposed:
+        for row in (axis for axis in nest.rows if axis not in parts):
+            turned = list(dict.fromkeys(_turned(row, fast, members, reads)))
+            if turned and nest.across is None:
+                nest.turned, nest.across = turned, row
     elif not nest.transposed:  # within the loop over ``fast``, common reads of the parts are loaded once
         nest.written_out = [a for a in parts if a != fast]
         nest.rows = [a for a in nest.rows if a not in nest.written_out]
         nest.order = [a for a in nest.order if a not in nest.written_out] + nest.written_out
     nest.split = not nest.rows
     return nest
+
+
+def _results(members: list[Root]) -> list[Linear]:
+    """Return the offsets at which roots write."""
+    every = ((root, n) for root in members for n in range(root.result_count()))
+    return [row_major(root.result_index(n), root.result_shape(n)) for root, n in every]
 
 
 def _block(nest: Nest) -> tuple[Axis, int] | None:

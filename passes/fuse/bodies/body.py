@@ -243,7 +243,7 @@ class Body:
         loops = self._layout.table(access).loops
         computed = iter(
             [
-                indices[dim.number] if dim.gathered else self._in_slice(s, dim, domain)
+                self._in_slice(s, dim, domain, indices)
                 for dim in access.dims
                 if dim.sliced or (dim.gathered and dim.size != 1)
             ]
@@ -251,10 +251,10 @@ class Body:
         positions = [s.position(next(computed) if loop is None else domain.index(loop)) for loop in loops]
         return s.extract(table, positions, self._memory(access.base))
 
-    def _in_slice(self, s: Scalars, dim: Dim, domain: Sequence[int]) -> Scalar:
-        """Return the index along a dim that a slice reads where the loops are."""
-        at = self._index(s, self._layout.steps(dim.atoms), domain)
-        return s.add(s.mul(at, dim.step), dim.offset)
+    def _in_slice(self, s: Scalars, dim: Dim, domain: Sequence[int], indices: Sequence[Scalar]) -> Scalar:
+        """Return the index along a dim that a slice reads, where the loops are or at a computed index."""
+        at = indices[dim.number] if dim.gathered else self._index(s, self._layout.steps(dim.atoms), domain)
+        return s.add(s.mul(at, dim.step), dim.offset) if dim.sliced else at
 
     def _write_region(
         self,

@@ -32,8 +32,9 @@ MAX_TENSORS = 64
 MAX_SERIAL = 1 << 16
 """Limit of elements that a kernel without a parallel dim reduces, since it runs on one thread."""
 
-MIN_RUN = 16
-"""Shortest contiguous run of elements in a row that is not contiguous as a whole: a cache line of f32."""
+MIN_RUN, MIN_ROW_RUN = 16, 8
+"""A cache line of f32, and the shortest contiguous run of elements in a row that is not contiguous as a
+whole: groups of eight channels that are last."""
 
 MAX_PAIRS = 8
 """Most pairs of reads of one tensor that are compared to find common dims."""
@@ -257,8 +258,8 @@ def row_dims(full: Sequence[Atoms], space: Space, kinds: set[Domain]) -> Domain:
     """Return the set of reduced dims in ``kinds`` that is a row; empty if there is none.
 
     In every tensor that has all dims (``full``), its dims are the last ones, or contiguous in runs of
-    :data:`MIN_RUN` elements; or they precede other dims, whose elements are computed side by side; or they
-    have at most :data:`MIN_RUN` elements, for which the order of the dims does not matter.
+    :data:`MIN_ROW_RUN` elements; or they precede other dims, whose elements are computed side by side; or
+    they have at most :data:`MIN_RUN` elements, for which the order of the dims does not matter.
     """
     for fits in (_is_row, _is_before_others, _is_short):
         found = [kind for kind in kinds if full and all(fits(kind, atoms, space) for atoms in full)]
@@ -281,7 +282,7 @@ def _full(nodes: list[Node], space: Space, whole: Domain, exported: set[Value] |
 
 def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
     run = list(itertools.takewhile(kind.__contains__, reversed(atoms)))
-    return len(run) == len(kind) or hint(prod(space.sizes[a] for a in run)) >= MIN_RUN
+    return len(run) == len(kind) or hint(prod(space.sizes[a] for a in run)) >= MIN_ROW_RUN
 
 
 def _is_before_others(kind: Domain, atoms: Atoms, space: Space) -> bool:

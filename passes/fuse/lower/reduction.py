@@ -177,6 +177,51 @@ def short_scan(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]
     return [b.point(compute, [], type_, dtype=dtype, indices=[[dim]], tables=[(x, kept)], reads=steps)]
 
 
+@lowers("aten.cummax", "aten.cummin")
+def short_extrema(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """Lower a scan over few steps to the extrema so far and their last indices. A NaN is the extremum."""
+    (x,), types = values, results(call)
+    shape, dim = x.type.shape, call["dim"]
+    steps = shape[dim] if shape else 0
+    inner = prod(map(hint, shape[dim % len(shape) + 1 :])) if shape else 1
+    if (
+        not isinstance(steps, int)
+        or steps > MOST_STEPS
+        or inner < MIN_RUN
+        or not types[0].dtype.is_floating_point
+    ):
+        raise NotLowered(f"is a scan of more than {MOST_STEPS} steps, of few elements each, or of integers")
+    dim %= len(shape)
+    kind, better, neutral = ("max", "ge", -inf) if "cummax" in call.target else ("min", "le", inf)
+    dtype = wide(types[0].dtype)
+
+    def terms(s: Scalars, read: Callable[..., Scalar], place: Scalar) -> list[tuple[Scalar, Scalar]]:
+        found = [s.cast(read(s.constant(step, torch.int64)), dtype) for step in range(steps)]
+        return [(v, s.compare("ge", place, step)) for step, v in enumerate(found)]
+
+    def extremum(s: Scalars, read: Callable[..., Scalar], place: Scalar) -> Scalar:
+        best = s.constant(neutral, dtype)
+        for value, reached in terms(s, read, place):
+            best = COMBINE[kind](s, s.select(reached, value, neutral), best)
+        return best
+
+    def index(s: Scalars, read: Callable[..., Scalar], place: Scalar) -> Scalar:
+        s.compute = dtype
+        best, found = s.constant(neutral, dtype), s.constant(0, torch.int64)
+        for step, (value, reached) in enumerate(terms(s, read, place)):
+            is_better = s.bit("or", s.compare(better, value, best), s.compare("ne", value, value))
+            taken = s.bit("and", reached, is_better)
+            best, found = s.select(taken, value, best), s.select(taken, step, found)
+        return found
+
+    kept = [None if d == dim else d for d in range(len(shape))]
+    given = {"indices": [[dim]], "tables": [(x, kept)], "reads": steps}
+    return [
+        b.point(extremum, [], types[0], dtype=dtype, **given),
+        b.point(index, [], types[1], **given),
+    ]
+
+
 @lowers("aten.logsumexp")
 def log_of_sum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """Lower ``log(sum(exp(x)))``. The largest element is subtracted first, unless it is infinite."""

@@ -143,7 +143,7 @@ ALONE = frozenset(
         "_prelu_kernel_backward softplus softplus_backward xlogy.Tensor",
         "binary_cross_entropy_with_logits huber_loss huber_loss_backward mse_loss mse_loss_backward",
         "smooth_l1_loss smooth_l1_loss_backward soft_margin_loss",
-        "cumprod cumsum",
+        "cummax cummin cumprod cumsum",
         "any.dim argmax argmin linalg_vector_norm logsumexp max.dim min.dim norm.ScalarOpt_dim",
         "_unsafe_index.Tensor pixel_shuffle pixel_unshuffle reflection_pad2d repeat",
         "avg_pool2d avg_pool2d_backward max_pool2d_with_indices max_pool2d_with_indices_backward",

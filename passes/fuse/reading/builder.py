@@ -246,7 +246,7 @@ def access(space: Space, value: Value, read: Sequence[Atoms], gathered: Sequence
         except Mismatch:
             break
         if gathered and (
-            any(dim.sliced or dim.parts for dim in seen) or sum(dim.gathered for dim in seen) != len(gathered)
+            any(dim.parts for dim in seen) or sum(dim.gathered for dim in seen) != len(gathered)
         ):
             break
         dims = seen

@@ -53,13 +53,17 @@ class Cut:
 
 @dataclass(frozen=True)
 class View:
-    """View of ``source``: a relation of dims by factors, as in a sharding rule, or a ``cut`` of one dim."""
+    """View of ``source``: a relation of dims by factors, as in a sharding rule, or a ``cut`` of one dim.
+
+    ``dense``: True if the view is contiguous, in the order of the source's memory.
+    """
 
     source: Value
     operand: tuple[Factors, ...] = ()
     result: tuple[Factors, ...] = ()
     sizes: tuple[tuple[str, AnySize], ...] = ()
     cut: Cut | None = None
+    dense: bool = False
 
     @staticmethod
     def reshaped(source: Value, shape: Shape) -> View:
@@ -72,9 +76,12 @@ class View:
     def is_apart(self) -> bool:
         """True if kernels read the view as a separate tensor, not as a part of its source.
 
-        It is True for a contiguous view, and for a small part (``LAUNCH_BYTES``) of a bucket. The same op on
-        other parts is then the same kernel, which is compiled once.
+        It is True for a contiguous view, also of a tensor in another order of dims, and for a small part
+        (``LAUNCH_BYTES``) of a bucket. The same op on other parts is then the same kernel, which is compiled
+        once.
         """
+        if self.dense:
+            return True
         if self.cut is None:
             return self._keeps_order and self.source.view is not None and self.source.view.is_apart
         whole = self.source.type

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 from torch_mlir import ir
 
@@ -9,12 +12,13 @@ from shardc.dialects.aten.call import Call, CallReader, IntValue, OpCall, is_con
 from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import SizeNotKnown
+from shardc.dialects.kern.strides import DENSE
 from shardc.passes.fuse.grouping.legal import Refused, check_parts
 from shardc.passes.fuse.lower.matmul import is_by_vector
 from shardc.passes.fuse.lower.table import is_worth_alone, lower
 from shardc.passes.fuse.reading.builder import Builder, NotLowered
 from shardc.passes.fuse.reading.compared import compared
-from shardc.passes.fuse.reading.graph import Block, Step, Value, View
+from shardc.passes.fuse.reading.graph import Block, Node, Step, Value, View
 from shardc.passes.fuse.reading.rows import UNROLLED
 from shardc.passes.fuse.reading.symbols import Symbols
 from shardc.passes.fuse.reading.view import CUTS, VIEWS, view_of
@@ -111,6 +115,8 @@ def _read_view(step: Step, operand: ir.Value, spec: OpCall, values: _Values, fre
     if part is not None:
         step.results = [_named(values, result, part)]
         return
+    if view is not None and DENSE in step.op.attributes:
+        view = replace(view, dense=True)
     values[result].view, step.is_view = view, True
     step.results = [values[result]]
 
@@ -178,6 +184,9 @@ def _lowered(step: Step, call: OpCall, free: bool, steady: bool) -> list[Value |
     if any(m is None and any(True for _ in r.uses) for r, m in zip(step.op.results, made, strict=True)):
         step.why = "makes an empty tensor that is read"
         return None
+    unread = [m for r, m in zip(step.op.results, made, strict=True) if not any(True for _ in r.uses)]
+    dropped = _drop_unread(builder, [m for m in made if m not in unread])
+    made = [None if m is not None and m.node in dropped else m for m in made]
     try:
         check_parts(builder.nodes)
     except Refused as why:
@@ -189,6 +198,24 @@ def _lowered(step: Step, call: OpCall, free: bool, steady: bool) -> list[Value |
     for position, node in enumerate(builder.nodes):
         node.what = call, numbers, position, node.reduce, steady  # a product is a contraction, or a sum
     return made
+
+
+def _drop_unread(builder: Builder, read: Sequence[Value | None]) -> list[Node]:
+    """Drop and return the nodes that only compute results that nothing reads, such as the indices of a pool.
+
+    They would read the call's operands beside the kernel that computes the results that are ``read``.
+    """
+    results = [value.node for value in read if value is not None] or builder.nodes
+    left = [*results, *(node for node in builder.nodes if node.check)]
+    needed: set[Node | None] = set()
+    while left:
+        node = left.pop()
+        if node is not None and node not in needed:
+            needed.add(node)
+            left += [access.base.node for access in node.accesses]
+    dropped = [node for node in builder.nodes if node not in needed]
+    builder.nodes = [node for node in builder.nodes if node in needed]
+    return dropped
 
 
 def _as_read(step: Step, call: OpCall) -> OpCall:

@@ -19,6 +19,8 @@ from shardc.frontend.fake_results import with_corrections
 from shardc.frontend.graph.flat_indices import flat_index_table
 from shardc.frontend.graph.foreach import fma_table, foreach_table
 from shardc.frontend.graph.graph_random import GraphStream, seeded
+from shardc.frontend.graph.large_windows import large_window_table
+from shardc.frontend.graph.long_scans import long_scan_table
 from shardc.frontend.graph.small_products import small_product_table
 from shardc.frontend.operators import Table
 from shardc.frontend.operators.complex_numbers import complex_table
@@ -42,6 +44,11 @@ def tables() -> Table:
     table = decomposition_table()
     lists = {op: table[op] for op in _LISTS}
     return with_corrections(lists | foreach_table() | fma_table() | complex_table() | flat_index_table())
+
+
+def _simplified() -> Table:
+    """Return decompositions of ops that kernels compute in other forms than ATen."""
+    return SAVING | small_product_table() | large_window_table() | long_scan_table()
 
 
 def traced(
@@ -68,7 +75,7 @@ def traced(
         decompositions={
             **tables(),
             **(draws.table() if draws else {}),
-            **(SAVING | small_product_table() if fuses else {}),
+            **(_simplified() if fuses else {}),
         },
         partition_fn=cut if fuses else default_partition,
         keep_inference_input_mutations=True,

@@ -23,11 +23,12 @@ from shardc.diagnostics.frontend import UnsupportedOp
 from shardc.dialects.aten.python_numbers import overload_of
 from shardc.dialects.aten.types import Order
 from shardc.dialects.context import new_context
-from shardc.dialects.kern.strides import note_strides
+from shardc.dialects.kern.strides import DENSE, note_strides
 from shardc.frontend.graph.copies import drop_copies
 from shardc.frontend.graph.graph_check import check_graph
+from shardc.frontend.graph.large_windows import separate_maxima
+from shardc.frontend.graph.memory_order import order_values
 from shardc.frontend.graph.nested_sums import join_sums
-from shardc.frontend.graph.result_order import order_results
 from shardc.frontend.importing.cleanup import replace_by
 from shardc.frontend.importing.graph_io import StepGraph
 from shardc.frontend.importing.insertion import scalar_overload
@@ -87,8 +88,8 @@ class ImportedGraph:
 def import_graph(graph_module: GraphModule, phase: str, lowered: Collection[str] = ()) -> ImportedGraph:
     """Import a functional graph on fake tensors; ``phase`` is ``forward`` or ``backward``.
 
-    ``lowered``: targets of calls that kernels can compute. Their results in another order of dims are copies
-    in that order (:mod:`shardc.frontend.graph.result_order`). The graph is not changed. Raises
+    ``lowered``: targets of calls that kernels can compute. They read and write tensors in another order of
+    dims in place (:mod:`shardc.frontend.graph.memory_order`). The graph is not changed. Raises
     GraphNotCompiled.
     """
     return import_values(graph_module, phase, lowered)[0]
@@ -108,12 +109,14 @@ def import_values(
     _drop_aliases(graph)
     drop_copies(graph)
     join_sums(graph)
+    separate_maxima(graph)
     drop_layouts(graph)
     results, numbers = _number_outputs(graph)
-    order_results(graph, results, lowered)
     returned = len(results)
     writes = [(argument, returned + number) for number, argument in enumerate(written)]
     results += written.values()
+    if lowered:
+        order_values(graph, results, lowered)
     graph.output_node().args = (results,)
     expected = expected_calls(graph)
     step = _step_graph(graph, results)
@@ -126,6 +129,9 @@ def import_values(
         raise _refused(error, expected) from error
     names = [spec.name for spec in step.arguments]
     values = check_calls(module, names, expected, keep=_sharing_memory_with(results))
+    for node in graph.nodes:
+        if DENSE in node.meta and (value := values.get(Result(node.name, 0))) is not None:
+            value.owner.attributes[DENSE] = ir.UnitAttr.get(value.owner.context)
     strides = [*map(_strides, results[:returned]), *[None] * len(writes)]
     note_strides(module.body.operations[0].operation, list(map(_strides, placeholders(graph))))
     return ImportedGraph(module, numbers, strides, writes), values

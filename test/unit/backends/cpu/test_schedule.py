@@ -97,13 +97,13 @@ def test_parameters_do_not_wait_for_each_other():
 
 
 def test_a_transposed_read_is_tiled_and_turned():
-    """Loops over tiles of rows and of columns, two that copy, two that compute."""
+    """Loops over tiles of rows and of columns, two over squares, two that copy edges, two that compute."""
     body = Body("transposed")
     x, y = body.argument((128, 256)), body.argument((256, 128))
     body.results = [body.map([x, (y, "d1, d0")], "%r = arith.addf %0, %1 : f32")]
     (nest,), _ = schedule(body)
     assert nest.transposed and len(nest.turned) == 1
-    assert loops_of(body).count("scf.for") == 6
+    assert loops_of(body).count("scf.for") == 8
 
 
 def test_what_is_a_result_anyway_is_not_kept_twice():

@@ -41,6 +41,9 @@ SLICES: dict[str, Callable[[Tensor], Any]] = {
     "a part of a part": lambda x: (x.exp() + 1)[:, 2:][:, :, 1:3] * 2,
     "a part of a transposed value": lambda x: (x + 1).transpose(0, 1)[3:15] * 2,
     "a part for each element": lambda x: (made := x + 1)[:, :1] * x - made[..., -1:],
+    "padded parts": lambda x: F.pad(x[1:, 3:15:2], (0, 0, 1, 2, 1, 0)) * 2,
+    "a turned part": lambda x: x[:, 2:].flip(1)[:, 1:17] + x[:, 2:18, 1:3].roll(1, 2)[..., :1],
+    "read along a part": lambda x: x[2:, 1:19].gather(1, (x[2:, :5] * 3).abs().long()) * 2,
     "a part and the whole": lambda x: [(made := x * x + 1), made[:, 0] * 2],
 }
 ROWS: dict[str, Callable[[Tensor], Any]] = {
