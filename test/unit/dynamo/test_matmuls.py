@@ -148,7 +148,8 @@ def test_attention_of_few_queries_is_chosen(
     torch.testing.assert_close(found, wanted)
     gradients = [torch.autograd.grad(result.square().sum(), q) for result in (found, wanted)]
     torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)
-    assert [" = kernel(" in text for text in programs] == [name == "kernels"] * 2
+    calls = ["_scaled_dot_product_flash_attention_for_cpu" in text for text in programs]
+    assert calls == [name == "calls"] * 2  # the sum of three gradients is a kernel anyway
 
 
 @pytest.mark.parametrize(("queries", "measured"), [(3, True), (40, False)])

@@ -7,13 +7,13 @@ view. Kernels read and write the contiguous one, in place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import torch
 from torch.fx import Graph, Node
 
 from shardc.dialects.kern.strides import DENSE
-from shardc.frontend.nodes import listed, node_at, stride_order
+from shardc.frontend.nodes import listed, node_at, operator_of, stride_order
 from shardc.runtime.torch_private import OpOverload
 
 aten = torch.ops.aten
@@ -111,7 +111,7 @@ class Orders:
         given = {k: a for k, a in node.kwargs.items() if k != "memory_format"}
         kwargs = {k: self._argument(a, node, order) if isinstance(a, Node) else a for k, a in given.items()}
         with self._graph.inserting_before(node):
-            made = self._graph.call_function(node.target, tuple(args), kwargs)
+            made = self._graph.call_function(operator_of(node), tuple(args), kwargs)
         made.meta = _meta(node, _contiguous(node.meta["val"].permute(order)))
         return self._back(made, node, order)
 
@@ -193,10 +193,9 @@ def _is_view(node: Node) -> bool:
     return isinstance(node.target, OpOverload) and node.target.is_view
 
 
-def _meta(like: Node, value: torch.Tensor) -> Mapping[str, object]:
-    return {key: entry for key, entry in like.meta.items() if key not in ("tensor_meta", DENSE)} | {
-        "val": value
-    }
+def _meta(like: Node, value: torch.Tensor) -> dict[str, object]:
+    kept = {key: entry for key, entry in like.meta.items() if key not in ("tensor_meta", DENSE)}
+    return {**kept, "val": value}
 
 
 def _name(target: OpOverload) -> str:
