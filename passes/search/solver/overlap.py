@@ -1,8 +1,8 @@
 """Search for the cheapest choice if gradients' collectives overlap with the backward.
 
 A choice costs ``seconds + max(0, uncovered)`` (:class:`~shardc.passes.search.graph.Graph`). For each weight
-from 0 to 1, the least ``seconds + weight * uncovered`` is a lower bound. The choices that reach these bounds,
-and choices between two of them, are the candidates.
+from 0 to 1, the least ``seconds + weight * uncovered`` is a lower bound. The choices that reach these bounds
+are the candidates.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from time import perf_counter
 
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
-from shardc.passes.search.solver.relink import relinked
 from shardc.passes.search.solver.solve import NoSolution, Solution, solve
 
 _WEIGHTS = (0.01, 1.0, 0.5, 0.25, 0.75)
@@ -46,8 +45,9 @@ def solve_overlapped(
         is_stopped = clock.is_over or (best is not None and clock.is_enough)
         bound_s, free_s = max(bound_s, found.bound_s), max(free_s, found.free_s)
         if isinstance(found, Solution):
-            found = replace(found, seconds=graph.total(found.chosen), weight=weight)
-            best = found if best is None else _better(graph, best, found, capacity)
+            seconds = graph.total(found.chosen)
+            if best is None or seconds < best.seconds:
+                best = replace(found, seconds=seconds, weight=weight)
         if bound_s >= (
             cutoff_s if best is None else min(best.seconds * (1 - ENOUGH), cutoff_s * (1 - _NEAR))
         ):
@@ -62,12 +62,3 @@ def solve_overlapped(
     if bound_s < cutoff_s:  # else the best choice so far may not fit
         bound_s = min(bound_s, best.seconds)
     return replace(best, bound_s=bound_s, free_s=min(free_s, best.seconds))
-
-
-def _better(graph: Graph, one: Solution, other: Solution, capacity: float) -> Solution:
-    """Return the better of two solutions, or one with choices between them if that is better and both fit."""
-    best, worse = (one, other) if one.seconds <= other.seconds else (other, one)
-    if not all((graph.bytes_at(found.chosen) <= capacity).all() for found in (one, other)):
-        return best
-    between = relinked(graph, best.chosen, worse.chosen, capacity)
-    return replace(best, chosen=between, seconds=min(best.seconds, graph.total(between)))

@@ -150,22 +150,6 @@ def test_what_does_not_fit_is_no_result_below_the_cutoff(seeds: range) -> None:
     assert beaten > 0
 
 
-def test_some_collectives_are_hidden_and_others_avoided() -> None:
-    """A second of kernels hides one of three collectives of 1 s, each of which 0.6 s of kernels avoid. With
-    each weight either all are avoided or none."""
-    graph = Graph(points=0)
-    hiding = graph.add_node(1)
-    graph.costs[hiding], graph.cover[hiding] = np.array([2.0]), np.array([1.0])
-    for _ in range(3):
-        node, reader = graph.add_node(2), graph.add_node(1)
-        graph.costs[node] = np.array([0.0, 0.6])
-        graph.add_edge(node, reader, np.array([[1.0], [0.0]]), is_late=True)
-    found = solve_overlapped(graph)
-    assert isinstance(found, Solution)
-    assert found.seconds == pytest.approx(2.0 + 2 * 0.6)
-    assert found.bound_s <= found.seconds
-
-
 @pytest.mark.parametrize(("part", "most"), [(0.5, 40), (0.99, 5), (1.01, 0), (1.5, 0)])
 def test_a_cutoff_only_leaves_out_what_takes_longer(part: float, most: int) -> None:
     """With memory for half of the choices: a cutoff above the least cost changes no result, one below gives
