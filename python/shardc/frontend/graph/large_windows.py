@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from math import inf, prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -192,7 +193,8 @@ def _in_dim(d: int, rank: int, pool: Sizes) -> list[list[int]]:
     return [[n if at == d else rest for at in range(rank)] for n, rest in zip(pool, _NONE, strict=False)]
 
 
-def _of_each(numbers: Argument, rank: int) -> list[int]:
+def _of_each(numbers: Any, rank: int) -> list[int]:
+    """Return an argument of a pool, a number or a list, as a number for each of ``rank`` dims."""
     listed = list(numbers) if isinstance(numbers, Sequence) else [numbers]
     return listed * rank if len(listed) == 1 else listed
 
