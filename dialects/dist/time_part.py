@@ -34,3 +34,23 @@ def join_time(space: Sharding, like: Sharding, mesh: Mesh) -> Sharding:
     cut = time_dims(like, mesh)
     dims = tuple((*axes, *cut.get(d, ())) for d, axes in enumerate(space.dims))
     return Sharding(dims, (*space.partial, *time_terms(like, mesh)))
+
+
+def time_heads(sharding: Sharding, mesh: Mesh) -> dict[int, Axes]:
+    """Map each dim that time axes split to its axes up to the last time axis."""
+    times = time_dims(sharding, mesh)
+    return {d: sharding.dims[d][: sharding.dims[d].index(axes[-1]) + 1] for d, axes in times.items()}
+
+
+def exchanged(space: Sharding, before: Sharding, mesh: Mesh) -> Sharding:
+    """Return the layout of a value ``before``, once devices exchanged blocks within an iteration.
+
+    ``space``: its space part after that. Raises ValueError if axes outside of a time axis moved.
+    """
+    dims = list(space.dims)
+    for d, head in time_heads(before, mesh).items():
+        outer = [axis for axis in head if not mesh.is_time(axis)]
+        if list(dims[d][: len(outer)]) != outer:
+            raise ValueError("outside of a loop's axis nothing moves in the loop")
+        dims[d] = (*head, *dims[d][len(outer) :])
+    return Sharding(tuple(dims), (*space.partial, *time_terms(before, mesh)))

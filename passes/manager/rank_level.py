@@ -29,7 +29,7 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.regions.loop_values import TUPLES, loop_values
 from shardc.dialects.dist.reshard_steps import Permute, Step
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
-from shardc.dialects.dist.time_part import join_time, space_part
+from shardc.dialects.dist.time_part import exchanged, space_part
 from shardc.dialects.location import source_line
 from shardc.dialects.rules.rule import ImpossibleCall, Rule, find_rule
 from shardc.passes.manager.attributes import PER_MICRO_BATCH, edge_attributes
@@ -179,9 +179,8 @@ class RankLevel:
         """Return the layout after a step. Raises ValueError if the step does not apply."""
         if not isinstance(step, Permute):
             return step.apply(source).normal()
-        # Devices exchange blocks within an iteration, independent of time axes.
         space = space_part(source, self._mesh)
-        return join_time(step.apply(space), source, self._mesh).normal()
+        return exchanged(step.apply(space), source, self._mesh).normal()
 
     def _call_problem(self, op: ir.Operation, said: list[Sharding]) -> str | None:
         """Return the problem of a call whose operands all have known layouts."""

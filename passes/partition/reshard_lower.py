@@ -16,7 +16,15 @@ from shardc.dialects.dist import reshard_steps
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.reshard_steps import Permute, Slice, Step, ToPartial
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec, normal_partial
-from shardc.dialects.dist.time_part import join_time, sharers, space_part, time_dims, time_terms
+from shardc.dialects.dist.time_part import (
+    exchanged,
+    join_time,
+    sharers,
+    space_part,
+    time_dims,
+    time_heads,
+    time_terms,
+)
 from shardc.passes.manager.attributes import i64
 from shardc.passes.partition.reshard_plan import plan_reshard
 
@@ -87,7 +95,7 @@ def plan_steps(
     """
     terms = time_terms(source, mesh)
     over_space = partial(_space_steps, shape=shape, mesh=mesh, links=links, element_bytes=element_bytes)
-    if _heads(source, mesh) == _heads(target, mesh) and terms == time_terms(target, mesh):
+    if time_heads(source, mesh) == time_heads(target, mesh) and terms == time_terms(target, mesh):
         return list(over_space(source, target))
     steps: list[Step | TimeStep] = []
     here, outside = _time_innermost(source, mesh), _time_innermost(target, mesh)
@@ -95,7 +103,11 @@ def plan_steps(
     entry = space_part(outside, mesh)
     inside = join_time(entry, here, mesh)
     reduce_first = reduce_first and not mesh.shares  # ranks run different iterations
-    if reduce_first and (terms or time_dims(source, mesh)) and _heads(here, mesh) == _heads(inside, mesh):
+    if (
+        reduce_first
+        and (terms or time_dims(source, mesh))
+        and time_heads(here, mesh) == time_heads(inside, mesh)
+    ):
         steps += over_space(here, inside)
         here = inside
     for step in _exits(here, mesh):
@@ -107,15 +119,9 @@ def plan_steps(
     return steps
 
 
-def _heads(sharding: Sharding, mesh: Mesh) -> dict[int, Axes]:
-    """Map each dim that time axes split to its axes up to the last time axis."""
-    times = time_dims(sharding, mesh)
-    return {d: sharding.dims[d][: sharding.dims[d].index(axes[-1]) + 1] for d, axes in times.items()}
-
-
 def _time_innermost(sharding: Sharding, mesh: Mesh) -> Sharding:
     """Return ``sharding`` without the axes that are inside a time axis."""
-    heads = _heads(sharding, mesh)
+    heads = time_heads(sharding, mesh)
     return Sharding(tuple(heads.get(d, axes) for d, axes in enumerate(sharding.dims)), sharding.partial)
 
 
@@ -136,13 +142,7 @@ def _space_steps(
 
 def permuted(step: Permute, here: Sharding, mesh: Mesh) -> Sharding:
     """Return the layout after a permutation within an iteration, whose own layouts have no time axes."""
-    made, heads = step.apply(space_part(here, mesh)), _heads(here, mesh)
-    dims = list(made.dims)
-    for d, head in heads.items():
-        outer = [axis for axis in head if not mesh.is_time(axis)]
-        assert list(dims[d][: len(outer)]) == outer, "outside of a loop's axis nothing moves in the loop"
-        dims[d] = (*head, *dims[d][len(outer) :])
-    return Sharding(tuple(dims), (*made.partial, *time_terms(here, mesh)))
+    return exchanged(step.apply(space_part(here, mesh)), here, mesh)
 
 
 def _exits(sharding: Sharding, mesh: Mesh) -> list[TimeStep]:
