@@ -224,7 +224,7 @@ class Searches:
         return self._evictions.search(self.pricer, candidate, cutoff_s, self._clock)
 
     def _begin(self, candidate: Candidate, cutoff_s: float) -> Begun:
-        """Begin the search for a candidate's best plan, in a forked child if that can share what was read."""
+        """Begin the search for a candidate's best plan, in a forked child that shares what was read."""
         known = self._known.known(candidate, cutoff_s)
         if known is not None:
             return Done(known)
