@@ -24,7 +24,7 @@ def explained(
     """
     graph, products = step.graph, products_of(step)
     nodes = [] if clock.is_enough or explain == "plan" else largest(products, step)
-    solution, others = improved(graph, solution, nodes, capacity)
+    solution, others = improved(graph, solution, nodes, capacity, clock)
     runners = runners_up(step, products, solution, others)
     answer = Answer(
         solution.seconds,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, isfinite
 
 from shardc.cost.work import MATMULS, flops
@@ -17,10 +18,13 @@ from shardc.passes.search.answer.answer import CLEAR, RunnerUp
 from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
 from shardc.passes.search.searchers.walk import Walk, settle
+from shardc.passes.search.solver import ask
 from shardc.passes.search.solver.ask import cheapest
 from shardc.passes.search.solver.solve import Solution
 from shardc.passes.search.step.step_graph import BACKWARD, OPTIMIZER, StepGraph
 from shardc.passes.search.ways import Choice, Way
+from shardc.workers.forked import Forked, can_fork
+from shardc.workers.process import Ended
 
 MOST = 9
 """Limit of products whose runner-up is searched, those with the most time first."""
@@ -49,17 +53,17 @@ def largest(products: Products, step: StepGraph) -> list[int]:
 
 
 def improved(
-    graph: Graph, solution: Solution, nodes: Sequence[int], capacity: float
+    graph: Graph, solution: Solution, nodes: Sequence[int], capacity: float, clock: Clock
 ) -> tuple[Solution, Mapping[int, Other]]:
     """Return the solution and, for each of ``nodes``, the cheapest choice with another state.
 
     If one of these choices is cheaper than the solution and fits, it replaces the solution, and the others
     are searched again, up to _SWEEPS times. After that, choices whose state is now the solution's are left
-    out.
+    out. ``clock``: whose interruption ends it.
     """
     others: Mapping[int, Other] = {}
     for _ in range(_SWEEPS):
-        others = cheapest_others(graph, solution, nodes, capacity)
+        others = _on_all_cores(graph, solution, nodes, capacity, clock)
         best = min((o for o in others.values() if o.fits), key=lambda o: o.seconds, default=None)
         if best is None or best.seconds >= solution.seconds:
             return solution, others
@@ -96,6 +100,24 @@ class Other:
     seconds: float
     bound_s: float
     fits: bool
+
+
+def _on_all_cores(
+    graph: Graph, solution: Solution, nodes: Sequence[int], capacity: float, clock: Clock
+) -> Mapping[int, Other]:
+    """Return the result of :func:`cheapest_others`, with a part of the nodes in each of some children."""
+    count = min(ask.most(), len(nodes))
+    if count < 2 or not can_fork():
+        return cheapest_others(graph, solution, nodes, capacity)
+    parts = [nodes[first::count] for first in range(count)]
+    children = [Forked(partial(cheapest_others, graph, solution, part, capacity)) for part in parts]
+    others: dict[int, Other] = {}
+    for child, part in zip(children, parts, strict=True):
+        try:
+            others |= child.result(lambda: clock.is_interrupted)
+        except Ended:
+            others |= {} if clock.is_interrupted else cheapest_others(graph, solution, part, capacity)
+    return {node: others[node] for node in nodes if node in others}
 
 
 def cheapest_others(

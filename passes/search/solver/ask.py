@@ -46,6 +46,11 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def most() -> int:
+    """Return how many questions this process may have answered at the same time: in a forked child one."""
+    return 1 if _is_forked else MOST
+
+
 def start() -> None:
     """Start an idle process, without waiting for it."""
     if _is_forked:

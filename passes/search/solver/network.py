@@ -18,7 +18,7 @@ from shardc.passes.search.solver.reduced import Reduced
 
 _TOP = 1 << 50
 """Cost in integers that stands for an impossible choice; all finite costs together are less."""
-_ACCURACY = 2e-4
+_ACCURACY = 3e-4
 """Relative improvement of the bound at which TRW-S stops."""
 _HBFS = tb2.option.hbfs
 """Hybrid best-first search."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -155,8 +156,8 @@ def plan(request: PlanRequest) -> str:
     picked = None if searches is None else searches.answer()
     tried = asked.prices(list(asked.candidates()))
     priced = [price.priced for price in tried.priced]
-    if picked is not None:
-        priced.append(picked.priced or asked.price(picked.candidate))
+    if searches is not None and picked is not None:
+        priced.append(searches.picked(picked).priced)
     prices = [price.on(cluster) for cluster in clusters for price in priced]
     best = min(prices, key=lambda price: price.order)
     if request.shows_layers and not best.priced.is_whole:
@@ -314,10 +315,6 @@ class _Asked:
         asked = self._request.micro_batches, recompute, limit_s, limits, meshes
         return Searches(pricer, cluster, *asked, **options)
 
-    def price(self, candidate: Candidate) -> Priced:
-        """Price one plan. Raises what a compile raises."""
-        return self._priced(self._pricer, candidate, search_seconds=None)
-
     def candidates(self) -> Iterator[Candidate]:
         """Yield the plans to price. Raises BatchDoesNotDivide if there are none."""
         request, layers, named = self._request, self.question.layers, self._named
@@ -376,7 +373,8 @@ class _Asked:
             progress.step(f"bounds of {candidate.text}")
             return self._pricer.closer_bound(candidate, **options)
 
-        return best_first(bounds, self.capacity_bytes, price, closer)
+        with self._pricer.beside() if candidates else nullcontext():
+            return best_first(bounds, self.capacity_bytes, price, closer)
 
     def changed(self, price: Price, change: WhatIf) -> Price:
         """Return the plan's price after a change. A change of the batch needs another compile."""

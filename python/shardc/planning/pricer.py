@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from shardc.passes.search.clock import Clock
 from shardc.passes.search.dist_search import DistSearch, capacity_of, why_none
 from shardc.passes.search.layered import LayeredCuts
 from shardc.passes.search.step.step_graph import StepGraph
+from shardc.planning.beside import Asked, Beside
 from shardc.planning.bounds.bound import Bound
 from shardc.planning.bounds.bounds import Bounds
 from shardc.planning.candidates import DATA, PIPE, Candidate
@@ -53,7 +55,10 @@ from shardc.step.shard import (
     model_plan_of,
 )
 from shardc.step.within_budget import Ladder, Made
+from shardc.workers.forked import can_fork
 
+SINGLE = StepOptions.of({"mesh": {DATA: 1}}).parallelism
+"""Options of a capture for all meshes."""
 CHECKED = 4
 """Periods of equal layers in the program that checks the prediction from two and three of them."""
 
@@ -79,6 +84,7 @@ class Pricer:
         self._graphs: Graphs | None = None
         self._layered: LayeredCuts | None = None
         """Result of a search, which compiles use instead of a search of their own."""
+        self._beside: Beside | None = None
         self._searched: dict[tuple[str, bool, str], tuple[LayeredCuts | None, Priced]] = {}
         """The last search's result for a plan, and its price, by the plan's text, ``whole`` and options."""
 
@@ -294,14 +300,11 @@ class Pricer:
             solved[key], kept[key] = found.solution, found
         return found
 
-    def keep(self, candidate: Candidate, found: Found | Unfit, explain: Explain = "") -> None:
+    def keep(self, candidate: Candidate, found: Found | Unfit) -> None:
         """Keep the result of a complete search by :meth:`found`, which another process did."""
-        if isinstance(found, Unfit):
-            return
-        graphs, key = self._graphs_for(candidate), (candidate.text, self._capacity_bytes(candidate))
-        graphs.solved[key] = found.solution
-        if explain == "runners-up":
-            graphs.explained[key] = found
+        if not isinstance(found, Unfit):
+            key = candidate.text, self._capacity_bytes(candidate)
+            self._graphs_for(candidate).solved[key] = found.solution
 
     def read(self, candidate: Candidate) -> None:
         """Read a candidate's step, so that other processes can share it. Raises what a capture raises."""
@@ -385,9 +388,8 @@ class Pricer:
 
     def key(self) -> str:
         """Return a question's cache key: a hash of the step with few layers, and of the number of layers."""
-        options = StepOptions.of({"mesh": {DATA: 1}}).parallelism
         with collection_paused():
-            return self.versions.key(options)
+            return self.versions.key(SINGLE)
 
     def cluster_of(self, candidate: Candidate) -> Cluster | None:
         """Return the cluster with the part of its memory that a search for the candidate may use."""
@@ -416,18 +418,49 @@ class Pricer:
 
         ``is_checked``: compare with a program of :data:`CHECKED` periods, and raise NotAffine.
         """
-        counts = self.versions.whole
-        deeper = [
-            self._price(candidate, self.versions.deepened(FEW, r, s), options)
-            for r, run in enumerate(counts)
-            for s, _ in enumerate(run)
-        ]
-        # The deeper programs contain all of this one's ops, and were verified.
-        few = Few(self._price(candidate, self.versions.even(FEW), options, verify=False), deeper)
+        of = partial(Asked, candidate, options=options, layered=self._layered, cluster=self._cluster)
+        *deeper, shallow = self._few_layers
+        # The deeper programs contain all of the shallow one's ops, and are verified.
+        asked = [*(of(periods) for periods in deeper), of(shallow, verify=False)]
+        checked = self.versions.even(CHECKED)
+        more = [of(checked)] if is_checked else []
+        beside = self._beside
+        prices = [*map(self._asked, [*asked, *more])] if beside is None else beside.prices(asked, more)
+        few = Few(prices[len(deeper)], prices[: len(deeper)])
         if is_checked:
-            periods = self.versions.even(CHECKED)
-            few.check(self._price(candidate, periods, options), periods)
+            few.check(prices[-1], checked)
         return few
+
+    @property
+    def _few_layers(self) -> list[Periods]:
+        """Two periods of each stretch, but three of one stretch each; last two of each."""
+        runs = enumerate(self.versions.whole)
+        deeper = [self.versions.deepened(FEW, r, s) for r, run in runs for s, _ in enumerate(run)]
+        return [*deeper, self.versions.even(FEW)]
+
+    def _asked(self, asked: Asked) -> Priced:
+        """Return the price of a program with few layers."""
+        with collection_paused():
+            other = copy(self)
+            other._layered, other._cluster = asked.layered, asked.cluster
+            return other._price(asked.candidate, asked.periods, asked.options, asked.verify)
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Context in which forked children capture the programs with few layers, and price them."""
+        if self._beside is not None or not self.versions.runs or not can_fork():
+            yield
+            return
+        self._beside = Beside(self._asked, self._captured, self._few_layers)
+        try:
+            yield
+        finally:
+            self._beside.end()
+            self._beside = None
+
+    def _captured(self, periods: Periods) -> None:
+        with collection_paused():
+            self.versions.captured(periods, SINGLE)
 
 
 def _chosen(candidate: Candidate, options: Mapping[str, object]) -> StepOptions:

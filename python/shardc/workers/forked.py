@@ -1,4 +1,7 @@
-"""``Forked``: a function that runs in a forked child, which has a copy of all that this process has read."""
+"""Functions that run in forked children, which have a copy of all that this process has read.
+
+``Forked``: one call. ``ForkedServer``: one call for each request that the child gets.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,18 @@ import os
 import pickle
 import select
 import signal
+import struct
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, NoReturn, TypeVar
+from typing import BinaryIO, Generic, NoReturn, TypeVar
 
 from shardc.workers.process import POLL_S, Ended
 
 _T = TypeVar("_T")
+_Request = TypeVar("_Request")
 IDLE_S = 20.0
 """Seconds without CPU time after which a child is taken to hang, as on a lock of a thread that it lacks."""
 
@@ -25,7 +30,60 @@ def can_fork() -> bool:
     return sys.platform == "linux"
 
 
-class Forked(Generic[_T]):
+class _Child:
+    """Forked child that answers into a pipe. ``run`` is called in it with the pipe, and then it ends."""
+
+    def __init__(self, run: Callable[[BinaryIO], object]) -> None:
+        self._out, into = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._child = os.fork()
+        if self._child == 0:
+            os.close(self._out)
+            _run(run, into)
+        os.close(into)
+        self._is_open = True
+
+    def end(self) -> None:
+        """Kill the child if it runs."""
+        if self._is_open:
+            os.kill(self._child, signal.SIGKILL)
+            self._close()
+
+    @property
+    def _has_answer(self) -> bool:
+        """Whether the pipe has something, or was closed."""
+        return bool(select.select([self._out], [], [], 0)[0])
+
+    def _wait(self, is_over: Callable[[], bool]) -> None:
+        """Wait until the pipe has something, or was closed. Raises Ended."""
+        used, since = -1, time.monotonic()
+        while not select.select([self._out], [], [], POLL_S)[0]:
+            if is_over():
+                self.end()
+                raise Ended("nobody waits for it")
+            now = _cpu_ticks(self._child)
+            if now != used:
+                used, since = now, time.monotonic()
+            elif time.monotonic() - since > IDLE_S:
+                self.end()
+                raise Ended(f"no CPU time for {IDLE_S:g} s")
+
+    def _read(self) -> bytes:
+        """Return what the pipe has. An empty answer is its end, and that of the child."""
+        part = os.read(self._out, 1 << 19)
+        if not part:
+            self._close()
+        return part
+
+    def _close(self) -> None:
+        self._is_open = False
+        os.close(self._out)
+        with suppress(ChildProcessError):  # somebody waited for all children
+            os.waitpid(self._child, 0)
+
+
+class Forked(_Child, Generic[_T]):
     """Call of a function in a forked child, which begins at once.
 
     The child has one thread, ignores Ctrl-C, and changes nothing in this process. A crash or a hang ends it
@@ -36,22 +94,14 @@ class Forked(Generic[_T]):
     """
 
     def __init__(self, function: Callable[[], _T]) -> None:
-        self._out, into = os.pipe()
         self._content = bytearray()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self._child = os.fork()
-        if self._child == 0:
-            os.close(self._out)
-            _answer(function, into)
-        os.close(into)
-        self._is_open = True
+        super().__init__(lambda out: out.write(pickle.dumps(function())))
 
     @property
     def is_busy(self) -> bool:
         """Whether it has not ended yet."""
-        while self._is_open and select.select([self._out], [], [], 0)[0]:
-            self._read()
+        while self._is_open and self._has_answer:
+            self._content += self._read()
         return self._is_open
 
     def result(self, is_over: Callable[[], bool]) -> _T:
@@ -60,52 +110,97 @@ class Forked(Generic[_T]):
         ``is_over``: tells every ``POLL_S`` seconds whether to stop waiting. Raises Ended if there is no
         result: the function raised something, the child crashed or hung, or the caller stopped to wait.
         """
-        used, since = -1, time.monotonic()
         while self._is_open:
-            if select.select([self._out], [], [], POLL_S)[0]:
-                self._read()
-                continue
-            if is_over():
-                self.end()
-                raise Ended("nobody waits for it")
-            now = _cpu_ticks(self._child)
-            if now != used:
-                used, since = now, time.monotonic()
-            elif time.monotonic() - since > IDLE_S:
-                self.end()
-                raise Ended(f"no CPU time for {IDLE_S:g} s")
+            self._wait(is_over)
+            self._content += self._read()
         if not self._content:
             raise Ended("no answer")
         return pickle.loads(bytes(self._content))
 
-    def end(self) -> None:
-        """Kill the child if it runs."""
-        if self._is_open:
-            os.kill(self._child, signal.SIGKILL)
-            self._close()
 
-    def _read(self) -> None:
-        part = os.read(self._out, 1 << 19)
-        self._content += part
-        if not part:
-            self._close()
+class ForkedServer(_Child, Generic[_Request, _T]):
+    """Function that a forked child calls with each request that it gets, one at a time.
+
+    The child is like that of :class:`Forked`. It lives until :meth:`end`, or until this process ends.
+
+    Args:
+        function: Called with each request. Requests and results can be pickled.
+        begin: Called in the child before the first request, whose result and errors are dropped.
+    """
+
+    def __init__(self, function: Callable[[_Request], _T], begin: Callable[[], object]) -> None:
+        asked, self._asks = os.pipe()
+        # A request lies in a file without a name: a pipe would block until the child reads it.
+        self._request = os.memfd_create("shardc-request")
+
+        def serve(out: BinaryIO) -> None:
+            os.close(self._asks)
+            with suppress(Exception):  # the request for it will raise it again
+                begin()
+            while size := os.read(asked, 8):
+                request = pickle.loads(os.pread(self._request, *struct.unpack("<Q", size), 0))
+                try:
+                    answer = True, function(request)
+                except Exception as error:
+                    answer = False, f"{type(error).__name__}: {error}"
+                content = pickle.dumps(answer)
+                out.write(struct.pack("<Q", len(content)) + content)
+                out.flush()
+
+        super().__init__(serve)
+        os.close(asked)
+        self.is_asked = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it may be asked."""
+        return self._is_open
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it was asked, and has not begun to answer."""
+        return self.is_asked and not self._has_answer
+
+    def ask(self, request: _Request) -> None:
+        """Send a request, the answer of which :meth:`result` returns. It must not have another one."""
+        assert self._is_open and not self.is_asked
+        content = pickle.dumps(request)
+        os.pwrite(self._request, content, 0)
+        os.write(self._asks, struct.pack("<Q", len(content)))
+        self.is_asked = True
+
+    def result(self, is_over: Callable[[], bool]) -> _T:
+        """Wait for the answer to the request, and return it.
+
+        ``is_over``: as in :meth:`Forked.result`. Raises Ended if there is none; if only the function raised
+        something, other requests may follow.
+        """
+        content = bytearray()
+        while len(content) < 8 or len(content) < 8 + struct.unpack("<Q", content[:8])[0]:
+            self._wait(is_over)
+            if not (part := self._read()):
+                raise Ended("no answer")
+            content += part
+        self.is_asked = False
+        is_done, answer = pickle.loads(bytes(content[8:]))
+        if not is_done:
+            raise Ended(answer)
+        return answer
 
     def _close(self) -> None:
-        self._is_open = False
-        os.close(self._out)
-        with suppress(ChildProcessError):  # somebody waited for all children
-            os.waitpid(self._child, 0)
+        os.close(self._asks)
+        os.close(self._request)
+        super()._close()
 
 
-def _answer(function: Callable[[], object], into: int) -> NoReturn:
-    """Write the pickled result of a function to a pipe, nothing if it raises, and end this process."""
+def _run(run: Callable[[BinaryIO], object], into: int) -> NoReturn:
+    """Call a function with a pipe to write to, and end this process."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
-        content = pickle.dumps(function())
         with os.fdopen(into, "wb") as out:
-            out.write(content)
+            run(out)
     finally:
         os._exit(0)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from shardc.workers import forked
-from shardc.workers.forked import Forked
+from shardc.workers.forked import Forked, ForkedServer
 from shardc.workers.process import Ended
 
 
@@ -73,3 +74,58 @@ def test_a_caller_that_stops_to_wait_ends_the_child() -> None:
         child.result(lambda: True)
     child.end()
     assert not child.is_busy
+
+
+def test_a_server_answers_each_request_and_keeps_what_it_began_with() -> None:
+    kept = list[int]()
+    server = ForkedServer[int, tuple[list[int], int]](lambda n: (kept, n), lambda: kept.append(7))
+    for number in (1, 2):
+        server.ask(number)
+        assert server.result(never) == ([7], number)
+    assert kept == []
+    server.end()
+    assert not server.is_alive
+
+
+def test_requests_and_answers_may_be_large_while_a_server_begins() -> None:
+    server = ForkedServer[bytes, bytes](lambda content: content * 2, lambda: time.sleep(0.2))
+    server.ask(b"x" * 3_000_000)
+    assert server.is_asked
+    assert server.result(never) == b"x" * 6_000_000
+    assert not server.is_asked
+    server.end()
+
+
+def test_a_server_lives_on_after_errors() -> None:
+    def begin() -> None:
+        raise ValueError("not now")
+
+    server = ForkedServer[float, float](lambda number: 1 / number, begin)
+    server.ask(0.0)
+    with pytest.raises(Ended, match="ZeroDivisionError: float division by zero"):
+        server.result(never)
+    server.ask(2.0)
+    assert server.result(never) == 0.5
+    server.end()
+    server.end()
+
+
+def test_a_server_that_dies_has_ended() -> None:
+    server = ForkedServer[int, None](lambda how: os.kill(os.getpid(), how), lambda: None)
+    server.ask(signal.SIGKILL)
+    with pytest.raises(Ended, match="no answer"):
+        server.result(never)
+    assert not server.is_alive
+
+
+def test_a_server_ends_with_its_parent() -> None:
+    def serve() -> int:
+        server = ForkedServer[int, int](lambda _: os.getpid(), lambda: None)
+        server.ask(0)
+        return server.result(never)
+
+    process = Forked(serve).result(never)  # whose child has ended, but not by `end`
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{process}").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{process}").exists()

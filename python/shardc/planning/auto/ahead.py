@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -85,8 +86,9 @@ class InChild:
 
 Begin = Callable[[Choice, float], Begun]
 """Begin of an inner search; the same arguments."""
-Following = Callable[[], tuple[Choice, float | None] | None]
-"""Guess of the next inner search, with the seconds that a result must beat; None if those are not known."""
+Following = Callable[[Collection[Choice]], tuple[Choice, float | None] | None]
+"""Guess of the next inner search besides some that have begun, with the seconds that a result must beat; None
+if those are not known."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Ahead:
             return self._find(choice, cutoff_s)
         running = self._begun.pop(choice, None) or _Running(begin(choice, cutoff_s), cutoff_s)
         try:
-            self._begin_next(running, following, begin)
+            self._begin_next(running, partial(following, (choice, *self._begun)), begin)
             found = running.search.result()
         except BaseException:
             running.search.end()
@@ -138,11 +140,13 @@ class Ahead:
         for choice in [choice for choice in self._begun if not is_worth(choice)]:
             self._begun.pop(choice).search.end()
 
-    def _begin_next(self, running: _Running, following: Following, begin: Begin) -> None:
+    def _begin_next(
+        self, running: _Running, following: Callable[[], tuple[Choice, float | None] | None], begin: Begin
+    ) -> None:
         """Begin the next search, if there is a core for it, and if the one ``running`` has not ended."""
         others = [search for search in self._begun.values() if search.search.is_busy]
         if len(others) + 1 >= ask.MOST or not running.search.is_busy or (after := following()) is None:
             return
         choice, cutoff_s = after
-        if cutoff_s is not None and choice not in self._begun:
+        if cutoff_s is not None:
             self._begun[choice] = _Running(begin(choice, cutoff_s), cutoff_s)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
@@ -243,16 +243,17 @@ class _Search:
         self.least.update((other, inf) for other in like if _holds_no_less(other, choice))
         self.needs[choice.recompute, choice.form.is_split].append(part / choice.in_flight)
 
-    def _next(self, running: Choice | None = None) -> Choice | None:
+    def _next(self, running: Collection[Choice] = ()) -> Choice | None:
         """Return the choice to try next, None if none is worth it.
 
         It does not certainly lack memory, unless it is the first one, whose search gives a bound for all.
 
-        While one is ``running``, this is a guess: that it has a plan, which rules out those of the same parts
-        that recompute more or wait longer.
+        While some are ``running``, this is a guess: that they have plans, which rules out those of the same
+        parts that recompute more or wait longer.
         """
         while (choice := self._guess(running)) is not None:
-            if self.least_part is None or self.floor is None or choice in self.compared:
+            is_first = self.floor is None and not running
+            if self.least_part is None or is_first or choice in self.compared:
                 break
             self.compared.add(choice)
             part = self.least_part(choice)
@@ -261,12 +262,13 @@ class _Search:
             self._lacks(choice, part)
         return choice
 
-    def _guess(self, running: Choice | None) -> Choice | None:
+    def _guess(self, running: Collection[Choice]) -> Choice | None:
         """Return the choice to try next, which may lack memory."""
-        is_found = bool(self.found) or running is not None
+        is_found = bool(self.found) or bool(running)
         order = self._order(is_found)
-        if running is not None:
-            order = (choice for choice in order if choice != running and not _is_less(running, choice))
+        if running:
+            ruled_out = {c for c in self.choices if any(_is_less(other, c) for other in running)}
+            order = (choice for choice in order if choice not in running and choice not in ruled_out)
         worth = list(filter(self._is_worth, order))
         likely = itertools.filterfalse(self._is_short, worth if is_found else ())
         chosen = next(likely, next(iter(worth), None))
@@ -331,8 +333,8 @@ class _Search:
         more_s = self.choices[choice]
         cutoff_s, is_hasty = self._cutoff(choice)
 
-        def following() -> tuple[Choice, float | None] | None:
-            after = None if self._is_late or self.clock.is_enough else self._next(running=choice)
+        def following(begun: Collection[Choice]) -> tuple[Choice, float | None] | None:
+            after = None if self._is_late or self.clock.is_enough else self._next(begun)
             return after and (after, None if self.floor is None else self._cutoff(after)[0])
 
         found = self.ahead.found(choice, cutoff_s, following)

@@ -107,9 +107,6 @@ class Searches:
         capacity_bytes = min(device.memory_bytes for device in devices)
         self._room = ROOM if all(device.has_caching_allocator for device in devices) else 1.0
         self._start: Start | None = None
-        self._explains = False
-        self._beside: dict[str, InChild] = {}
-        """Searches for the runners-up of picks while those are priced, by the candidate's text."""
         self._added: Callable[[Choice], float] | None = None
         self._unequal: Unequal | None = None
         """The cluster's kinds of device, if there are several."""
@@ -129,8 +126,8 @@ class Searches:
         """Return the pick of :meth:`best`, cached for each question. Raises NoPlanFound, NoPlanYet."""
 
         def search() -> Answer:
-            self._explains = True
-            picked = self._explained(self.best())
+            with self.pricer.beside():  # after the capture for the key, which its children have, too
+                picked = self._explained(self.best())
             best = picked.priced.on(self.cluster)
             return asked(picked, verdict(self.pricer.question, best), best.time.seconds)
 
@@ -141,19 +138,16 @@ class Searches:
         if self._clock.is_enough:
             return picked
         progress.step("runners-up")
-        candidate = picked.priced.candidate
-        beside = self._beside.pop(candidate.text, None)
-        for other in self._beside.values():
-            other.end()
-        if beside is not None:
-            beside.result()  # the pricer keeps it
-        priced = self._price(candidate)
+        priced = self._price(picked.priced.candidate)
         is_kept = priced.on(self.cluster).fits or not picked.priced.on(self.cluster).fits
         return replace(picked, priced=priced) if is_kept else picked
 
     def picked(self, answer: Answer) -> Picked:
         """Return an answer's pick with the price of the compiled plan."""
-        return Picked(answer.around, answer.priced or self._price(answer.candidate))
+        if answer.priced is not None:
+            return Picked(answer.around, answer.priced)
+        with self.pricer.beside():
+            return Picked(answer.around, self._price(answer.candidate))
 
     def best(self, within: float = 1.0, room: float | None = None, tries: int = TRIES) -> Picked:
         """Search the cheapest plan that needs at most the part ``within`` of a device's memory.
@@ -214,10 +208,6 @@ class Searches:
 
     def _priced(self, candidate: Candidate) -> Priced:
         progress.step(f"price of {candidate.text}")
-        if self._explains and not self._clock.is_enough and can_fork():
-            find = partial(self.pricer.found, candidate, clock=self._clock, explain="runners-up")
-            keep = partial(self.pricer.keep, candidate, explain="runners-up")
-            self._beside[candidate.text] = InChild(find, keep, self._clock)
         return self._price(candidate, explain="plan")
 
     def _found(self, candidate: Candidate, cutoff_s: float) -> Found | Unfit:

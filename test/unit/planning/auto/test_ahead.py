@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import pytest
@@ -62,8 +63,8 @@ def test_a_search_that_began_is_asked_again_only_if_its_limit_was_too_low(
 ) -> None:
     searches = Searches()
     with Ahead(searches.find, searches.begin) as ahead:
-        ahead.found(FIRST, 5.0, lambda: (SECOND, begun_with))
-        found = ahead.found(SECOND, 4.0, lambda: None)
+        ahead.found(FIRST, 5.0, lambda begun: (SECOND, begun_with))
+        found = ahead.found(SECOND, 4.0, lambda begun: None)
     assert found.bound_s >= 4.0
     assert searches.began == began
 
@@ -71,21 +72,36 @@ def test_a_search_that_began_is_asked_again_only_if_its_limit_was_too_low(
 def test_nothing_begins_without_a_limit() -> None:
     searches = Searches()
     with Ahead(searches.find, searches.begin) as ahead:
-        ahead.found(FIRST, 5.0, lambda: (SECOND, None))
+        ahead.found(FIRST, 5.0, lambda begun: (SECOND, None))
     assert searches.began == [(FIRST, 5.0)]
 
 
 def test_two_searches_run_at_a_time_and_those_without_use_end() -> None:
     searches = Searches()
     with Ahead(searches.find, searches.begin) as ahead:
-        ahead.found(FIRST, 5.0, lambda: (SECOND, 5.0))
-        ahead.found(THIRD, 5.0, lambda: pytest.fail("both cores are busy"))
+        ahead.found(FIRST, 5.0, lambda begun: (SECOND, 5.0))
+        ahead.found(THIRD, 5.0, lambda begun: pytest.fail("both cores are busy"))
         assert searches.running[SECOND].is_busy
         ahead.end(lambda choice: choice != SECOND)
         assert not searches.running[SECOND].is_busy
-        ahead.found(THIRD, 5.0, lambda: (FIRST, 5.0))
+        ahead.found(THIRD, 5.0, lambda begun: (FIRST, 5.0))
         assert searches.running[FIRST].is_busy
     assert not searches.running[FIRST].is_busy
+
+
+def test_the_guess_leaves_out_all_that_has_begun() -> None:
+    searches, asked = Searches(), list[list[Choice]]()
+
+    def following(begun: Collection[Choice]) -> tuple[Choice, float]:
+        asked.append([*begun])
+        return (SECOND if len(asked) == 1 else THIRD), 5.0
+
+    with Ahead(searches.find, searches.begin) as ahead:
+        ahead.found(FIRST, 5.0, following)
+        searches.running[SECOND].is_busy = False  # it has ended, and nobody asked for it
+        ahead.found(FIRST, 5.0, following)
+    assert asked == [[FIRST], [FIRST, SECOND]]
+    assert [choice for choice, _ in searches.began] == [FIRST, SECOND, FIRST, THIRD]
 
 
 def test_a_child_answers_and_its_answer_is_kept() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from math import inf
 
@@ -9,10 +10,14 @@ import numpy as np
 import pytest
 from choice_graphs import choices, drawn, total
 
+from shardc.passes.search.answer import runner_up
 from shardc.passes.search.answer.runner_up import cheapest_others, improved
+from shardc.passes.search.clock import Clock
 from shardc.passes.search.graph import Graph
+from shardc.passes.search.solver import ask
 from shardc.passes.search.solver.overlap import solve_overlapped
 from shardc.passes.search.solver.solve import NoSolution, Solution
+from shardc.workers.forked import Forked, can_fork
 
 
 @pytest.mark.parametrize("seeds", [range(n, n + 50) for n in range(0, 200, 50)], ids=str)
@@ -61,8 +66,29 @@ def test_no_other_choice_is_cheaper_than_the_plan(count: int) -> None:
     assert isinstance(found, Solution)
     start = [1] * count
     found = replace(found, chosen=start, seconds=graph.total(start))
-    taken, others = improved(graph, found, range(count), inf)
+    taken, others = improved(graph, found, range(count), inf, Clock())
     assert taken.seconds == graph.total(taken.chosen) < found.seconds
     for node, other in others.items():
         assert other.chosen[node] != taken.chosen[node]
         assert other.seconds >= taken.seconds
+
+
+def test_children_find_what_one_process_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = drawn(1)
+    found, nodes = solve_overlapped(graph), range(len(graph.costs))
+    assert isinstance(found, Solution)
+    alone = cheapest_others(graph, found, nodes)
+    asked = Counter[str]()
+    monkeypatch.setattr(runner_up, "Forked", lambda function: asked.update(["child"]) or Forked(function))
+    monkeypatch.setattr(ask, "MOST", 2)
+    assert improved(graph, found, nodes, inf, Clock()) == (found, alone)
+    assert asked["child"] == (2 if can_fork() else 0)
+
+
+def test_an_interrupted_search_leaves_the_others_out() -> None:
+    graph, clock = drawn(1), Clock()
+    found = solve_overlapped(graph)
+    assert isinstance(found, Solution)
+    clock.interrupt()
+    taken, _ = improved(graph, found, range(len(graph.costs)), inf, clock)
+    assert taken == found
