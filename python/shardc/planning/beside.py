@@ -1,8 +1,9 @@
-"""Prices of programs with few layers in forked children, while this process does something else."""
+"""Prices in forked children, while this process does something else: of programs with few layers, and of a
+plan that may be asked for next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,7 @@ from shardc.planning.candidates import Candidate
 from shardc.planning.depth.shallow import Periods
 from shardc.planning.price import Priced
 from shardc.runtime.report.logs import TIMING
-from shardc.workers.forked import ForkedServer
+from shardc.workers.forked import Forked, ForkedServer
 from shardc.workers.process import Ended
 
 _Of = TypeVar("_Of")
@@ -60,6 +61,7 @@ class Beside:
         for first in range(count):
             begin = partial(_each, capture, versions[first::count])
             self._children.append(ForkedServer(partial(_each, price), begin))
+        self._begun: dict[Hashable, Forked[object]] = {}
 
     def prices(self, asked: Sequence[Asked], more: Sequence[Asked] = ()) -> list[Priced]:
         """Return prices in order. Raises what a compile raises.
@@ -80,10 +82,33 @@ class Beside:
                 found |= zip(range(first, len(asked), count), self._answer(first, part), strict=True)
         return [*(found[number] for number in range(len(asked))), *own]
 
+    def begin(self, functions: Mapping[Hashable, Callable[[], object]]) -> None:
+        """Begin to call functions, each in a child of its own, for a later :meth:`take`.
+
+        As many run as there are cores, the first ones. Children of functions that are not named end.
+        """
+        for key in self._begun.keys() - functions.keys():
+            self._begun.pop(key).end()
+        for key, function in functions.items():
+            if key not in self._begun and sum(child.is_busy for child in self._begun.values()) < ask.MOST:
+                self._begun[key] = Forked(function)
+
+    def take(self, key: Hashable) -> object:
+        """Wait for the result of what :meth:`begin` began; None if it began nothing, or has no result."""
+        child = self._begun.pop(key, None)
+        if child is None:
+            return None
+        try:
+            return child.result(lambda: False)
+        except Ended as error:
+            TIMING.debug("plan: a child did not price a plan: %s", error)
+            return None
+
     def end(self) -> None:
         """End the children. Prices are then made in this process."""
-        for child in self._children:
+        for child in (*self._children, *self._begun.values()):
             child.end()
+        self._begun.clear()
 
     def _answer(self, number: int, asked: Sequence[Asked]) -> list[Priced]:
         """Return a child's answer, or, if it has none, that of this process."""

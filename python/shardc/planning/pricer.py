@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from math import inf, prod
+from typing import cast
 
 import torch
 
@@ -62,6 +63,11 @@ SINGLE = StepOptions.of({"mesh": {DATA: 1}}).parallelism
 CHECKED = 4
 """Periods of equal layers in the program that checks the prediction from two and three of them."""
 
+_Key = tuple[str, bool, str]
+"""A plan's text, whether each layer is compiled, and the options."""
+_Searched = tuple[LayeredCuts | None, Priced]
+"""Result of the last search for a plan, and its price."""
+
 
 class Pricer:
     """Prices of one question's plans, from :class:`Versions` of its model.
@@ -85,8 +91,7 @@ class Pricer:
         self._layered: LayeredCuts | None = None
         """Result of a search, which compiles use instead of a search of their own."""
         self._beside: Beside | None = None
-        self._searched: dict[tuple[str, bool, str], tuple[LayeredCuts | None, Priced]] = {}
-        """The last search's result for a plan, and its price, by the plan's text, ``whole`` and options."""
+        self._searched: dict[_Key, _Searched] = {}
 
     @property
     def question(self) -> Question:
@@ -116,6 +121,25 @@ class Pricer:
             found = self._by_search(candidate, options, whole, explain)
             priced = found or self._priced(candidate, options, whole)
         return _with_offload(priced, options)
+
+    def begin(self, candidates: Sequence[Candidate], *, whole: bool = False, **options: object) -> None:
+        """Begin to price searched plans in children, for a later :meth:`price` within :meth:`beside`.
+
+        Children that price other plans end.
+        """
+        if self._beside is None:
+            return
+        other, functions = copy(self), dict[Hashable, Callable[[], object]]()
+        other._beside, other._searched = None, {}
+
+        def priced(candidate: Candidate, key: _Key) -> _Searched | None:
+            other.price(candidate, whole=whole, explain="plan", **options)
+            return other._searched.get(key)
+
+        for candidate in candidates:
+            key = _key(_with_form(candidate, options), whole, options)
+            functions[key] = partial(priced, candidate, key)
+        self._beside.begin(functions)
 
     def _priced(self, candidate: Candidate, options: Mapping[str, object], whole: bool) -> Priced:
         """Return the price by few layers, or, if each layer must be compiled, by all."""
@@ -167,16 +191,18 @@ class Pricer:
             found = self.found(candidate, clock=clock, explain=explain)
         if isinstance(found, Unfit):
             raise why_none(found, self._capacity_bytes(candidate), prod(candidate.mesh.values()))
-        key = candidate.text, whole, repr(options)
-        before = self._searched.get(key)
+        key = _key(candidate, whole, options)
+        begun = None if self._beside is None else self._beside.take(key)
+        before = cast("_Searched | None", begun) or self._searched.get(key)
         if before is None or before[0] != found.layered:
             other = copy(self)
             other._layered, other._looked = found.layered, {}
             priced = unless_refused(lambda: other._priced(candidate, options, whole))
             if priced is None:
                 return None
-            self._is_checked, self._searched[key] = other._is_checked, (found.layered, priced)
-        return replace(self._searched[key][1], candidate=candidate, searched=found.answer)
+            self._is_checked, before = other._is_checked, (found.layered, priced)
+        self._searched[key] = before
+        return replace(before[1], candidate=candidate, searched=found.answer)
 
     def _staged(self, candidate: Candidate, options: Mapping[str, object]) -> Priced | None:
         """Predict the price of a pipeline from few layers and micro-batches. Return None if that fails."""
@@ -467,6 +493,10 @@ def _chosen(candidate: Candidate, options: Mapping[str, object]) -> StepOptions:
     given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
     again = {"recompute": candidate.recompute} if candidate.recompute else {}
     return StepOptions.of({**given, **options, **again, **candidate.schedule, **candidate.uneven})
+
+
+def _key(candidate: Candidate, whole: bool, options: Mapping[str, object]) -> _Key:
+    return candidate.text, whole, repr(options)
 
 
 def _with_form(candidate: Candidate, options: Mapping[str, object]) -> Candidate:

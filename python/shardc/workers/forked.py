@@ -1,6 +1,7 @@
 """Functions that run in forked children, which have a copy of all that this process has read.
 
-``Forked``: one call. ``ForkedServer``: one call for each request that the child gets.
+``Forked``: one call. ``ForkedServer``: one call for each request that the child gets. ``concurrently``: calls
+of several functions, one of them in this process.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Generic, NoReturn, TypeVar
@@ -191,6 +192,29 @@ class ForkedServer(_Child, Generic[_Request, _T]):
         os.close(self._asks)
         os.close(self._request)
         super()._close()
+
+
+def concurrently(functions: Sequence[Callable[[], _T]]) -> list[_T]:
+    """Return the results of functions, all but the first of which run in forked children.
+
+    Where children cannot help (one core, no ``fork``), or have no result, functions run in this process.
+    Raises what a function raises here.
+    """
+    if not can_fork() or (os.cpu_count() or 1) < 2:
+        return [function() for function in functions]
+    children = [Forked(function) for function in functions[1:]]
+    results = []
+    try:
+        results += [functions[0]()]
+        for child, function in zip(children, functions[1:], strict=True):
+            try:
+                results.append(child.result(lambda: False))
+            except Ended:
+                results.append(function())
+    finally:
+        for child in children:
+            child.end()
+    return results
 
 
 def _run(run: Callable[[BinaryIO], object], into: int) -> NoReturn:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from planned import write_config
 
+from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.base import ShardcError
+from shardc.passes.search.solver import ask
 from shardc.planning import pricer as pricer_module
 from shardc.planning.beside import Asked, Beside
 from shardc.planning.candidates import Candidate
@@ -113,3 +117,45 @@ def test_errors_of_a_plan_are_those_of_one_process(tmp_path: Path) -> None:
     with pytest.raises(ShardcError) as error:
         pricer.price(Candidate({"data": 2}, "no such plan"))
     assert texts == [str(error.value)] * 2
+
+
+def test_what_began_is_taken_once_and_what_is_not_named_ends() -> None:
+    beside = children_of(number_of, 1)
+    beside.begin({"a": lambda: (1, os.getpid()), "b": lambda: time.sleep(60)})
+    beside.begin({"a": lambda: pytest.fail("it has begun"), "c": lambda: 3})
+    assert beside.take("b") is None  # it ended
+    one, process = beside.take("a")  # type: ignore[misc]
+    assert one == 1 and process != os.getpid()
+    assert beside.take("a") is None
+    assert beside.take("c") == 3
+    beside.begin({"d": lambda: 1 // 0})
+    assert beside.take("d") is None
+    beside.end()
+
+
+def test_no_more_children_begin_than_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ask, "MOST", 2)
+    beside = children_of(number_of, 1)
+    beside.begin({name: lambda: time.sleep(60) for name in "abc"})
+    assert beside.take("c") is None
+    beside.end()
+
+
+def test_a_price_that_began_is_that_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write_config(tmp_path, **SIZES)
+    candidate, prices, here = replace(ZERO, plan="auto"), list[Priced](), os.getpid()
+    compiled = Pricer.compiled
+
+    def elsewhere(pricer: Pricer, *given: Any, **options: Any) -> Any:
+        assert os.getpid() != here, "a child has compiled it"
+        return compiled(pricer, *given, **options)
+
+    for is_begun in (False, True):
+        pricer = Pricer(read_config(config, Sizes(8, 4096), torch.bfloat16), cluster=find_cluster("h100-2"))
+        with pricer.beside():
+            if is_begun:
+                pricer.begin([candidate])
+                monkeypatch.setattr(Pricer, "compiled", elsewhere)
+            prices.append(pricer.price(candidate, explain="plan"))
+    one, other = (replace(priced, seconds={}) for priced in prices)
+    assert one == other

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardc.workers import forked
-from shardc.workers.forked import Forked, ForkedServer
+from shardc.workers.forked import Forked, ForkedServer, concurrently
 from shardc.workers.process import Ended
 
 
@@ -129,3 +129,32 @@ def test_a_server_ends_with_its_parent() -> None:
     while Path(f"/proc/{process}").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not Path(f"/proc/{process}").exists()
+
+
+def test_functions_run_at_the_same_time_and_the_first_one_here() -> None:
+    here = os.getpid()
+    numbers = [(0, here), *((number, 0) for number in (1, 2))]
+    found = concurrently([lambda n=n: (n, os.getpid()) for n, _ in numbers])
+    assert [n for n, _ in found] == [0, 1, 2]
+    assert [process == here for _, process in found] == [True, False, False]
+
+
+def test_what_a_child_cannot_do_is_done_here() -> None:
+    here = os.getpid()
+
+    def alone() -> int:
+        if os.getpid() != here:
+            raise ValueError("not in a child")
+        return 5
+
+    assert concurrently([lambda: 4, alone]) == [4, 5]
+
+
+def test_an_error_ends_the_children_and_is_raised() -> None:
+    def fail() -> None:
+        raise ValueError("the first")
+
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="the first"):
+        concurrently([fail, lambda: time.sleep(60)])
+    assert time.monotonic() - began < 30

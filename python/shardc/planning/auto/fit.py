@@ -91,6 +91,7 @@ def search_to_fit(
     least: Callable[[Candidate], float] | None = None,
     pace: Pace | None = None,
     evicting: Evicting | None = None,
+    ahead: Callable[[Sequence[Candidate]], None] | None = None,
 ) -> Picked:
     """Search for the cheapest plan that fits after it is compiled.
 
@@ -107,18 +108,23 @@ def search_to_fit(
     of all searches together. ``begin``: begins a search that ``find`` would do. ``added``: seconds that a
     choice takes in addition to those of ``find``. ``least``: the part of the memory that ``find`` may use
     which a candidate needs at least. ``pace``: how fast a choice's kernels are. ``evicting``: seconds that
-    evictions of activations add. Raises NoPlanFound, NoPlanYet.
+    evictions of activations add. ``ahead``: begins what ``price`` would
+    do. Raises NoPlanFound, NoPlanYet.
     """
     clock = clock or Clock()
     limit_s = LIMIT_S if clock.limit_s == inf else inf
     tried, needed_part, rooms = list[tuple[Around, Price]](), 0.0, Rooms(room)
     while len(tried) < tries and not (tried and clock.is_over):
-        ahead = None if begin is None else partial(_found, begin, rooms)
+        early = None if begin is None else partial(_found, begin, rooms)
         needed = None if least is None else partial(_least, least, rooms)
-        asked = partial(_found, find, rooms), limit_s, clock, start, ahead, added, needed
+        asked = partial(_found, find, rooms), limit_s, clock, start, early, added, needed
         around = search_around(given, *asked, pace=pace, evicting=evicting)
         if not around.found and around.is_stopped and not tried:
             raise NoPlanYet(why=around.why)
+        if ahead is not None and around.found and around.found[0].choice.stages > 1:
+            # One core prices a pipeline.
+            soon = [around.found[0].choice, *(choice for choice, _ in _further(around)[:1])]
+            ahead([rooms.candidate(choice) for choice in soon])
         try:
             compiled = _compiled(around, rooms, price)
         except PipelineError as error:
@@ -137,7 +143,7 @@ def search_to_fit(
         around, best = compiled[0], compiled[1].on(cluster)
         if _fits(best, within):
             of = partial(_priced_on, price, cluster), clock, rooms, within, pace is not None
-            tried.append(_fastest(around, best, *of))
+            tried.append(_fastest(around, best, *of, ahead=ahead))
             break
         tried.append((around, best))
         first, start = around.found[0], around.start
@@ -176,6 +182,7 @@ def _fastest(
     rooms: Rooms,
     within: float,
     is_unequal: bool = False,
+    ahead: Callable[[Sequence[Candidate]], None] | None = None,
 ) -> tuple[Around, Price]:
     """Price further results while their estimates are below the fastest price, and return the fastest one.
 
@@ -184,10 +191,13 @@ def _fastest(
     without shares, also if the search left it out.
     """
     found, held = around.found, {estimate.choice: estimate for estimate in around.found}
-    further = [(estimate.choice, estimate.seconds) for estimate in found[1 : 1 + FURTHER]]
-    for choice, seconds in _of_each_kind(around) if is_unequal else further:
+    further = _of_each_kind(around) if is_unequal else _further(around)
+    for place, (choice, seconds) in enumerate(further):
         if clock.is_over or seconds >= best.time.seconds:
             continue
+        soon = [later for later, later_s in further[place : place + 2] if later_s < best.time.seconds]
+        if ahead is not None and any(later.stages > 1 for later in soon):
+            ahead([rooms.candidate(later) for later in soon])
         other = price(choice, rooms.of(choice))
         if other is not None and not _fits(other, within) and other.time.seconds < best.time.seconds:
             most_bytes = rooms.of(choice) * other.searched_bytes
@@ -198,6 +208,19 @@ def _fastest(
             first = held.get(choice, Estimate(choice, seconds, seconds, 0.0))
             found = [first, *(estimate for estimate in found if estimate.choice != choice)]
     return replace(around, found=found), best
+
+
+def _further(around: Around) -> Sequence[tuple[Choice, float]]:
+    """Return the choices to price after the first one, and their estimates.
+
+    What evicts activations of the first one is no faster.
+    """
+    if not around.found:
+        return ()
+    first = around.found[0].choice
+    slower = replace(first, form=replace(first.form, balances=True))
+    others = [(of.choice, of.seconds) for of in around.found[1:] if of.choice != slower]
+    return others[:FURTHER]
 
 
 def _of_each_kind(around: Around) -> Sequence[tuple[Choice, float]]:

@@ -93,7 +93,7 @@ class Searches:
             cluster = with_local_products(cluster, program, question.samples, parts)
             pricer = pricer.on(cluster)
         self.pricer, self.cluster, self._evictions = pricer, cluster, Evictions(cluster)
-        self._price = partial(pricer.price, **options)
+        self._price, self._priced_with = partial(pricer.price, **options), options
         sizes = question.name, question.samples, question.layers, question.tokens
         layers = tuple(repeated_layers(question.model))  # modules that may be recomputed
         named = (
@@ -177,6 +177,7 @@ class Searches:
                 least=self.pricer.least_part,
                 pace=None if self._unequal is None else self._unequal.pace,
                 evicting=self._evictions.seconds,
+                ahead=partial(self.pricer.begin, **self._priced_with),
             )
         self._start = picked.around.start
         return picked

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from torch_mlir import ir
@@ -29,6 +30,7 @@ from shardc.planning.depth.few import FEW, MORE
 from shardc.planning.memory import RankMemory
 from shardc.planning.price import Priced
 from shardc.step.shard import CutAt
+from shardc.workers.forked import concurrently
 
 BEYOND = 2
 """Least number of micro-batches beyond one for each stage: those of the schedule's steady state."""
@@ -116,7 +118,10 @@ def staged(compiled: Compile, looked: Uncut, sizes: Sizes, schedule: Schedule) -
         left_out = [[0] * sizes.stages]
         if sizes.few == sizes.micro_batches:
             raise NotAffine("its stages have too few equal layers, and it has few micro-batches")
-    found = [compiled(sizes.layers - sum(out), _at(whole, cuts, out), is_few=True) for out in left_out]
+    programs = [
+        partial(compiled, sizes.layers - sum(out), _at(whole, cuts, out), is_few=True) for out in left_out
+    ]
+    found = concurrently(programs)
     blend = Blend((sizes.layers - FEW,))
     return replace(
         shallow,

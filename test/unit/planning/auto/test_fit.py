@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -230,3 +231,48 @@ def test_without_stages_if_no_pipeline_can_be_compiled() -> None:
     assert priced == ["pipeline*auto", "auto"]
     with pytest.raises(NoMicroBatches):
         searched([staged])
+
+
+@pytest.mark.parametrize("stages", [(2, 4, 8), (1,)], ids=["pipelines", "no stages"])
+def test_pipelines_begin_to_be_priced_ahead(stages: Sequence[int]) -> None:
+    meshes = [(("pipe", count), ("data", 2)) if count > 1 else (("data", 8),) for count in stages]
+    given = [Choice(count, 64, mesh) for count, mesh in zip(stages, meshes, strict=True)]
+    seconds = {choice.candidate.text: 1 + 0.01 * place for place, choice in enumerate(given)}
+    begun, priced = list[list[Candidate]](), list[Candidate]()
+
+    def find(candidate: Candidate, cutoff_s: float) -> Found | Unfit:
+        takes_s = seconds[candidate.text]
+        return Found(Chosen([], [], []), Solution([], takes_s, 0.5, ""), 0, 1e9, 0.5)
+
+    def price(candidate: Candidate) -> Priced:
+        priced.append(candidate)
+        return Priced(candidate, 1e9, 2.0 + len(priced))
+
+    def ahead(candidates: Sequence[Candidate]) -> None:
+        begun.append([*candidates])
+
+    found = fit.search_to_fit(given, find, price, find_cluster("h100"), ahead=ahead)
+    asked = [choice.candidate for choice in given]
+    assert found.priced.candidate == asked[0]
+    assert priced == asked
+    assert begun == ([] if stages == (1,) else [asked[:2], asked[1:], asked[2:]])
+
+
+def test_what_evicts_activations_of_a_plan_that_fits_is_not_priced() -> None:
+    first = Choice(4, 8, (("pipe", 4), ("data", 2)))
+    evicting = replace(first, form=replace(first.form, balances=True))
+    other = replace(first, recompute="full")
+
+    def priced(*choices: Choice) -> list[Choice]:
+        found, asked = [Estimate(choice, 1.0, 0.5, 1e9) for choice in choices], list[Choice]()
+
+        def price(choice: Choice, room: float) -> Price:
+            asked.append(choice)
+            return Priced(choice.candidate, 1e9, 2.0).on(find_cluster("h100"))
+
+        best = Priced(choices[0].candidate, 1e9, 2.0).on(find_cluster("h100"))
+        fit._fastest(Around(found, 1.0, 3, 3, ""), best, price, Clock(), fit.Rooms(1.0), 1.0)
+        return asked
+
+    assert priced(first, evicting, other) == [other]
+    assert priced(evicting, first, other) == [first, other]
