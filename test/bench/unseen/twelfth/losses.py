@@ -136,7 +136,7 @@ def mask_overlaps(x: Tensor, y: Tensor) -> Tensor:
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., Tensor], Made, bool]] = {
-    "varifocal": (
+    "qualities of anchors": (
         varifocal,
         lambda: [torch.randn(8400, 80), (torch.rand(8400, 80) - 0.9).clamp(min=0)],
         True,

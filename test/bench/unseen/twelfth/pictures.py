@@ -182,7 +182,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], Made, bool]] = {
         lambda: [torch.randint(20, 200, (8, 3, 180, 180), dtype=torch.uint8)],
         False,
     ),
-    "equalised": (equalised, lambda: [torch.randint(20, 200, (24, 20_000), dtype=torch.uint8)], False),
+    "equalised planes": (equalised, lambda: [torch.randint(20, 200, (24, 20_000), dtype=torch.uint8)], False),
     "gaussian blur": (gaussian_blur, lambda: [_last(4, 16, 60, 60), torch.softmax(torch.randn(7), 0)], True),
     "smooth halves": (smooth_halves, lambda: [_last(8, 32, 56, 56)], True),
     "model input": (
@@ -203,7 +203,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], Made, bool]] = {
     "small groups": (small_groups, lambda: [_last(4, 128, 32, 32), *torch.randn(2, 128)], True),
     "latents": (latents, _of((8, 16, 64, 64), (8, 8, 64, 64)), True),
     "census": (census, lambda: [torch.rand(4, 150, 150)], False),
-    "thin edges": (thin_edges, lambda: [torch.rand(4, 1, 200, 200)], True),
+    "edges across": (thin_edges, lambda: [torch.rand(4, 1, 200, 200)], True),
     "bilinear rows": (
         bilinear_rows,
         lambda: [torch.randn(64, 50, 50), torch.rand(5000) * 50, torch.rand(5000) * 50],

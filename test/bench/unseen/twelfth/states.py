@@ -178,7 +178,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], Made, bool]] = {
         ],
         True,
     ),
-    "projected returns": (
+    "projected atoms": (
         projected_returns,
         lambda: [
             torch.softmax(torch.randn(1024, 51), -1),
@@ -190,7 +190,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Tensor], Made, bool]] = {
     "stratified": (stratified, lambda: [torch.rand(100_000) + 0.01, torch.rand(2048)], False),
     "retraced": (retraced, lambda: [*torch.randn(3, 16, 5000), torch.rand(16, 5000) * 2], True),
     "squashed actions": (squashed_actions, _of((8000, 12), (8000, 6), (2, 8000)), True),
-    "normal floats": (
+    "layer of normal floats": (
         normal_floats,
         lambda: [
             torch.randint(256, (512, 512), dtype=torch.uint8),
