@@ -62,7 +62,8 @@ class ScanKernels:
             if not self._covers(call):
                 continue
             before, after = owner_of(call.operands[0]), self._only_reader(op)
-            flips = [numbers[f] for f in (before, after) if f is not None and f in numbers and self._is_flip(f)]
+            around = [f for f in (before, after) if f is not None and f in numbers]
+            flips = [numbers[f] for f in around if self._is_flip(f)]
             alone = before is not None and len(list(before.results[0].uses)) == 1
             if len(flips) == 2 and alone and all(map(is_free, flips)) and may_join(number, flips[1]):
                 yield Scan(KINDS[target], (number, flips[1]), flips[0])
