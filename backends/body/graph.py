@@ -157,12 +157,29 @@ class Generic(GenericLoops):
         """Return the index of operand ``number`` (inputs, then inits) that is read at ``dims``."""
         return tuple(dims[loop] for loop in self.maps[number])
 
-    def reads(self, dims: Index) -> Iterator[tuple[Value, Index]]:
-        """Yield the elements that its body reads when the loops are at ``dims``."""
+    def reads(self, dims: Index, result: int | None = None) -> Iterator[tuple[Value, Index]]:
+        """Yield the elements that the body reads with its loops at ``dims``, for one result or for all."""
+        needed = None if result is None else self.needed(result)
         for number in self.read_operands:
-            yield self.operands[number], self.operand_index(number, dims)
-        for extract in self.extracts.values():
-            yield extract.source, extract.index(self, dims)
+            if needed is None or self.block.arguments[number] in needed:
+                yield self.operands[number], self.operand_index(number, dims)
+        for value, extract in self.extracts.items():
+            if needed is None or value in needed:
+                yield extract.source, extract.index(self, dims)
+
+    def needed(self, result: int) -> frozenset[ir.Value]:
+        """Return the values of the body, arguments among them, from which ``result`` is computed."""
+        if result not in self._needed:
+            wanted = {self.yielded[result]}
+            for op in reversed(self.body_ops):
+                if not wanted.isdisjoint(op.results):
+                    wanted.update(op.operands)
+            self._needed[result] = frozenset(wanted)
+        return self._needed[result]
+
+    @cached_property
+    def _needed(self) -> dict[int, frozenset[ir.Value]]:
+        return {}
 
     def dims_at(self, result: int, index: Index) -> Index:
         """Return the loops' positions for element ``index`` of ``result``, with reduction dims at 0."""

@@ -168,7 +168,7 @@ class Roots:
             reads.stopped.append((value, index))
             return
         reads.between.append((value, index))
-        for read, at in value.generic.reads(value.loops_at(index)):
+        for read, at in value.generic.reads(value.loops_at(index), value.number):
             self._walk(read, at, reads, seen)
 
 

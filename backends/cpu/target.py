@@ -34,7 +34,7 @@ class CpuTarget(Target):
 
     backend = CPU
     pooled = True
-    capabilities = Capabilities(pooled_results=True, depthwise=True, convolutions=True)
+    capabilities = Capabilities(pooled_results=True, depthwise=True, convolutions=True, scans=True)
     runs_on_host = True
     compiles_ahead = True
 

@@ -93,7 +93,8 @@ def _pooled_result(spec: OpCall, operands: list[str]) -> str | None:
     rank = len(result.shape)
     read = [f"{right if d == rank - 1 else left}.shape[{d}]" for d in range(rank)]
     sizes = [str(n) if n is not None else text for n, text in zip(result.shape, read, strict=True)]
-    return f"empty(({', '.join(sizes)}), {result.dtype})"
+    shape = f"{sizes[0]}," if rank == 1 else ", ".join(sizes)
+    return f"empty(({shape}), {result.dtype})"
 
 
 def _join(texts: list[str | None], plan: tuple[Parameter, ...]) -> str:

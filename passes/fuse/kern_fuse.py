@@ -34,7 +34,7 @@ from shardc.passes.fuse.reading.read import read_block, steps_of
 from shardc.passes.fuse.reading.unit import make_units, release
 from shardc.passes.fuse.reading.values import is_packed_for
 from shardc.passes.fuse.rewrite import Rewrite
-from shardc.passes.fuse.structured.candidates import Candidates, find_scatters
+from shardc.passes.fuse.structured.candidates import Candidates, find_scans, find_scatters
 from shardc.passes.fuse.structured.losses import Losses
 from shardc.passes.fuse.structured.single_calls import SingleCalls
 from shardc.passes.manager.base import Pass
@@ -59,7 +59,8 @@ class KernFuse(Pass):
     (:mod:`shardc.passes.fuse.grouping.capabilities`); with ``matmuls=generated`` such ops become kernels.
     ``pooled_results``: pointwise ops with results of at least 32 MiB become kernels even alone, whose memory
     is kept from call to call. ``depthwise``: the same for depthwise convolutions with such results.
-    ``convolutions``: calls of ``shardc::convolution_direct`` become kernels.
+    ``convolutions``: calls of ``shardc::convolution_direct`` become kernels. ``scans``: cumulated sums
+    and products along the last dim become kernels.
 
     ``forbid-fusion`` and ``force-fusion`` are edges such as ``aten.add.Tensor+gelu@model.py:12``
     (:mod:`shardc.options.fusion_edges`): pairs of ops that must not, or must, share a kernel. An edge that
@@ -78,6 +79,7 @@ class KernFuse(Pass):
     pooled_results: bool = False
     depthwise: bool = False
     convolutions: bool = False
+    scans: bool = False
 
     def run(self, module: ir.Module) -> None:
         edges = FusionConstraints.of(self.forbid_fusion, self.force_fusion)
@@ -88,6 +90,7 @@ class KernFuse(Pass):
             self.pooled_results,
             self.depthwise,
             self.convolutions,
+            self.scans,
         )
         fuse_module(
             module, self.rounding, constraints=edges, matmuls=self.matmuls, capabilities=has, lone=self.lone
@@ -137,6 +140,8 @@ def fuse_module(
         if capabilities.linear_losses and matmuls != "extern":
             linear.find(choose)
             theirs |= linear.numbers
+        scans = find_scans(candidates) if capabilities.scans else []
+        theirs |= {number for scan in scans for number in scan.calls}
         theirs |= frozenset() if lone else _small_convolutions(block, capabilities.depthwise)
         read = partial(read_block, block, CallReader(), exclude, calls | theirs)
         if choose is None:
@@ -145,7 +150,7 @@ def fuse_module(
         else:
             division = divide_matmuls(number, read, choose, constraints, strides)
         marks = Marks(number, names)
-        single = SingleCalls(division.read, marks, calls, scatters, linear)
+        single = SingleCalls(division.read, marks, calls, scatters, linear, scans)
         rewrite = Rewrite(division, bodies, marks, capabilities.pooled_results)
         decisions += rewrite.run(lone, constraints, scatters, linear)
         single.leave(rewrite.sums.numbers)

@@ -24,13 +24,24 @@ Count = ir.Value | AnySize
 
 @dataclass(eq=False)
 class Place:
-    """Place in the loops: positions of the axes, and values already computed there or in outer places."""
+    """Place in the loops: positions of the axes, and values already computed there or in outer places.
+
+    ``bodies``: scalars of ops with several results, of which only some were wanted.
+    """
 
     axes: dict[Axis, ir.Value] = field(default_factory=dict)
     known: ChainMap[object, ir.Value] = field(default_factory=ChainMap[object, ir.Value])
+    bodies: ChainMap[tuple[Generic, Index], dict[ir.Value, ir.Value]] = field(default_factory=ChainMap)
+
+    def scalars(self, generic: Generic, dims: Index) -> dict[ir.Value, ir.Value]:
+        """Return the scalars of a body at ``dims`` that are known here; new ones may be added."""
+        key = (generic, dims)
+        if key not in self.bodies.maps[0]:
+            self.bodies[key] = dict(self.bodies.get(key, {}))
+        return self.bodies[key]
 
     def inside(self, axes: dict[Axis, ir.Value]) -> Place:
-        return Place({**self.axes, **axes}, self.known.new_child())
+        return Place({**self.axes, **axes}, self.known.new_child(), self.bodies.new_child())
 
 
 @dataclass(eq=False)
@@ -125,11 +136,14 @@ class Elements:
         return made
 
     def _computed(self, value: Computed, dims: Index, place: Place) -> ir.Value:
-        """Return a value that is computed at ``dims``, with the other results of its op."""
-        if (value.generic, value.number, dims) not in place.known:
-            every = self.results(value.generic, dims, {}, place)
-            place.known.update(((value.generic, number, dims), made) for number, made in enumerate(every))
-        return place.known[value.generic, value.number, dims]
+        """Return a value that is computed at ``dims``, from as much of its op as it needs."""
+        key = (value.generic, value.number, dims)
+        if key not in place.known:
+            several = len(value.generic.yielded) > 1
+            (place.known[key],) = self.results(
+                value.generic, dims, {}, place, value.number if several else None
+            )
+        return place.known[key]
 
     def kept_position(self, kept: Kept, place: Place) -> ir.Value:
         """Return the position of an element in the buffer of ``kept``."""
@@ -150,20 +164,37 @@ class Elements:
         return self.load(self.buffers[source], position, value.element)
 
     def results(
-        self, generic: Generic, dims: Index, accumulators: dict[int, ir.Value], place: Place
+        self,
+        generic: Generic,
+        dims: Index,
+        accumulators: dict[int, ir.Value],
+        place: Place,
+        result: int | None = None,
     ) -> list[ir.Value]:
-        """Return the values that ``generic`` yields at ``dims``. ``accumulators``: values of its inits."""
-        operands: dict[ir.Value, ir.Value] = {}
+        """Return the values that ``generic`` yields at ``dims``.
+
+        ``accumulators``: values of its inits. ``result``: the one result that is wanted; None for all of
+        them.
+        """
+
+        needed = None if result is None else generic.needed(result)
+        operands = place.scalars(generic, dims) if needed is not None else dict[ir.Value, ir.Value]()
 
         def scalar(value: ir.Value) -> ir.Value:
             return operands[value] if value in operands else self.scalar(value)
 
+        def is_wanted(value: ir.Value) -> bool:
+            return needed is None or (value in needed and value not in operands)
+
         for number in generic.read_operands:
-            result, index = number - len(generic.inputs), generic.operand_index(number, dims)
-            made = accumulators.get(result) or self.element(generic.operands[number], index, place)
-            operands[generic.block.arguments[number]] = made
-        joins = {join.op for result in accumulators if (join := generic.join(result)) is not None}
+            argument, index = generic.block.arguments[number], generic.operand_index(number, dims)
+            if is_wanted(argument):
+                made = accumulators.get(number - len(generic.inputs))
+                operands[argument] = made or self.element(generic.operands[number], index, place)
+        joins = {join.op for each in accumulators if (join := generic.join(each)) is not None}
         for op in generic.body_ops:
+            if not is_wanted(op.results[0]):
+                continue
             if (loop := loop_of(op.results[0])) is not None:
                 operands[op.results[0]] = self.position(dims[loop], place)
                 continue
@@ -176,7 +207,7 @@ class Elements:
             if op in joins and "fastmath" in copy.attributes:
                 copy.attributes["fastmath"] = ir.Attribute.parse(REASSOCIATE)
             operands.update(zip(op.results, copy.results, strict=True))
-        return [scalar(v) for v in generic.yielded]
+        return [scalar(v) for v in generic.yielded] if result is None else [scalar(generic.yielded[result])]
 
     def _extracted(
         self, generic: Generic, extract: Extract, positions: list[ir.Value], dims: Index, place: Place

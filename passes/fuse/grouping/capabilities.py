@@ -15,6 +15,7 @@ class Capabilities:
     that is kept from call to call (:mod:`shardc.runtime.kernels.pool`), while ATen maps new memory.
     ``depthwise``: depthwise convolutions with large results become kernels, which are faster than the
     library's. ``convolutions``: calls of ``shardc::convolution_direct`` become kernels.
+    ``scans``: cumulated sums and products along the last dim become kernels.
     """
 
     any_attention: bool = False
@@ -23,6 +24,7 @@ class Capabilities:
     pooled_results: bool = False
     depthwise: bool = False
     convolutions: bool = False
+    scans: bool = False
 
 
 ALL = Capabilities(any_attention=True, grouped_matmuls=True, linear_losses=True)

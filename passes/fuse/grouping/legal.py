@@ -36,6 +36,9 @@ MIN_RUN, MIN_ROW_RUN = 16, 8
 """A cache line of f32, and the shortest contiguous run of elements in a row that is not contiguous as a
 whole: groups of eight channels that are last."""
 
+MAX_AGAIN = 1 << 14
+"""Limit of elements of rows with expensive ops that a kernel computes again, not to write and read them."""
+
 MAX_PAIRS = 8
 """Most pairs of reads of one tensor that are compared to find common dims."""
 
@@ -209,6 +212,7 @@ def _check_reductions(
         rows = row_dims(tensors, space, set(kinds.values()))
     if rows and not any(_is_row(rows, atoms, space) for atoms in tensors):
         _check_made_again(nodes, domains, whole)
+    _check_rows_again([node for node in nodes if kinds.get(node) == rows], nodes, space, domains, whole)
     columns = set(kinds.values()) - {rows}
     if len(columns) > 1 or any(rows and not whole - rows <= reduced for reduced in columns):
         raise Refused("they reduce different dims")
@@ -232,6 +236,17 @@ def _check_made_again(nodes: list[Node], domains: dict[Node, Domain], whole: Dom
         if again and any(a.base is node.out for other in others for a in other.accesses):
             what = "the terms of a sum over columns would be recomputed"
             raise Refused(f"{what} for the values to which the sum is broadcast")
+
+
+def _check_rows_again(
+    reductions: list[Node], nodes: list[Node], space: Space, domains: dict[Node, Domain], whole: Domain
+) -> None:
+    """Check that a softmax of few rows, say, is not computed again for many others. Raises Refused."""
+    heavy = {domains[node] for node in nodes if node.heavy and node in domains}
+    for domain in {domains[node] for node in reductions} & heavy:
+        times, elements = (hint(prod(space.sizes[a] for a in atoms)) for atoms in (whole - domain, domain))
+        if (times - 1) * elements > MAX_AGAIN:
+            raise Refused(f"rows with expensive ops would be computed {times} times")
 
 
 def _check_contraction(

@@ -12,6 +12,7 @@ from shardc.passes.fuse.reading.graph import Step
 from shardc.passes.fuse.reading.read import steps_of
 from shardc.passes.fuse.reading.symbols import Symbols
 from shardc.passes.fuse.reading.values import target_of
+from shardc.passes.fuse.structured.scan import KINDS, Scan, ScanKernels
 from shardc.passes.fuse.structured.scatter import SCATTERS, Scatter, ScatterKernels
 from shardc.passes.ingest.torch_share import unread
 
@@ -64,3 +65,16 @@ def find_scatters(candidates: Candidates, lone: bool) -> tuple[list[Scatter], fr
     found = list(scatters.find(candidates.steps, candidates.is_free, may_join, candidates.rounding, lone))
     theirs = {op for scatter in found for op in scatters.left(scatter)}
     return found, frozenset(n for n, op in enumerate(candidates.steps) if op in theirs)
+
+
+def find_scans(candidates: Candidates) -> list[Scan]:
+    """Find the scans along the last dim that become kernels."""
+    if KINDS.keys().isdisjoint(candidates.targets):
+        return []
+    constrained = candidates.constrained()
+
+    def may_join(first: int, second: int) -> bool:
+        return not constrained.forbids({first}, {second})
+
+    found = ScanKernels(Symbols(candidates.block)).find(candidates.steps, candidates.is_free, may_join)
+    return list(found)

@@ -19,6 +19,7 @@ from shardc.passes.fuse.structured.attention import ATTENTION, AttentionKernels,
 from shardc.passes.fuse.structured.convolution import KERNEL, ConvolutionKernels
 from shardc.passes.fuse.structured.grouped_matmul import GROUPED, GroupedMatmulKernels
 from shardc.passes.fuse.structured.losses import Losses
+from shardc.passes.fuse.structured.scan import Scan, ScanKernels
 from shardc.passes.fuse.structured.scatter import Scatter, ScatterKernels
 from shardc.passes.ingest.torch_share import drop_unread, unread
 
@@ -31,12 +32,18 @@ class SingleCalls:
     """
 
     def __init__(
-        self, read: Block, marks: Marks, without: frozenset[int], scatters: Sequence[Scatter], losses: Losses
+        self,
+        read: Block,
+        marks: Marks,
+        without: frozenset[int],
+        scatters: Sequence[Scatter],
+        losses: Losses,
+        scans: Sequence[Scan] = (),
     ) -> None:
         self._read, self._block, self._marks = read, read.block, marks
-        self._scatters, self._losses = scatters, losses
+        self._scatters, self._losses, self._scans = scatters, losses, scans
         calls = {s.number for s in read.steps if s.target in _TARGETS} - without
-        calls |= {number for scatter in scatters for number in scatter.numbers} | losses.numbers
+        calls |= {number for found in (*scatters, *scans) for number in found.numbers} | losses.numbers
         self._waiting = {number: read.steps[number].op for number in sorted(calls)}
 
     def write(self, strides: Mapping[ir.Value, Strides], choose: Choose | None, has: Capabilities) -> None:
@@ -53,6 +60,7 @@ class SingleCalls:
         if has.linear_losses:
             self._write_linear_losses()
         self._write_scatters()
+        self._write_scans()
         self._write_losses()
 
     def leave(self, numbers: Iterable[int]) -> None:
@@ -146,6 +154,19 @@ class SingleCalls:
                 del self._waiting[number]
             self._replace(steps, *kernels.write(scatter, self._marks.name(steps)))
         if self._scatters:
+            self._sweep()
+
+    def _write_scans(self) -> None:
+        """Write kernels for scans along the last dim."""
+        kernels = ScanKernels(self._read.symbols)
+        for scan in self._scans:
+            if self._waiting.keys() >= set(scan.numbers):
+                steps = [self._read.steps[number] for number in scan.numbers]
+                for number in scan.numbers:
+                    del self._waiting[number]
+                written = kernels.write(scan, [step.op for step in steps], self._marks.name(steps))
+                self._replace(steps, *written)
+        if self._scans:
             self._sweep()
 
     def _write_losses(self) -> None:

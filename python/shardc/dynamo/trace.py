@@ -20,6 +20,7 @@ from shardc.frontend.graph.flat_indices import flat_index_table
 from shardc.frontend.graph.foreach import fma_table, foreach_table
 from shardc.frontend.graph.graph_random import GraphStream, seeded
 from shardc.frontend.graph.large_windows import large_window_table
+from shardc.frontend.graph.last_channels import last_channels_table
 from shardc.frontend.graph.long_scans import long_scan_table
 from shardc.frontend.graph.small_products import small_product_table
 from shardc.frontend.operators import Table
@@ -48,7 +49,7 @@ def tables() -> Table:
 
 def _simplified() -> Table:
     """Return decompositions of ops that kernels compute in other forms than ATen."""
-    return SAVING | small_product_table() | large_window_table() | long_scan_table()
+    return SAVING | small_product_table() | large_window_table() | last_channels_table() | long_scan_table()
 
 
 def traced(

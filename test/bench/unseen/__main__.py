@@ -39,6 +39,7 @@ import tenth
 import third
 import third_products
 import torch
+import twelfth
 from torch import Tensor
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -57,6 +58,7 @@ LISTS = {
     "ninth": {**ninth.FUNCTIONS, **ninth_layers.FUNCTIONS, **ninth_fields.FUNCTIONS},
     "tenth": tenth.FUNCTIONS,
     "eleventh": eleventh.FUNCTIONS,
+    "twelfth": twelfth.FUNCTIONS,
 }
 FUNCTIONS = {name: function for one in LISTS.values() for name, function in one.items()}
 TOLERANCE = {torch.bfloat16: 2e-2}

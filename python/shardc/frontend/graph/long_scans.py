@@ -78,7 +78,9 @@ def _extrema(
 
 
 def _is_long(x: Tensor, dim: int) -> bool:
-    if not all(isinstance(n, int) for n in x.shape) or x.dtype not in _DTYPES or 0 in x.shape:
+    if not all(isinstance(n, int) for n in x.shape) or x.dtype not in _DTYPES:
+        return False
+    if not x.dim() or 0 in x.shape:
         return False
     inner = prod(x.shape[dim + 1 :])
     return MOST_STEPS < x.shape[dim] <= MOST_STEPS**2 and inner >= LEAST_INNER

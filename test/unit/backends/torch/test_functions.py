@@ -97,6 +97,12 @@ def test_large_results_of_scans_lie_in_the_pool(
     assert torch.equal(eval(called, bound), getattr(torch, target.partition(".")[2])(bound["x"], dim))
 
 
+def test_a_scan_of_one_dim_lies_in_the_pool() -> None:
+    x = TensorType((100_000,), torch.float32)
+    called = Functions(Names(), pooled=True).call(OpCall("aten.cumsum", (x, 0, None), (x,)), ["x"])
+    assert "out=empty((100000,), torch.float32)" in called or "out=empty((x.shape[0],)" in called
+
+
 def test_overloads_have_names_of_their_own() -> None:
     functions = Functions(Names(["relu"]))
     names = [
