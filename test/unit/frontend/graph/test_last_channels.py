@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -50,13 +52,13 @@ def test_statistics_and_one_gradient_alone() -> None:
     x, grad = (torch.randn(2, 8, 3, 5).contiguous(memory_format=LAST) for _ in range(2))
     weight, bias = torch.randn(2, 8)
     arguments = (2, 8, 15, 4)
-    found = forward(x, weight, bias, *arguments, 1e-5)
+    found = cast(tuple[Tensor, ...], forward(x, weight, bias, *arguments, 1e-5))
     for got, right in zip(found, torch.native_group_norm(x, weight, bias, *arguments, 1e-5), strict=True):
         torch.testing.assert_close(got, right, rtol=1e-5, atol=1e-5)
     # ATen's function may crash if only some gradients are asked for
     true = torch.ops.aten.native_group_norm_backward(grad, x, *found[1:], weight, *arguments, [True] * 3)
     for mask in ([True, False, False], [False, True, True]):
-        made = backward(grad, x, *found[1:], weight, *arguments, mask)
+        made = cast(tuple[Tensor, ...], backward(grad, x, *found[1:], weight, *arguments, mask))
         for got, right, is_asked in zip(made, true, mask, strict=True):
             assert (got is not None) == is_asked
             if got is not None:
