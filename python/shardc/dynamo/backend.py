@@ -77,7 +77,7 @@ def _traced(
 ) -> Callable[..., object]:
     from shardc.dynamo.trace import traced  # takes half a second, which a start from the caches saves
 
-    constraints = settings.constraints()
+    constraints = settings.constraints() if settings.kernels.has_edges else None
     compile_ = partial(_compile, settings, constraints)
     compilers = {
         "fw_compiler": partial(compile_, FORWARD, False),
@@ -111,17 +111,21 @@ def _fuse_losses(settings: Settings, graph: GraphModule) -> None:
 
 
 def _last(
-    constraints: FusionConstraints, compiler: Compiler, graph: GraphModule, example_inputs: Sequence[object]
+    constraints: FusionConstraints | None,
+    compiler: Compiler,
+    graph: GraphModule,
+    example_inputs: Sequence[object],
 ) -> GraphProgram:
     """Compile the last graph of a model, then warn of edges that matched none of its graphs."""
     program = compiler(graph, example_inputs)
-    warn_unmatched(constraints)
+    if constraints is not None:
+        warn_unmatched(constraints)
     return program
 
 
 def _compile(
     settings: Settings,
-    constraints: FusionConstraints,
+    constraints: FusionConstraints | None,
     phase: str,
     is_inference: bool,
     graph: GraphModule,
