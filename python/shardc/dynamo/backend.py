@@ -92,7 +92,9 @@ def _cut(
 ) -> tuple[GraphModule, GraphModule]:
     """Split a joint graph into forward and backward, after fusing kernels that span both."""
     from shardc.dynamo.joint_partition import partition
+    from shardc.frontend.graph.strided_views import drop_strided_views
 
+    drop_strided_views(joint)
     _fuse_losses(settings, joint)
     return partition(joint, inputs, **given)
 
@@ -135,8 +137,10 @@ def _compile(
     from shardc.dynamo import compile_graph as graph_compiler
     from shardc.dynamo.checks import lift_checks
     from shardc.frontend.graph.graph_random import drop_unread_seed
+    from shardc.frontend.graph.strided_views import drop_strided_views
 
     drop_unread_seed(graph)
+    drop_strided_views(graph)
     checks = lift_checks(graph)
     try:
         if is_inference:
