@@ -90,9 +90,7 @@ def _replace(node: Node, source: Node, new: _Layout, old: _Layout) -> None:
         made = insert_before(node, aten.permute.default, (made, before))
     if not made.meta["val"].is_contiguous():  # what a scatter writes may lie in memory in any order
         made = insert_before(node, aten.clone.default, (made,), {"memory_format": torch.contiguous_format})
-    made = insert_before(
-        node, aten.view.default, (made, size)
-    )
+    made = insert_before(node, aten.view.default, (made, size))
     if after != sorted(after):
         made = insert_before(node, aten.permute.default, (made, [after.index(d) for d in range(len(after))]))
     made.meta["val"] = node.meta["val"]  # dims of one element keep their strides
