@@ -39,7 +39,11 @@ def has_done(work: Callable[[], object]) -> bool:
     """
     global _started
     _started += 1
-    child = Forked(lambda: _is_silent(work), torch.get_num_threads())
+    try:
+        child = Forked(lambda: _is_silent(work), torch.get_num_threads())
+    except OSError as error:  # the system has no memory or process left
+        log.debug("no child was forked: %s", error)
+        return False
     try:
         return child.result(lambda: False)
     except Ended as error:

@@ -87,6 +87,18 @@ print(done, has_mlir())
     assert run(script, tmp_path) == "[True, False] True"
 
 
+def test_a_system_without_another_process_only_costs_time(tmp_path: Path) -> None:
+    script = """
+def fork():
+    raise BlockingIOError(11, "no process left")
+
+os.fork = fork
+check(torch.compile(net, backend="shardc"))
+print(done, has_mlir())
+"""
+    assert run(script, tmp_path) == "[False] True"
+
+
 def test_warnings_of_a_child_are_issued_once_by_this_process(tmp_path: Path) -> None:
     script = """
 from shardc.dynamo import child
