@@ -96,7 +96,21 @@ def _cut(
 
     drop_strided_views(joint)
     _fuse_losses(settings, joint)
-    return partition(joint, inputs, **given)
+    parts = partial(partition, joint, inputs, **given)
+    if not settings.kernels.has_edges:
+        from shardc.dynamo.compile_graph import compile_apart
+
+        compile_apart(settings, joint, partial(_compile_parts, settings, parts))
+    return parts()
+
+
+def _compile_parts(settings: Settings, parts: Callable[[], tuple[GraphModule, GraphModule]]) -> None:
+    """Compile forward and backward in a child, which keeps their programs for this process."""
+    from shardc.dynamo.lowered import keep_lowered
+
+    keep_lowered()
+    for phase, part in zip((FORWARD, BACKWARD), parts(), strict=True):
+        _compile(settings, None, phase, False, part, ())
 
 
 def _fuse_losses(settings: Settings, graph: GraphModule) -> None:

@@ -35,10 +35,15 @@ def has_done(work: Callable[[], object]) -> bool:
     """Run ``work`` in a child, which keeps its results on disk. Return whether it ended as it should.
 
     If it raised an error or issued a warning of shardc, or the child crashed or hung, then the caller must do
-    the work, and gets the error or the warning.
+    the work, and gets the error or the warning. After that, this process starts no other child.
     """
     global _started
-    _started += 1
+    is_done = _answer(work)
+    _started = _started + 1 if is_done else MOST
+    return is_done
+
+
+def _answer(work: Callable[[], object]) -> bool:
     try:
         child = Forked(lambda: _is_silent(work), torch.get_num_threads())
     except OSError as error:  # the system has no memory or process left
@@ -55,6 +60,8 @@ def has_done(work: Callable[[], object]) -> bool:
 
 
 def _is_silent(work: Callable[[], object]) -> bool:
+    global _started
+    _started = MOST  # a child works alone
     with warnings.catch_warnings(record=True) as issued:
         warnings.simplefilter("always")
         work()

@@ -13,6 +13,7 @@ import torch
 from torch.fx import GraphModule
 
 from shardc.backends.base import Target
+from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.dynamo import child, program_cache
 from shardc.dynamo.checks import Check
 from shardc.dynamo.explanations import is_explained, report_peak
@@ -97,6 +98,20 @@ def _compile(
 
     made = compile_program(settings, constraints, phase, graph, target, device, key)
     return made.text, made.library, made.is_whole
+
+
+def compile_apart(settings: Settings, joint: GraphModule, compile_parts: Callable[[], None]) -> None:
+    """Let a child compile the parts of a joint graph, if graphs like it are compiled in children.
+
+    This process cuts the graph again, and finds the programs on disk. A part that is not there is compiled
+    like any graph.
+    """
+    try:
+        device = check_graph(joint)
+    except GraphNotCompiled:  # a part may still be without what cannot be compiled
+        return
+    if _compiles_apart(settings, settings.target_of(device), device):
+        child.has_done(partial(_compile_and_end, compile_parts))
 
 
 def _compile_and_end(make: Callable[[], object]) -> None:

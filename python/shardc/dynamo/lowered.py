@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from functools import cache
 
 from shardc.cache import disk
@@ -17,13 +18,18 @@ def lowered() -> frozenset[str]:
 
     A process without MLIR reads them from the cache on disk, and has a child write them there first.
     """
-    if child.is_of_use():
+    if "torch_mlir" in sys.modules:
+        return _listed()
+    found = _kept()
+    if found is None and child.is_of_use() and child.has_done(keep_lowered):
         found = _kept()
-        if found is None and child.has_done(_keep):
-            found = _kept()
-        if found is not None:
-            return found
-    return _listed()
+    return _listed() if found is None else found
+
+
+def keep_lowered() -> None:
+    """Write the names to the cache on disk, unless they are there."""
+    if _kept() is None:
+        disk.keep(_file(), json.dumps(sorted(_listed())).encode())
 
 
 def _listed() -> frozenset[str]:
@@ -31,10 +37,6 @@ def _listed() -> frozenset[str]:
     from shardc.passes.fuse.lower.table import lowered_targets
 
     return lowered_targets()
-
-
-def _keep() -> None:
-    disk.keep(_file(), json.dumps(sorted(_listed())).encode())
 
 
 def _kept() -> frozenset[str] | None:

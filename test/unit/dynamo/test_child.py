@@ -59,17 +59,38 @@ check(torch.compile(net, backend="shardc"))
 assert torch.get_num_threads() == {threads}
 print(done, has_mlir())
 """
-    assert run(script, tmp_path) == "[True, True, True] False"  # lowered calls, forward, backward
+    assert run(script, tmp_path) == "[True] False"
     assert run(script, tmp_path) == "[] False"
 
 
 def test_after_a_few_children_the_process_compiles_itself(tmp_path: Path) -> None:
     script = """
 child.MOST = 2
-check(torch.compile(net, backend="shardc"))
+for width in (8, 9, 10):
+    given = torch.randn(16, width)
+    net = nn.Sequential(nn.Linear(width, width), nn.GELU())
+    torch.testing.assert_close(torch.compile(net, backend="shardc", dynamic=False)(given), net(given))
 print(done, has_mlir())
 """
     assert run(script, tmp_path) == "[True, True] True"
+
+
+def test_parts_that_the_child_cut_otherwise_are_compiled_like_any_graph(tmp_path: Path) -> None:
+    script = """
+from shardc.dynamo import backend, joint_partition
+least, parent = joint_partition.partition, os.getpid()
+
+def cut(joint, inputs, **given):
+    if os.getpid() != parent:
+        from functorch.compile import default_partition
+        return default_partition(joint, inputs, **given)
+    return least(joint, inputs, **given)
+
+joint_partition.partition = cut
+check(torch.compile(net, backend="shardc"))
+print(done, has_mlir())
+"""
+    assert run(script, tmp_path) == "[True, True, True] False"
 
 
 def test_a_crash_of_a_child_only_costs_time(tmp_path: Path) -> None:
@@ -84,7 +105,7 @@ compile_graph._compile_and_end = crash
 check(torch.compile(net, backend="shardc"))
 print(done, has_mlir())
 """
-    assert run(script, tmp_path) == "[True, False] True"
+    assert run(script, tmp_path) == "[False] True"
 
 
 def test_a_system_without_another_process_only_costs_time(tmp_path: Path) -> None:
@@ -120,7 +141,7 @@ with warnings.catch_warnings(record=True) as issued:
     check(torch.compile(net, backend="shardc"))
 print(done, [w.category.__name__ for w in issued if "not imported today" in str(w.message)])
 """
-    assert run(script, tmp_path) == "[True, False] ['ShardcFallbackWarning']"
+    assert run(script, tmp_path) == "[False] ['ShardcFallbackWarning']"
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:
@@ -153,7 +174,7 @@ def test_this_process_has_mlir_and_asks_no_child() -> None:
 def test_names_on_disk_are_those_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
     assert lowered._kept() is None
-    lowered._keep()
+    lowered.keep_lowered()
     assert lowered._kept() == lowered_targets()
     (file,) = tmp_path.glob("targets-*")
     file.write_bytes(file.read_bytes()[:-3])
