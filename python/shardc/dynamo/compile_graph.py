@@ -73,10 +73,10 @@ def _made(
 ) -> tuple[str, Kernels | None, bool]:
     """Return the program's text, its kernels, and whether it is in the program cache."""
     found = None if is_explained() else program_cache.load(key)
-    if found is None:
-        make = partial(_compile, settings, constraints, phase, graph, target, device, key)
-        if _compiles_apart(settings, target, device) and child.has_done(partial(_compile_and_end, make)):
-            found = program_cache.load(key)
+    make = partial(_compile, settings, constraints, phase, graph, target, device, key)
+    apart = found is None and _compiles_apart(settings, target, device)
+    if apart and child.has_done(partial(_compile_and_end, make)):
+        found = program_cache.load(key)
     if found is None:
         return make()
     if constraints is not None:
