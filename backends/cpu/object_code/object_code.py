@@ -115,6 +115,12 @@ def _running() -> subprocess.Popen[bytes]:
     return _worker
 
 
+def end_worker() -> None:
+    """End the process and wait for that, as a child that ends without Python's ``atexit`` should."""
+    with _lock:
+        _end()
+
+
 def _end() -> None:
     if _worker is not None:
         _worker.kill()

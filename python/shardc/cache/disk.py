@@ -25,7 +25,7 @@ from shardc.environment import CACHE_BYTES
 from shardc.runtime.kernels.library import SEAL, is_whole, sealed
 from shardc.runtime.report.logs import CACHE
 
-OUR_NAME = re.compile(r"(kernels|triton|graph|trace|choice|cluster|step|plan)-[0-9a-f]{32}\.[a-z]+")
+OUR_NAME = re.compile(r"(kernels|triton|graph|trace|choice|cluster|step|plan|targets)-[0-9a-f]{32}\.[a-z]+")
 """Names of entries: a kind, a hash and a suffix. Libraries of any target have the kind `kernels`."""
 PART = ".part"
 """Suffix of a file that is being written: ``<name>.<8 characters>.part``."""

@@ -77,7 +77,7 @@ def _traced(
 ) -> Callable[..., object]:
     from shardc.dynamo.trace import traced  # takes half a second, which a start from the caches saves
 
-    constraints = settings.constraints()
+    constraints = settings.constraints() if settings.kernels.has_edges else None
     compile_ = partial(_compile, settings, constraints)
     compilers = {
         "fw_compiler": partial(compile_, FORWARD, False),
@@ -92,9 +92,25 @@ def _cut(
 ) -> tuple[GraphModule, GraphModule]:
     """Split a joint graph into forward and backward, after fusing kernels that span both."""
     from shardc.dynamo.joint_partition import partition
+    from shardc.frontend.graph.strided_views import drop_strided_views
 
+    drop_strided_views(joint)
     _fuse_losses(settings, joint)
-    return partition(joint, inputs, **given)
+    parts = partial(partition, joint, inputs, **given)
+    if not settings.kernels.has_edges:
+        from shardc.dynamo.compile_graph import compile_apart
+
+        compile_apart(settings, joint, partial(_compile_parts, settings, parts))
+    return parts()
+
+
+def _compile_parts(settings: Settings, parts: Callable[[], tuple[GraphModule, GraphModule]]) -> None:
+    """Compile forward and backward in a child, which keeps their programs for this process."""
+    from shardc.dynamo.lowered import keep_lowered
+
+    keep_lowered()
+    for phase, part in zip((FORWARD, BACKWARD), parts(), strict=True):
+        _compile(settings, None, phase, False, part, ())
 
 
 def _fuse_losses(settings: Settings, graph: GraphModule) -> None:
@@ -111,17 +127,21 @@ def _fuse_losses(settings: Settings, graph: GraphModule) -> None:
 
 
 def _last(
-    constraints: FusionConstraints, compiler: Compiler, graph: GraphModule, example_inputs: Sequence[object]
+    constraints: FusionConstraints | None,
+    compiler: Compiler,
+    graph: GraphModule,
+    example_inputs: Sequence[object],
 ) -> GraphProgram:
     """Compile the last graph of a model, then warn of edges that matched none of its graphs."""
     program = compiler(graph, example_inputs)
-    warn_unmatched(constraints)
+    if constraints is not None:
+        warn_unmatched(constraints)
     return program
 
 
 def _compile(
     settings: Settings,
-    constraints: FusionConstraints,
+    constraints: FusionConstraints | None,
     phase: str,
     is_inference: bool,
     graph: GraphModule,
@@ -131,8 +151,10 @@ def _compile(
     from shardc.dynamo import compile_graph as graph_compiler
     from shardc.dynamo.checks import lift_checks
     from shardc.frontend.graph.graph_random import drop_unread_seed
+    from shardc.frontend.graph.strided_views import drop_strided_views
 
     drop_unread_seed(graph)
+    drop_strided_views(graph)
     checks = lift_checks(graph)
     try:
         if is_inference:

@@ -1,36 +1,33 @@
-"""Compiles one graph of ``torch.compile`` (import, fusion, emission), or loads it from the program cache."""
+"""Makes the program of one graph of ``torch.compile``: loads it from the program cache, or compiles it.
+
+Graphs for the CPU are compiled in a forked child while this process has not loaded MLIR (``child.py``).
+"""
 
 from __future__ import annotations
 
-import logging
-from functools import cache
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import GraphModule
-from torch_mlir import ir
 
 from shardc.backends.base import Target
-from shardc.backends.torch.emit_graph import emit_graph
-from shardc.compiler.compilation import Compilation, CompileOptions, FusedProgram
-from shardc.dynamo import program_cache
+from shardc.diagnostics.dynamo import GraphNotCompiled
+from shardc.dynamo import child, program_cache
 from shardc.dynamo.checks import Check
-from shardc.dynamo.cuda_graph_plan import graph_plan
-from shardc.dynamo.explanations import is_explained, note_fused, report_peak
+from shardc.dynamo.explanations import is_explained, report_peak
 from shardc.dynamo.program import GraphProgram, runner
 from shardc.dynamo.program_key import program_key
 from shardc.dynamo.settings import Settings
-from shardc.frontend.graph.aot_graph import ImportedGraph, constants_of, import_graph
-from shardc.frontend.graph.graph_check import check_graph
+from shardc.frontend.graph.graph_check import check_graph, constants_of
 from shardc.frontend.graph.host_scalars import host_scalars
 from shardc.frontend.nodes import values_of
-from shardc.passes.fuse.grouping.constraints import FusionConstraints
-from shardc.passes.fuse.lower.table import lowered_targets
-from shardc.passes.manager.base import Pass
-from shardc.passes.manager.pass_pipelines import build, run
-from shardc.runtime.report import logs, progress
+from shardc.runtime.kernels.loaders import Kernels
+from shardc.runtime.report import progress
 
-PIPELINE = "torch-group-queries,torch-share"
-"""Passes that an imported graph goes through before it is fused."""
+if TYPE_CHECKING:
+    from shardc.passes.fuse.grouping.constraints import FusionConstraints
 
 
 @progress.phase("a graph")
@@ -44,92 +41,105 @@ def compile_graph(
 ) -> GraphProgram:
     """Return the program of a functional graph on fake tensors.
 
-    ``is_inference``: whether a forward has no backward. ``checks``: calls that look at the last results,
-    and may raise errors.
+    ``constraints``: those of ``settings`` if None. ``is_inference``: whether a forward has no backward.
+    ``checks``: calls that look at the last results, and may raise errors.
 
     Raises GraphNotCompiled, FusionRefused.
     """
-    constraints = settings.constraints() if constraints is None else constraints
     device, constants = check_graph(graph), constants_of(graph)
     target = settings.target_of(device)
-    options = None if target is None else _options(settings, constraints, target, device)
-    key = program_key(graph, phase, f"{settings.cache_key()} {_key(target, options)}")
-    found = None if is_explained() else program_cache.load(key)
-    is_whole = True
-    if found is None:
-        imported = _imported(graph, phase, target is not None)
-        if target is None or options is None:
-            fused = FusedProgram(imported.module, is_fused=not settings.kernels.fuse)
-        else:
-            fused = _compiled(graph, phase, imported, target, options)
-            took = ("fusion", fused.fuse_s), ("kernels", fused.compile_s)
-            logs.seconds(took, f"torch.compile, {phase}")
-            note_fused(phase, fused.module, fused.report)
-        is_whole, library = fused.is_whole and not (target and constraints.unmatched), fused.kernels
-        relaid = bool(library or fused.libraries)
-        pooled = target is not None and target.pooled
-        text = emit_graph(fused.module, imported.outputs, imported.writes, imported.strides, pooled, relaid)
-        if is_whole:  # otherwise the next process must compile again and repeat the warnings
-            program_cache.store(key, text, target.backend if target else "", fused.path)
-    else:
-        text, library = found
-        constraints.unmatched.clear()  # programs are stored only if all constraints were met
+    key = program_key(graph, phase, f"{settings.cache_key()} {_key(settings, target, device)}")
+    text, library, is_whole = _made(settings, constraints, phase, graph, target, device, key)
     report_peak(phase, text, graph, constants, library)
     asked, strict = settings.kernels.cuda_graphs, settings.kernels.fuse
-    plan = graph_plan(graph, phase, is_inference, device, len(constants)) if asked else None
+    plan = None
+    if asked:
+        from shardc.dynamo.cuda_graph_plan import graph_plan
+
+        plan = graph_plan(graph, phase, is_inference, device, len(constants))
     run_, scalars = runner(text, library, device, plan, strict), host_scalars(graph, device)
     kept = key if is_whole else None
     return GraphProgram(run_, kept, device, constants, is_complex(graph), scalars, plan, checks, strict)
 
 
-def _imported(graph: GraphModule, phase: str, is_fused: bool) -> ImportedGraph:
-    imported = import_graph(graph, phase, lowered_targets() if is_fused else ())
-    run(imported.module, _passes(), verify_each=False)
-    return imported
+def _made(
+    settings: Settings,
+    constraints: FusionConstraints | None,
+    phase: str,
+    graph: GraphModule,
+    target: Target | None,
+    device: torch.device,
+    key: str,
+) -> tuple[str, Kernels | None, bool]:
+    """Return the program's text, its kernels, and whether it is in the program cache."""
+    found = None if is_explained() else program_cache.load(key)
+    make = partial(_compile, settings, constraints, phase, graph, target, device, key)
+    apart = found is None and _compiles_apart(settings, target, device)
+    if apart and child.has_done(partial(_compile_and_end, make)):
+        found = program_cache.load(key)
+    if found is None:
+        return make()
+    if constraints is not None:
+        constraints.unmatched.clear()  # programs are stored only if all constraints were met
+    return *found, True
 
 
-def _compiled(
-    graph: GraphModule, phase: str, imported: ImportedGraph, target: Target, options: CompileOptions
-) -> FusedProgram:
-    """Fuse and compile ``imported``. Further copies are imported from the graph again."""
-    first = [imported.module]
+def _compile(
+    settings: Settings,
+    constraints: FusionConstraints | None,
+    phase: str,
+    graph: GraphModule,
+    target: Target | None,
+    device: torch.device,
+    key: str,
+) -> tuple[str, Kernels | None, bool]:
+    # Late import: it loads MLIR, which a start from the caches does not need.
+    from shardc.dynamo.compile_program import compile_program
 
-    def make() -> ir.Module:
-        return first.pop() if first else _imported(graph, phase, True).module
-
-    return Compilation(make, target, options, imported.strides, imported.writes).run()
-
-
-def _options(
-    settings: Settings, constraints: FusionConstraints, target: Target, device: torch.device
-) -> CompileOptions:
-    here, kernels = target.local_device(), settings.kernels
-    stays = kernels.matmuls == "auto" and not kernels.is_measured
-    return CompileOptions(
-        settings.numerics.rounding,
-        "extern" if stays else kernels.matmuls,
-        constraints,
-        device=device if here is not None and kernels.is_measured else None,
-        libraries=kernels.is_measured,
-        tf32=torch.get_float32_matmul_precision() != "highest",
-        explain=is_explained() or logs.FUSION.isEnabledFor(logging.INFO),
-        load=True,
-    )
+    made = compile_program(settings, constraints, phase, graph, target, device, key)
+    return made.text, made.library, made.is_whole
 
 
-def _key(target: Target | None, options: CompileOptions | None) -> str:
+def compile_apart(settings: Settings, joint: GraphModule, compile_parts: Callable[[], None]) -> None:
+    """Let a child compile the parts of a joint graph, if graphs like it are compiled in children.
+
+    This process cuts the graph again, and finds the programs on disk. A part that is not there is compiled
+    like any graph.
+    """
+    try:
+        device = check_graph(joint)
+    except GraphNotCompiled:  # a part may still be without what cannot be compiled
+        return
+    if _compiles_apart(settings, settings.target_of(device), device):
+        child.has_done(partial(_compile_and_end, compile_parts))
+
+
+def _compile_and_end(make: Callable[[], object]) -> None:
+    """Compile in a child, and end the process that generated its machine code."""
+    try:
+        make()
+    finally:
+        from shardc.backends.cpu.object_code.object_code import end_worker
+
+        end_worker()
+
+
+def _compiles_apart(settings: Settings, target: Target | None, device: torch.device) -> bool:
+    """Return whether a child may compile: reports stay in this process, and a child cannot use a GPU."""
+    runs_here = device.type == "cpu" and (target is None or target.runs_on_host)
+    return runs_here and not settings.kernels.has_edges and not is_explained() and child.is_of_use()
+
+
+def _key(settings: Settings, target: Target | None, device: torch.device) -> str:
     """Return the part of a program's key that the settings do not cover."""
-    if target is None or options is None:
+    if target is None:
         return ""
-    measured = "models" if options.device is None else target.clock(options.device).surroundings()
-    return f"{target.backend} {target.key()} {options.tf32} {measured}"
+    is_measured = target.local_device() is not None and settings.kernels.is_measured
+    measured = target.clock(device).surroundings() if is_measured else "models"
+    tf32 = torch.get_float32_matmul_precision() != "highest"
+    return f"{target.backend} {target.key()} {tf32} {measured}"
 
 
 def is_complex(graph: GraphModule) -> bool:
     """Return whether any value of the graph is complex."""
     return any(value.is_complex() for node in graph.graph.nodes for value in values_of(node))
-
-
-@cache
-def _passes() -> list[Pass]:
-    return build(PIPELINE)

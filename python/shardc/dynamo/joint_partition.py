@@ -13,6 +13,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
+from shardc.dynamo.lowered import lowered
 from shardc.dynamo.norms_again import read_norms_again
 from shardc.frontend.nodes import node_at
 from shardc.frontend.operators.attention_layout import layouts
@@ -50,10 +51,7 @@ def _is_call(target: object) -> bool:
     """Return whether an op computes something and stays an ATen call."""
     if not isinstance(target, OpOverload) or target.is_view:
         return False
-    # Late import: it loads MLIR, which a start from the caches does not need.
-    from shardc.passes.fuse.lower.table import lowered_targets
-
-    return str(target).removesuffix(".default") not in lowered_targets()
+    return str(target).removesuffix(".default") not in lowered()
 
 
 def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:

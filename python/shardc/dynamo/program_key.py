@@ -10,8 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from shardc.cache.versions import code_versions
 from shardc.dynamo.program_cache import call_texts
-from shardc.frontend.importing.sizes import SizeTable
-from shardc.frontend.nodes import values_of
+from shardc.frontend.nodes import UNBACKED_HINT, listed, values_of
 
 
 def program_key(graph: GraphModule, phase: str, settings: str) -> str:
@@ -19,12 +18,21 @@ def program_key(graph: GraphModule, phase: str, settings: str) -> str:
     digest = hashlib.sha256("\0".join([phase, settings, *code_versions()]).encode())
     storages: dict[StorageWeakRef, int] = {}
     # Which groups pay, and so the program, depends on the magnitude of the sizes that were seen first.
-    digest.update(repr([n.bit_length() for n in SizeTable(graph.graph).hints]).encode())
+    digest.update(repr(_magnitudes(graph)).encode())
     for node, call in zip(graph.graph.nodes, call_texts(graph), strict=True):
         tensors = [_tensor(value, storages) for value in values_of(node)]
         other = "" if tensors else str(node.meta.get("val"))
         digest.update("\0".join((*call, *tensors, other)).encode())
     return digest.hexdigest()[:32]
+
+
+def _magnitudes(graph: GraphModule) -> list[int]:
+    """Return the number of bits of each symbolic size in the graph, as it was when the graph was traced."""
+    values = (value for node in graph.graph.nodes for value in listed(node.meta.get("val")))
+    sizes = (size for v in values for size in (v.shape if isinstance(v, torch.Tensor) else (v,)))
+    nodes = {size.node.expr: size.node for size in sizes if isinstance(size, torch.SymInt)}
+    hints = (n.shape_env.optimization_hint(e, fallback=UNBACKED_HINT) for e, n in nodes.items())
+    return [int(hint).bit_length() for hint in hints]
 
 
 def _tensor(value: torch.Tensor, storages: dict[StorageWeakRef, int]) -> str:

@@ -11,6 +11,9 @@ from torch.fx.node import Argument
 
 from shardc.runtime.torch_private import OpOverload, schema_of
 
+UNBACKED_HINT = 64
+"""Assumed value of a size that the traced call does not show, such as the number of true elements."""
+
 
 def placeholders(graph: Graph) -> list[Node]:
     """Return the inputs of a graph, in order."""

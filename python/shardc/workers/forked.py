@@ -12,9 +12,11 @@ import select
 import signal
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
 from typing import BinaryIO, Generic, NoReturn, TypeVar
 
@@ -23,7 +25,10 @@ from shardc.workers.process import POLL_S, Ended
 _T = TypeVar("_T")
 _Request = TypeVar("_Request")
 IDLE_S = 20.0
-"""Seconds without CPU time after which a child is taken to hang, as on a lock of a thread that it lacks."""
+"""Seconds without CPU time after which a child is taken to hang, as on a lock of a thread that it lacks.
+
+The CPU time of processes that the child started counts too.
+"""
 
 
 def can_fork() -> bool:
@@ -32,16 +37,19 @@ def can_fork() -> bool:
 
 
 class _Child:
-    """Forked child that answers into a pipe. ``run`` is called in it with the pipe, and then it ends."""
+    """Forked child that answers into a pipe. ``run`` is called in it with the pipe, and then it ends.
 
-    def __init__(self, run: Callable[[BinaryIO], object]) -> None:
+    ``threads``: as for :class:`Forked`.
+    """
+
+    def __init__(self, run: Callable[[BinaryIO], object], threads: int | None = None) -> None:
         self._out, into = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         self._child = os.fork()
         if self._child == 0:
             os.close(self._out)
-            _run(run, into)
+            _run(run, into, threads)
         os.close(into)
         self._is_open = True
 
@@ -87,16 +95,20 @@ class _Child:
 class Forked(_Child, Generic[_T]):
     """Call of a function in a forked child, which begins at once.
 
-    The child has one thread, ignores Ctrl-C, and changes nothing in this process. A crash or a hang ends it
-    alone. PyTorch's operations use one thread in it, because its pools lack theirs.
+    The child begins with one thread, ignores Ctrl-C, and changes nothing in this process. A crash or a hang
+    ends it alone.
 
     Args:
         function: Function without arguments, whose result can be pickled.
+        threads: Number of threads for PyTorch's operations in the child. A copy of a pool lacks its threads,
+            so with None the function runs in the thread that forked, and operations use one thread. With a
+            number it runs in a new thread, which makes its own pool; modes of the forking thread do not hold
+            there, such as autocast.
     """
 
-    def __init__(self, function: Callable[[], _T]) -> None:
+    def __init__(self, function: Callable[[], _T], threads: int | None = None) -> None:
         self._content = bytearray()
-        super().__init__(lambda out: out.write(pickle.dumps(function())))
+        super().__init__(lambda out: out.write(pickle.dumps(function())), threads)
 
     @property
     def is_busy(self) -> bool:
@@ -217,19 +229,33 @@ def concurrently(functions: Sequence[Callable[[], _T]]) -> list[_T]:
     return results
 
 
-def _run(run: Callable[[BinaryIO], object], into: int) -> NoReturn:
+def _run(run: Callable[[BinaryIO], object], into: int, threads: int | None) -> NoReturn:
     """Call a function with a pipe to write to, and end this process."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(1)
-        with os.fdopen(into, "wb") as out:
-            run(out)
+            sys.modules["torch"].set_num_threads(threads or 1)
+        if threads is None:
+            _write(run, into)
+        else:
+            leader = threading.Thread(target=copy_context().run, args=(_write, run, into))
+            leader.start()
+            leader.join()
     finally:
         os._exit(0)
 
 
+def _write(run: Callable[[BinaryIO], object], into: int) -> None:
+    with suppress(Exception), os.fdopen(into, "wb") as out:  # without an answer the caller knows
+        run(out)
+
+
 def _cpu_ticks(process: int) -> int:
-    """Return the CPU time of a process, in clock ticks."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+    """Return the CPU time of a process and of those that it started, in clock ticks; 0 if it is gone."""
+    folder = Path(f"/proc/{process}")
+    try:
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        lists = [path.read_text() for path in folder.glob("task/*/children")]
+    except OSError:
+        return 0
+    return sum(map(int, fields[11:15])) + sum(_cpu_ticks(int(child)) for child in " ".join(lists).split())

@@ -13,7 +13,7 @@ from torch_mlir.extras import fx_importer
 
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
 from shardc.dynamo import backend as dynamo
-from shardc.dynamo import compile_graph as graph_compiler
+from shardc.dynamo import compile_program as graph_compiler
 
 from .conftest import assert_identical
 

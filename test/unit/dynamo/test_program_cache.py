@@ -13,7 +13,7 @@ import torch
 from shardc.backends.cpu import compile as kernels
 from shardc.cache import disk as cache
 from shardc.compiler import warn_once
-from shardc.dynamo import compile_graph as graph_compiler
+from shardc.dynamo import compile_program as graph_compiler
 
 
 @pytest.fixture(autouse=True)

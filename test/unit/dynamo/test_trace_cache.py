@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from shardc.cache import disk
 from shardc.compiler.warn_once import warned
 from shardc.dynamo import compile_graph as graph_compiler
-from shardc.dynamo import trace_cache
+from shardc.dynamo import compile_program, trace_cache
 
 
 @pytest.fixture(autouse=True)
@@ -415,7 +415,7 @@ def test_what_fell_back_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("in a pass")
 
-    monkeypatch.setattr(graph_compiler, "run", broken)
+    monkeypatch.setattr(compile_program, "run", broken)
     for _ in range(2):
         warned.clear()
         with pytest.warns(match="in a pass"):

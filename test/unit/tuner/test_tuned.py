@@ -21,7 +21,7 @@ from shardc.commands.explain_fusion import explain_path
 from shardc.diagnostics.base import collect_remarks
 from shardc.diagnostics.tuner import TuningDatabaseWarning
 from shardc.dialects.kern.config import read_config
-from shardc.dynamo import compile_graph as graph_compiler
+from shardc.dynamo import compile_program as graph_compiler
 from shardc.passes.fuse.grouping.explain import explain_fusion, with_tuned
 from shardc.report.fusion_text import render
 from shardc.step.compile_step import CompiledStep

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from shardc.workers import forked
 from shardc.workers.forked import Forked, ForkedServer, concurrently
@@ -158,3 +161,27 @@ def test_an_error_ends_the_children_and_is_raised() -> None:
     with pytest.raises(ValueError, match="the first"):
         concurrently([fail, lambda: time.sleep(60)])
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_child_with_threads_has_a_pool_of_its_own(threads: int) -> None:
+    def product() -> tuple[float, int]:
+        return float(torch.mm(torch.ones(600, 600), torch.ones(600, 600)).sum()), torch.get_num_threads()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        product()  # starts the pool of this thread
+        assert Forked(product, threads).result(never) == (600.0**3, threads)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_cpu_time_of_what_a_child_started_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forked, "IDLE_S", 0.4)
+    command = [
+        sys.executable,
+        "-c",
+        "import time; e = time.monotonic() + 2\nwhile time.monotonic() < e: pass",
+    ]
+    assert Forked(lambda: subprocess.run(command, check=False).returncode).result(never) == 0

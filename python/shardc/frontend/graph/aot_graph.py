@@ -70,7 +70,7 @@ _ALIASES = (aten.detach.default, aten.alias.default)
 class ImportedGraph:
     """A graph as a module with one function ``@step``.
 
-    The function takes the graph's inputs and then its constants (:func:`constants_of`).
+    The function takes the graph's inputs and then its constants (``constants_of`` in ``graph_check.py``).
 
     Attributes:
         outputs: For each output of the graph, the number of a result of the function; None for a None output.
@@ -135,11 +135,6 @@ def import_values(
     strides = [*map(_strides, results[:returned]), *[None] * len(writes)]
     note_strides(module.body.operations[0].operation, list(map(_strides, placeholders(graph))))
     return ImportedGraph(module, numbers, strides, writes), values
-
-
-def constants_of(module: GraphModule) -> list[torch.Tensor]:
-    """Return the tensors that the graph's module holds, in the order in which the graph names them."""
-    return [getattr(module, str(node.target)) for node in module.graph.find_nodes(op="get_attr")]
 
 
 def _strides(node: Node) -> tuple[int, ...] | Order | None:

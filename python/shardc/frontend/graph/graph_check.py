@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-from torch_mlir.extras.fx_importer import TORCH_DTYPE_TO_MLIR_TYPE
 
 from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.dialects.aten.python_numbers import overload_of
@@ -58,6 +57,11 @@ def check_graph(module: GraphModule) -> torch.device:
             "only 0-d tensors may be on the CPU",
         )
     return next(iter(devices), torch.device("cpu"))
+
+
+def constants_of(module: GraphModule) -> list[torch.Tensor]:
+    """Return the tensors that the graph's module holds, in the order in which the graph names them."""
+    return [getattr(module, str(node.target)) for node in module.graph.find_nodes(op="get_attr")]
 
 
 def _check_target(node: Node) -> None:
@@ -116,7 +120,7 @@ def _is_passed_through(node: Node) -> bool:
 def _check_tensor(node: Node, value: torch.Tensor) -> None:
     if value.layout is not torch.strided:
         raise _cause(node, f"the layout {value.layout} is not imported")
-    if value.dtype not in TORCH_DTYPE_TO_MLIR_TYPE or not _has_number(value.dtype):
+    if not _has_number(value.dtype):
         raise _cause(node, f"the dtype {value.dtype} is not imported")
 
 

@@ -1,6 +1,7 @@
 """Decomposes batched products of small matrices or of vectors, such as rotations, into what kernels compute.
 
-A library's call takes longer to start on each matrix than to multiply it.
+A library's call takes longer to start on each matrix than to multiply it, and reads one that is multiplied by
+a vector at a fraction of memory's rate.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ aten = torch.ops.aten
 MAX_ELEMENTS = 64
 """Most elements of a small matrix."""
 MIN_BATCH = 256
-"""Least number of products for which the decomposition is made."""
+"""Least number of products of small matrices for which the decomposition is made."""
+MIN_RESULTS = 256
+"""Least number of elements of a product with vectors for which it is made."""
 
 
 def small_product_table() -> Table:
@@ -27,9 +30,16 @@ def _bmm(x: Tensor, y: Tensor) -> Tensor:
     (batch, m, k), n = x.shape, y.shape[2]
     known = all(isinstance(size, int) for size in (batch, m, k, n))
     wide = x.dtype in (torch.float32, torch.float64) and x.dtype == y.dtype
-    if not (known and wide and batch >= MIN_BATCH and max(m * k, k * n, m * n) <= MAX_ELEMENTS):
+    if not (known and wide):
         return NotImplemented
-    return (x[:, :, :, None] * y[:, None]).sum(2)
+    if batch * m * n >= MIN_RESULTS and k > 1:
+        if n == 1:
+            return (x * y.transpose(1, 2)).sum(2, keepdim=True)
+        if m == 1:
+            return (x.transpose(1, 2) * y).sum(1, keepdim=True)
+    if batch >= MIN_BATCH and max(m * k, k * n, m * n) <= MAX_ELEMENTS:
+        return (x[:, :, :, None] * y[:, None]).sum(2)
+    return NotImplemented
 
 
 def _cross(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:

@@ -15,10 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch_mlir import ir
 
 from shardc.dialects.kern.size import AnySize, Size, Symbol, shape_map
-from shardc.frontend.nodes import listed
-
-UNBACKED_HINT = 64
-"""Assumed value of a size that the traced call does not show, such as the number of true elements."""
+from shardc.frontend.nodes import UNBACKED_HINT, listed
 
 
 class SizeTable:

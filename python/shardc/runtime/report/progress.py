@@ -13,6 +13,7 @@ On a terminal, one line of standard error is rewritten, and erased at the end. O
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sys
 import time
@@ -161,6 +162,15 @@ def _follow(shown: Display, ended: Event) -> None:
     wait_s = AFTER_S
     while not ended.wait(wait_s):
         wait_s = shown.tick()
+
+
+def _after_fork() -> None:
+    """Show nothing in a forked child, which lacks the thread that does."""
+    global _shown
+    _shown = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _is_wanted() -> bool:
