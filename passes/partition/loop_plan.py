@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
-from shardc.dialects.aten.call import is_constant
+from shardc.dialects.aten.call import is_constant, target_name
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.dist.time_part import time_terms
@@ -15,6 +15,8 @@ from shardc.passes.partition.reshard_lower import EDGE_KIND
 
 GATHERED = "dist.in_loop"
 """Attribute of ops that gather a parameter in each iteration."""
+
+_FILLS = frozenset(("aten.full", "aten.ones", "aten.zeros"))
 
 
 @dataclass
@@ -34,6 +36,7 @@ def plan_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> LoopPlan:
     An op is inside if it selects an iteration's part of a value, computes a term of a sum over iterations, or
     reads a value from inside. Edges lead out. If an outside op is between two inside ops, these need two
     loops. Every op runs in the last possible loop, so that a forward pass is in the loop of its backward.
+    Tensors of one number that only one loop reads are made in it.
     """
     ops = [o.operation for o in block.operations]
     body = [o for o in ops[:-1] if not is_constant(o)]
@@ -46,6 +49,7 @@ def plan_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> LoopPlan:
     inside = _inside(body, sources, readers, codec, mesh)
     latest = _latest(body, readers, inside, _count(sources, inside))
     _keep_terms(body, sources, inside, latest, codec, mesh)
+    _fill_inside(body, sources, readers, inside, latest)
     plan = LoopPlan()
     for i, op in enumerate(body):
         if inside[i]:
@@ -168,6 +172,22 @@ def _keep_terms(
                 for s in early:
                     latest[s] = latest[i]
                 todo.extend(early)
+
+
+def _fill_inside(
+    body: list[ir.Operation],
+    sources: list[list[int]],
+    readers: list[list[int]],
+    inside: list[bool],
+    latest: list[int],
+) -> None:
+    """Let a tensor of one number be made in the loop that alone reads it, so that it does not live longer."""
+    for i, op in enumerate(body):
+        is_filled = op.name.startswith("torch.") and target_name(op) in _FILLS and not sources[i]
+        loops = {latest[u] if inside[u] else None for u in readers[i]}
+        if is_filled and not inside[i] and EDGE_KIND not in op.attributes and len(loops) == 1:
+            inside[i] = None not in loops
+            latest[i] = loops.pop() if inside[i] else latest[i]
 
 
 def _is_term(value: ir.Value, codec: ShardingCodec, mesh: Mesh) -> bool:

@@ -28,16 +28,17 @@ class Lives:
 
     A point is a call. Each phase has several parts with as many calls, and each part the point at which a
     single device would hold the most. Each phase also has those with the most inner values, which only calls
-    of the same phase read, and with the largest gradient: meshes divide these differently. ``of_stages``: the
-    points, of all, that bound memory in a pipeline, whose stages keep as much at all others.
+    of the same phase read, and with the largest gradient, and the largest of the ``own`` calls, which are not
+    like those of equal layers: meshes divide these differently. ``of_stages``: the points, of all, that bound
+    memory in a pipeline, whose stages keep as much at all others.
 
     A value lives from the call that computes it to the end of the last call that reads it or a view of it.
     State lives until its replacement is computed. Other arguments always live. ``weights``: the calls that
     only gradients of weights need.
     """
 
-    def __init__(self, program: Program, weights: Collection[int] = ()) -> None:
-        self.program = program
+    def __init__(self, program: Program, weights: Collection[int] = (), own: Collection[int] = ()) -> None:
+        self.program, self._own = program, own
         self._owner = owners(program)
         self._returned = frozenset(program.returns)
         self._replaced = {old for old, _ in carried_values(program)}
@@ -103,6 +104,7 @@ class Lives:
         # Until it is added to others, the gradient of a micro-batch is an inner value, too.
         single = {v: maker[v] for v in self.until if self._phase(maker[v]) == "backward" and v not in inner}
         kinds = [self._single(values) for values in (self.until, inner, single)]
+        kinds.append(np.array([self._size_bytes(number) for number in range(len(phases))]))
         few = {point for held_bytes in kinds for point in _fullest(phases, held_bytes, 1)}
         points = np.array(sorted({*few, *_fullest(phases, kinds[0], _EACH)}))
         return points, np.isin(points, list(few))
@@ -153,6 +155,14 @@ class Lives:
             change[max(program.producer[value], 0)] += size_bytes
             change[int(min(until + 1, count))] -= size_bytes
         return change.cumsum()
+
+    def _size_bytes(self, call: int) -> float:
+        """Return the bytes of what one of the own calls reads and makes; 0 for others."""
+        if call not in self._own:
+            return 0.0
+        node, types = self.program.nodes[call], self.program.types
+        owners = {self._owner[value] for value in (*node.operands, *node.results)}
+        return float(sum(types[owner].size_bytes for owner in owners))
 
     def _last(self, value: int) -> float:
         is_given = self.program.producer[value] < 0 and value not in self._replaced

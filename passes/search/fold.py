@@ -54,6 +54,13 @@ class Folded:
     colours: list[int]
     weights: list[float]
 
+    def own(self, program: Program) -> frozenset[int]:
+        """Return the calls of which no equal layer has one like it: embeddings, the loss, what is before."""
+        counts = Counter(self.colours)
+        keys = [call_key(node) for node in program.nodes]
+        repeated = {key for key, colour in zip(keys, self.colours, strict=True) if counts[colour] > 1}
+        return frozenset(number for number, key in enumerate(keys) if key not in repeated)
+
 
 def folded(program: Program, more: More = ()) -> Folded:
     """Return the equal layers of a step.

@@ -53,14 +53,14 @@ class StepFacts:
         """Return the facts of a program that lacks ``more`` equal layers. Raises NotFolded."""
         roles = [role for role, _ in program.argument_keys()]
         given = zip(program.arguments, roles, strict=True)
-        weights = weight_calls(program)
+        weights, layers = weight_calls(program), folded(program, more)
         return StepFacts(
             program,
-            folded(program, more),
+            layers,
             weights,
             repeats(program),
             Passes(program),
-            Lives(program, weights),
+            Lives(program, weights, layers.own(program)),
             _shapes(program),
             [phase_of(node.op) for node in program.nodes],
             roles,

@@ -23,6 +23,7 @@ COMPILED = [
     "addmm",
     "amax",
     "argmax",
+    "as_strided_scatter",
     "baddbmm",
     "bmm",
     "cat",
@@ -77,7 +78,7 @@ COMPILED = [
 ]
 """Ops all of whose samples are compiled."""
 
-FALLING_BACK = ["as_strided", "as_strided_copy", "as_strided_scatter"]
+FALLING_BACK = ["as_strided", "as_strided_copy"]
 """Ops some of whose samples run through ATen."""
 
 

@@ -1,8 +1,8 @@
 """Which ops of a flat rank program run in which time loop.
 
 Programs are written as lines ``name = op operands``: ``slice`` takes an iteration's part, ``sum`` stands for
-the way out of a loop, ``term`` makes each iteration's term of a sum, any other op is a call. They become MLIR
-with each op's name in ``dist.name``.
+the way out of a loop, ``term`` makes each iteration's term of a sum, ``zeros`` has no operand, and any other
+op is a call. They become MLIR with each op's name in ``dist.name``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ HEAD = """
 "dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["micro", 2, "time"]]} : () -> ()
 func.func @step(%x: !torch.vtensor<[8,8],f32>, %y: !torch.vtensor<[8,8],f32>) {
   %one = torch.constant.int 1
+  %none = torch.constant.none
+  %shape = torch.prim.ListConstruct %one, %one : (!torch.int, !torch.int) -> !torch.list<int>
 """
 
 
@@ -57,6 +59,12 @@ def _module(program: str) -> str:
             text = (
                 f'torch.aten.neg %{operands[0]} {{dist.name = "{name}", dist.shardings = {sharding}}} : '
                 f"{given[0]} -> {given[0]}"
+            )
+        elif op == "zeros":
+            types[name] = PART
+            text = (
+                f'torch.aten.zeros %shape, %none, %none, %none, %none {{dist.name = "{name}"}} : '
+                f"!torch.list<int>, !torch.none, !torch.none, !torch.none, !torch.none -> {PART}"
             )
         elif op == "add":
             types[name] = given[0]
@@ -216,3 +224,36 @@ def test_every_inside_op_knows_its_loop() -> None:
         e = sum d
     """)
     assert sorted(plan.loop_of.values()) == [0, 1, 1]
+
+
+def test_zeros_that_one_loop_reads_are_made_in_it() -> None:
+    _, names = _plan("""
+        z = zeros
+        a = slice x
+        b = add a z
+        c = sum b
+    """)
+    assert names == {"loop 0": ["z", "a", "b"], "after 0": ["c"]}
+
+
+def test_zeros_that_others_read_are_made_before() -> None:
+    _, names = _plan("""
+        z = zeros
+        a = slice x
+        b = add a z
+        c = sum b
+        d = slice y
+        e = add d c
+        f = add e z
+        g = sum f
+    """)
+    assert names["before"] == ["z"]
+    assert names["loop 1"] == ["d", "e", "f"]
+    _, names = _plan("""
+        z = zeros
+        a = slice x
+        b = add a z
+        c = sum b
+        d = neg z
+    """)
+    assert names == {"before": ["z"], "loop 0": ["a", "b"], "after 0": ["c", "d"]}

@@ -57,6 +57,23 @@ def test_counted_memory_is_that_of_the_compiled_plan(rows: int, micro_batches: i
     assert priced.searched.held_bytes == pytest.approx(priced.fullest.peak_bytes, rel=0.25)
 
 
+def test_a_loss_that_devices_repeat_counts() -> None:
+    """Micro-batches take its rows, and no axis its classes; attention, which is larger, is sharded."""
+    sizes = {"hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 4, "vocab_size": 65536}
+    with torch.device("meta"):
+        heads = {"num_attention_heads": 64, "num_key_value_heads": 64, "attention_dropout": 0.1}
+        config = hf.LlamaConfig(**sizes, **heads)
+        model = hf.LlamaForCausalLM(config).to(torch.bfloat16).train()
+        ids = torch.empty(48, 2048, dtype=torch.int64)  # 6 samples a micro-batch, for 8 devices
+    batch = {"input_ids": ids, "labels": ids}
+    question = Question("llama", model, torch.optim.AdamW(model.parameters()), batch, None, tokens_of(batch))
+    priced = Pricer(question, cluster=CLUSTER).price(Candidate({"nvlink": 8}, "auto", 8, "full"))
+    assert priced.searched is not None
+    peak = priced.fullest.peak
+    assert isinstance(peak, Peak) and "loss_utils" in peak.where
+    assert priced.searched.held_bytes == pytest.approx(peak.size_bytes, rel=0.1)
+
+
 @pytest.mark.parametrize("layers", [4, 6, 12])
 @pytest.mark.parametrize("form", FORMS[:1] + FORMS[3:5], ids=str)
 @pytest.mark.parametrize("micro_batches", [4, 16])
