@@ -55,7 +55,7 @@ class Folded:
     weights: list[float]
 
     def own(self, program: Program) -> frozenset[int]:
-        """Return the calls of which no equal layer has one like it: embeddings, the loss, what is before."""
+        """Return the calls that are like none of an equal layer, such as those of embeddings and the loss."""
         counts = Counter(self.colours)
         keys = [call_key(node) for node in program.nodes]
         repeated = {key for key, colour in zip(keys, self.colours, strict=True) if counts[colour] > 1}

@@ -4,7 +4,7 @@ plan that may be asked for next."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -75,8 +75,9 @@ class Beside:
         with ExitStack() as stack:
             stack.callback(self._end_waiting)
             for child, part in zip(self._children, parts, strict=True):
-                if child.is_alive:
-                    child.ask(part)
+                with suppress(Ended):  # options of a user may be what cannot be sent
+                    if child.is_alive:
+                        child.ask(part)
             own = _each(self._price, more)
             for first, part in enumerate(parts):
                 found |= zip(range(first, len(asked), count), self._answer(first, part), strict=True)
@@ -113,7 +114,7 @@ class Beside:
     def _answer(self, number: int, asked: Sequence[Asked]) -> list[Priced]:
         """Return a child's answer, or, if it has none, that of this process."""
         try:
-            if self._children[number].is_alive:
+            if self._children[number].is_asked:
                 return self._children[number].result(lambda: False)
         except Ended as error:
             TIMING.debug("plan: a child did not price a program: %s", error)

@@ -175,9 +175,15 @@ class ForkedServer(_Child, Generic[_Request, _T]):
         return self.is_asked and not self._has_answer
 
     def ask(self, request: _Request) -> None:
-        """Send a request, the answer of which :meth:`result` returns. It must not have another one."""
+        """Send a request, the answer of which :meth:`result` returns. It must not have another one.
+
+        Raises Ended if the request cannot be pickled; others may follow.
+        """
         assert self._is_open and not self.is_asked
-        content = pickle.dumps(request)
+        try:
+            content = pickle.dumps(request)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise Ended(f"not asked: {error}") from error
         os.pwrite(self._request, content, 0)
         os.write(self._asks, struct.pack("<Q", len(content)))
         self.is_asked = True
@@ -201,6 +207,7 @@ class ForkedServer(_Child, Generic[_Request, _T]):
         return answer
 
     def _close(self) -> None:
+        self.is_asked = False
         os.close(self._asks)
         os.close(self._request)
         super()._close()

@@ -76,6 +76,15 @@ def test_what_a_child_cannot_price_this_process_prices() -> None:
     beside.end()
 
 
+def test_options_that_cannot_be_sent_are_priced_here() -> None:
+    beside = children_of(lambda of: (number_of(of), os.getpid()), 2)
+    one, other = asked(1, 2)
+    found = beside.prices([replace(one, options={"schedule": lambda: None}), other])
+    assert found[0] == (1, os.getpid())
+    assert found[1][0] == 2 and found[1][1] != os.getpid()  # type: ignore[index]
+    beside.end()
+
+
 def test_an_error_is_raised_and_later_prices_are_right() -> None:
     def price(of: Asked) -> int:
         if number_of(of) > 90:

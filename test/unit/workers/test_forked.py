@@ -113,6 +113,16 @@ def test_a_server_lives_on_after_errors() -> None:
     server.end()
 
 
+def test_a_request_that_cannot_be_pickled_is_not_asked() -> None:
+    server = ForkedServer[object, str](lambda request: f"{request}", lambda: None)
+    with pytest.raises(Ended, match="not asked"):
+        server.ask(lambda: None)
+    assert not server.is_asked
+    server.ask(3)
+    assert server.result(never) == "3"
+    server.end()
+
+
 def test_a_server_that_dies_has_ended() -> None:
     server = ForkedServer[int, None](lambda how: os.kill(os.getpid(), how), lambda: None)
     server.ask(signal.SIGKILL)

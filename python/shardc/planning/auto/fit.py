@@ -108,8 +108,8 @@ def search_to_fit(
     of all searches together. ``begin``: begins a search that ``find`` would do. ``added``: seconds that a
     choice takes in addition to those of ``find``. ``least``: the part of the memory that ``find`` may use
     which a candidate needs at least. ``pace``: how fast a choice's kernels are. ``evicting``: seconds that
-    evictions of activations add. ``ahead``: begins what ``price`` would
-    do. Raises NoPlanFound, NoPlanYet.
+    evictions of activations add. ``ahead``: begins what ``price`` would do, and ends what it began before.
+    Raises NoPlanFound, NoPlanYet.
     """
     clock = clock or Clock()
     limit_s = LIMIT_S if clock.limit_s == inf else inf
