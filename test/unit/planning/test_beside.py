@@ -41,8 +41,9 @@ def number_of(asked: Asked) -> int:
     return asked.candidate.micro_batches
 
 
-def children_of(price: object, count: int) -> Beside:
-    return Beside(price, lambda periods: None, [[[n]] for n in range(count)])  # type: ignore[arg-type]
+def children_of(price: Any, count: int) -> Any:
+    """Children whose prices are whatever ``price`` returns."""
+    return Beside(price, lambda periods: None, [[[n]] for n in range(count)])
 
 
 def asked(*numbers: int) -> list[Asked]:
@@ -55,8 +56,8 @@ def test_children_price_what_is_asked_and_this_process_more(count: int) -> None:
     for turn in range(2):
         numbers = [*range(10 * turn, 10 * turn + count)]
         found = beside.prices(asked(*numbers), asked(100))
-        assert [number for number, _ in found] == [*numbers, 100]  # type: ignore[misc]
-        *others, own = [process for _, process in found]  # type: ignore[misc]
+        assert [number for number, _ in found] == [*numbers, 100]
+        *others, own = [process for _, process in found]
         assert own == os.getpid() and own not in others
     beside.end()
     assert beside.prices(asked(1)[:count]) == [(1, os.getpid())]
@@ -81,7 +82,7 @@ def test_options_that_cannot_be_sent_are_priced_here() -> None:
     one, other = asked(1, 2)
     found = beside.prices([replace(one, options={"schedule": lambda: None}), other])
     assert found[0] == (1, os.getpid())
-    assert found[1][0] == 2 and found[1][1] != os.getpid()  # type: ignore[index]
+    assert found[1][0] == 2 and found[1][1] != os.getpid()
     beside.end()
 
 
@@ -133,7 +134,7 @@ def test_what_began_is_taken_once_and_what_is_not_named_ends() -> None:
     beside.begin({"a": lambda: (1, os.getpid()), "b": lambda: time.sleep(60)})
     beside.begin({"a": lambda: pytest.fail("it has begun"), "c": lambda: 3})
     assert beside.take("b") is None  # it ended
-    one, process = beside.take("a")  # type: ignore[misc]
+    one, process = beside.take("a")
     assert one == 1 and process != os.getpid()
     assert beside.take("a") is None
     assert beside.take("c") == 3
