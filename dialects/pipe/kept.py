@@ -14,12 +14,15 @@ from shardc.dialects.pipe.stage import StageOp
 
 RECOMPUTE, KEPT, BEFORE = "pipe.recompute", "pipe.kept_bytes", "pipe.kept_bytes_before"
 
+MODULES = "modules"
+"""What is recomputed if a program's modules are, rather than its stages."""
+
 
 class Kept(NamedTuple):
     """Memory that a stage keeps for one micro-batch from forward to backward.
 
-    ``recompute`` is ``none``, ``full`` or ``selective``. ``size_bytes`` are kept; ``before_bytes`` would be
-    kept without recomputation.
+    ``recompute`` is ``none``, :data:`MODULES`, or the policy of a whole stage. ``size_bytes`` are kept;
+    ``before_bytes`` would be kept without recomputation.
     """
 
     recompute: str

@@ -17,7 +17,7 @@ from shardc.diagnostics.passes.pipeline import (
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.pipe.csv_form import read_csv
-from shardc.dialects.pipe.kept import Kept, note_kept
+from shardc.dialects.pipe.kept import MODULES, Kept, note_kept
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import write_schedule
 from shardc.options.pipeline import Pipeline
@@ -28,6 +28,10 @@ from shardc.passes.manager.program import micro_batches_apart
 from shardc.passes.pipeline.checks.check_options import check_options, check_rows, check_sizes
 from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
 from shardc.passes.pipeline.checks.check_schedule import check_schedule
+from shardc.passes.pipeline.cuts.balance import Forward
+from shardc.passes.pipeline.cuts.fit_memory import fit_memory
+from shardc.passes.pipeline.cuts.stage_memory import held_by_ranks
+from shardc.passes.pipeline.cuts.tower_cuts import TowerCuts
 from shardc.passes.pipeline.ranks.collective_bodies import find_reductions, hoist_gathers, write_collective
 from shardc.passes.pipeline.ranks.rank_programs import results_of, write_rank_programs
 from shardc.passes.pipeline.schedules import by_name
@@ -35,17 +39,14 @@ from shardc.passes.pipeline.schedules.balance_activations import balance_activat
 from shardc.passes.pipeline.schedules.for_graph import for_graph
 from shardc.passes.pipeline.schedules.forward_alone import SUFFIX, forward_alone
 from shardc.passes.pipeline.schedules.registry import named_schedule
-from shardc.passes.pipeline.stages.activations import kept_bytes
+from shardc.passes.pipeline.stages.activations import kept_before, kept_bytes
 from shardc.passes.pipeline.stages.assign_stages import assign_stages, forward_of
-from shardc.passes.pipeline.stages.balance import Forward
-from shardc.passes.pipeline.stages.fit_memory import fit_memory
 from shardc.passes.pipeline.stages.held import Held
+from shardc.passes.pipeline.stages.keep_sent import keep_sent
 from shardc.passes.pipeline.stages.sliced_bodies import slice_bodies, write_sliced
 from shardc.passes.pipeline.stages.stage_bodies import stage_bodies, write_bodies
-from shardc.passes.pipeline.stages.stage_memory import held_by_ranks
 from shardc.passes.pipeline.stages.step_program import read_step, trains
 from shardc.passes.pipeline.stages.token_slices import slice_tokens
-from shardc.passes.pipeline.stages.tower_cuts import TowerCuts
 from shardc.passes.pipeline.stages.weight_updates import StageUpdate, UpdateFinder, write_update
 
 
@@ -221,9 +222,11 @@ def cut_into_stages(
     if memory_limit_bytes:
         limit = memory_limit_bytes, balances
         places = fit_memory(program, forward, schedule, policies, kinds, *limit, named=places)
+    keep_sent(program, forward, places)
     assignment = assign_stages(program, forward, places, beside=beside)
     bodies = stage_bodies(program, assignment, kinds)
-    kept = [kept_bytes(program, assignment, bodies, each) for each in (policies, ("none",) * stages)]
+    kept = [kept_bytes(program, assignment, bodies, policies), kept_before(program, assignment, bodies)]
+    again = [MODULES if program.originals and policy == "none" else policy for policy in policies]
     if any(policy != "none" for policy in policies):
         assignment = assign_stages(program, forward, places, policies, beside=beside)
         bodies = stage_bodies(program, assignment, kinds)
@@ -248,7 +251,7 @@ def cut_into_stages(
         write_sliced(program, bodies, ip, ShardingCodec(module.context, mesh))
     else:
         write_bodies(program, bodies, ip)
-        note_kept(module, list(map(Kept, policies, *kept)))
+        note_kept(module, list(map(Kept, again, *kept)))
     updates: dict[int, StageUpdate] = {}
     if schedule.changes_mathematics:
         returned = [(value, key) for value, key, _ in results_of(program)]

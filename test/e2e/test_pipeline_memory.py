@@ -13,13 +13,13 @@ from training import Captured, capture
 
 from shardc.diagnostics.passes.pipeline import NoCutFits
 from shardc.options.pipeline import Pipeline
+from shardc.passes.pipeline.cuts.fit_memory import fit_memory
+from shardc.passes.pipeline.cuts.stage_memory import held_by_ranks
 from shardc.passes.pipeline.pipe_cut import cut_pipeline
 from shardc.passes.pipeline.schedules.by_name import schedule
 from shardc.passes.pipeline.stages.activations import kept_bytes
 from shardc.passes.pipeline.stages.assign_stages import assign_stages, forward_of
-from shardc.passes.pipeline.stages.fit_memory import fit_memory
 from shardc.passes.pipeline.stages.stage_bodies import stage_bodies
-from shardc.passes.pipeline.stages.stage_memory import held_by_ranks
 from shardc.passes.pipeline.stages.step_program import read_step
 
 KINDS = {0: "FB", 1: "FB"}
@@ -86,7 +86,7 @@ def test_stages_move_with_the_cap(tower: Captured) -> None:
 def test_named_stages_are_held_to_the_cap() -> None:
     module = captured("llama").compile({"pipe": 2}, {}, 4).rank_module
     options = Pipeline(stages=("model.layers.1",), memory_limit_bytes=1e3)
-    with pytest.raises(NoCutFits, match=r"before model\.layers\.1\."):
+    with pytest.raises(NoCutFits, match=r"start at model\.layers\.1\."):
         cut_pipeline(module, "pipe", options)
 
 

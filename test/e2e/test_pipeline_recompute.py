@@ -13,6 +13,8 @@ from torch_mlir import ir
 from training import Captured, capture
 
 from shardc.backends.eager.proof.compare import prove_step
+from shardc.dialects.pipe.kept import MODULES
+from shardc.options.parallelism import Parallelism
 from shardc.options.pipeline import Pipeline
 from shardc.options.recompute import Policy, Recompute
 from shardc.passes.manager.program import program_functions
@@ -20,6 +22,7 @@ from shardc.report.memory_text import explain_pipeline
 from shardc.report.pipeline_report import PipelineReport
 from shardc.runtime.kernels.library import Library
 from shardc.step.fuse_step import fuse_step
+from shardc.step.modules.recomputed import recomputed
 from shardc.step.shard import Compiled
 from shardc.step.values import example_inputs
 
@@ -90,6 +93,61 @@ def test_what_stages_keep(dropout: Captured) -> None:
         peaks["none"] - peaks["full"] > saved / 3
     )  # the rest is needed while one micro-batch is computed again
     assert peaks["full"] < peaks["selective"] < peaks["none"]
+
+
+@pytest.fixture(scope="module")
+def layered() -> Captured:
+    """Two layers of GPT-2 that backward recomputes."""
+    options = Parallelism({"pipe": 2}, "pipeline", recompute="full")
+    return capture(DROPOUT, noted=recomputed(DROPOUT.fresh(), options))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", ["transformer.h.1", "transformer.h.1.mlp", "transformer.h.1.mlp.c_proj"])
+@pytest.mark.parametrize(("mesh", "plan"), [({}, "pipeline"), ({"data": 2}, "pipeline*zero3")])
+def test_a_recomputed_layer_may_be_cut(
+    dropout: Captured, layered: Captured, cut: str, mesh: dict[str, int], plan: str
+) -> None:
+    """Stages hold the same state as without recomputation, and send at most as much."""
+    mesh, options = {"pipe": 2, **mesh}, Pipeline(stages=(cut,))
+    kept = report(dropout.compile(mesh, plan, 4, options))
+    compiled = layered.compile(mesh, plan, 4, options, "full")
+    again = report(compiled)
+    assert [rank.state_bytes for rank in again.ranks] == [rank.state_bytes for rank in kept.ranks]
+    assert all(
+        mine.sent_bytes <= theirs.sent_bytes for mine, theirs in zip(again.ranks, kept.ranks, strict=True)
+    )
+    assert {stage.recompute for stage in again.kept} == {MODULES}
+    if cut == "transformer.h.1":  # within layers, other stages run some gradients
+        for stage, before in zip(again.kept, kept.kept, strict=True):
+            assert stage.kept_bytes < before.kept_bytes / 8
+            assert stage.before_bytes == pytest.approx(before.before_bytes, rel=0.15)  # masks
+    prove(layered, compiled)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("preset", ["zero2", "zero3"])
+def test_a_tied_weight_is_sent_once(
+    dropout: Captured, layered: Captured, preset: str, recompute: Recompute
+) -> None:
+    """Each stage gathers it, and sums its gradients in its own shard."""
+    step = dropout if recompute == "none" else layered
+    mesh, options = {"pipe": 2, "data": 2}, Pipeline(stages=("transformer.h.1",))
+    compiled = step.compile(mesh, f"pipeline*{preset}", 4, options, recompute)
+    hidden, table = 4 * 16 * 32 * 8, 64 * 32 * 8 // 2
+    sent = [rank.sent_bytes for rank in report(compiled).ranks]
+    assert sent == [pytest.approx(hidden + table, abs=8)] * 2
+    prove(step, compiled)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["full", "selective"])
+@pytest.mark.parametrize("schedule", ["zb-h1", "interleaved"])
+def test_layers_under_other_schedules(layered: Captured, policy: Recompute, schedule: str) -> None:
+    """A split backward, and stages that begin within layers."""
+    options = Pipeline(schedule, stages=4 if schedule.startswith("inter") else None)
+    prove(layered, layered.compile({"pipe": 2}, "pipeline", 4, options, policy))
 
 
 def test_what_layers_keep_is_counted_once() -> None:

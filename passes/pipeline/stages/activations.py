@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from torch_mlir import ir
 
+from shardc.passes.manager.copy_ops import reads
 from shardc.passes.optimize.chains import is_view
 from shardc.passes.pipeline.stages.places import Assignment
 from shardc.passes.pipeline.stages.recompute import is_cloned, of_micro_batch
@@ -61,6 +62,22 @@ def kept_bytes(
         kept = dict.fromkeys(_storage(assignment, value, index) for value in read)
         found.append(sum(size_bytes(value) for value in kept if isinstance(value, ir.OpResult)))
     return found
+
+
+def kept_before(program: StepProgram, assignment: Assignment, stages: Stages) -> list[int]:
+    """Return what :func:`kept_bytes` would be without recomputation, of modules or of stages."""
+    if not program.originals:
+        return kept_bytes(program, assignment, stages, ("none",) * assignment.stages)
+    kept: list[set[ir.Value]] = [set() for _ in range(assignment.stages)]
+    for op in assignment.ops:
+        place = assignment.place_of(op.results[0])
+        if place is None or place[1] == "F" or op.results[0] in program.originals:
+            continue
+        for value in (program.originals.get(value, value) for value in reads(op)):
+            made = assignment.place_of(value)
+            if made is not None and made[1] == "F" and value not in program.weights:
+                kept[place[0]].add(_storage(assignment, value, place[0]))
+    return [sum(size_bytes(value) for value in of if isinstance(value, ir.OpResult)) for of in kept]
 
 
 def _sources(

@@ -10,11 +10,12 @@ from torch_mlir import ir
 from shardc.dialects.pipe.stage_graph import StageGraph
 from shardc.passes.manager.attributes import observed, phase_of
 from shardc.passes.manager.copy_ops import reads
-from shardc.passes.pipeline.stages.balance import Forward, stage_of_places
+from shardc.passes.pipeline.cuts.balance import Forward, stage_of_places
 from shardc.passes.pipeline.stages.places import Assignment, Fold, Row
 from shardc.passes.pipeline.stages.recompute import recompute
 from shardc.passes.pipeline.stages.sink_backward import sink_backward
 from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops
+from shardc.passes.pipeline.stages.terms import terms
 
 
 def forward_of(program: StepProgram) -> Forward:
@@ -30,7 +31,7 @@ def forward_of(program: StepProgram) -> Forward:
             read.update(reads(op))
             ops.append(op)
     mine = [op for op in reversed(ops) if op.results[0] not in free and op.results[0] not in folds]
-    return Forward(mine, program.roots)
+    return Forward(mine, program.roots, program.weights)
 
 
 def assign_stages(
@@ -56,10 +57,11 @@ def assign_stages(
     folds = {_owner(v).results[0]: number for number, v in enumerate(program.values.following)}
     found.ops = [op for op in body_ops(program.body) if op.results[0] not in folds]
     _Backward(program, forward, found).place()
+    _compute_weights(program, found)
     for number, value in enumerate(program.values.following):
         op = _owner(value)
         (term,) = [v for v in reads(op) if v != program.carried[number]]
-        found.folds += [Fold(number, op, part, (0, "F")) for part in _terms(term, op, found)]
+        found.folds += [Fold(number, op, part, (0, "F")) for part in terms(term, op, found)]
     stacked = zip(program.values.rows, program.values.stacked, program.stack_dims, strict=False)
     found.rows = [Row(value, result, dim, (0, "F")) for value, result, dim in stacked]
     _drop_unread(found)
@@ -102,7 +104,8 @@ class _Backward:
     """Search for the stages of all ops that are not forward."""
 
     def __init__(self, program: StepProgram, forward: Forward, found: Assignment) -> None:
-        self._found, self._roots = found, program.roots
+        self._found, self._originals = found, program.originals
+        self._roots = {**program.roots, **program.weights}
         self._before = found.graph.before
         self._read: dict[ir.Value, frozenset[int]] = {}
         self._homes: dict[str, set[int]] = {}
@@ -110,7 +113,7 @@ class _Backward:
             stage, _ = found.place[op.results[0]]
             for value in reads(op):
                 self._note(value, stage)
-                for name in program.roots.get(value, ()):
+                for name in self._roots.get(value, ()):
                     self._homes.setdefault(name, set()).add(stage)
 
     def _note(self, value: ir.Value, stage: int) -> None:
@@ -152,7 +155,8 @@ class _Backward:
         """Return which stages have the forward values that an op reads, and which the parameters."""
         found, seen = self._found, list[frozenset[int]]()
         for value in reads(op):
-            place, read = found.place_of(value), self._read.get(value, frozenset())
+            first = self._originals.get(value, value)
+            place, read = found.place_of(value), self._read.get(first, frozenset())
             if place is not None and place[1] == "F":
                 seen.append(found.graph.between({*read, place[0]}))
             elif found.is_free(value) and read:
@@ -164,7 +168,8 @@ class _Backward:
     def _stage(self, op: ir.Operation, later: frozenset[int]) -> int:
         """Return the last stage that has all operands, else the last that has the parameters.
 
-        Of stages beside each other it is one that stages ``later``, for which the result is, can read.
+        What forward has computed before is computed again in the same stage. Of stages beside each other it
+        is one that stages ``later``, for which the result is, can read.
         """
         found = self._found
         places = [place for v in reads(op) if (place := found.place_of(v)) is not None]
@@ -173,6 +178,8 @@ class _Backward:
         options = sorted(most.intersection(*gradients), reverse=True)
         if not options:  # gradients of stages beside each other
             options = list(range(min(map(max, gradients)), -1, -1))
+        if (stage := self._stage_before(op)) in options:
+            return stage
         at_hand, at_home = self._stages(op)
         able = [stage for stage in options if later <= self._before[stage]] or options
         rules = (lambda s: at_hand(s) and at_home(s), at_home, at_hand)
@@ -181,57 +188,36 @@ class _Backward:
         )
         return next(chosen, options[0])
 
+    def _stage_before(self, op: ir.Operation) -> int | None:
+        """Return the stage whose forward computes the same as ``op``; None if none or each could."""
+        first = op.results[0]
+        original = None if first in self._roots else self._originals.get(first)
+        place = None if original is None else self._found.place_of(original)
+        return place[0] if place is not None and place[1] == "F" else None
+
+
+def _compute_weights(program: StepProgram, found: Assignment) -> None:
+    """Let each stage compute what it reads of weights, rather than receive it for each micro-batch."""
+    readers: dict[ir.Value, set[int]] = {}
+    for op in reversed(found.ops):
+        place = found.place_of(op.results[0])
+        if place is None:
+            continue
+        stages = {place[0]}
+        if op.results[0] in program.weights:
+            read = set[int]().union(*(readers.get(result, set()) for result in op.results))
+            if read - stages:
+                stages = read
+                found.free.add(op.results[0])
+                del found.place[op.results[0]]
+        for value in reads(op):
+            readers.setdefault(value, set()).update(stages)
+
 
 def _parameters(op: ir.Operation) -> list[str]:
     """Return the parameters whose gradients an op computes."""
     names = [name.removeprefix("own-") for name, _ in observed(op)]
     return [name.removeprefix("grad:") for name in names if name.startswith("grad:")]
-
-
-def _terms(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.Value]:
-    """Split the term that ``reader`` adds to a sum over micro-batches into several stages' values.
-
-    So a tied weight's gradients are summed once, after all micro-batches, and not sent for each. If the term
-    is the cast of a sum, each part is cast.
-    """
-    if not (is_cast(term) and _is_sum(reader) and _is_alone(term, reader)):
-        return _parts(term, reader, found)
-    cast = _owner(term)
-    parts = _parts(cast.operands[0], cast, found)
-    return parts if len(parts) > 1 else [term]
-
-
-def _parts(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.Value]:
-    """Split a term that is a sum of several stages' values, with no other reader, into these values."""
-    summands = _summands(term, reader)
-    parts = [part for value in summands for part in _parts(value, term.owner.operation, found)]
-    stages = {place[0] for part in parts if (place := found.place_of(part)) is not None}
-    return parts if len(stages) > 1 else [term]
-
-
-def _summands(term: ir.Value, reader: ir.Operation) -> list[ir.Value]:
-    """Return the operands of a plain sum whose only reader is ``reader``, a sum or a cast; else nothing."""
-    is_linear = _is_sum(reader) or any(map(is_cast, reader.results))
-    if not isinstance(term, ir.OpResult) or not (is_linear and _is_sum(term.owner.operation)):
-        return []
-    values = list(term.owner.operands)[:2]
-    return values if _is_alone(term, reader) and all(v.type == term.type for v in values) else []
-
-
-def is_cast(value: ir.Value) -> bool:
-    """Return whether a value is another one in another type of numbers."""
-    return isinstance(value, ir.OpResult) and value.owner.name == "torch.aten._to_copy"
-
-
-def _is_alone(term: ir.Value, reader: ir.Operation) -> bool:
-    return all(use.owner.operation == reader for use in term.uses)
-
-
-def _is_sum(op: ir.Operation) -> bool:
-    if op.name != "torch.aten.add.Tensor":
-        return False
-    factor = op.operands[2].owner.attributes
-    return "value" in factor and factor["value"].value == 1
 
 
 def _drop_unread(found: Assignment) -> None:

@@ -12,9 +12,9 @@ from shardc.dialects.pipe.stage_graph import StageGraph
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.manager.copy_ops import Copier, reads
 from shardc.passes.partition.form_loops import is_received
-from shardc.passes.pipeline.stages.assign_stages import is_cast
 from shardc.passes.pipeline.stages.places import Assignment, Fold, Place
 from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, tensor
+from shardc.passes.pipeline.stages.terms import linear_ops
 from shardc.passes.pipeline.stages.token_slices import TokenSlices
 
 Hops = dict[tuple[int, int], list[ir.Value]]
@@ -278,8 +278,7 @@ def write_fold(program: StepProgram, fold: Fold, so_far: ir.Value, copier: Copie
     """Copy the op that adds a term to the running sum ``so_far``, and return the new sum."""
     (whole,) = [v for v in reads(fold.op) if v != program.carried[fold.number]]
     term = copier.values[fold.term]
-    if fold.term != whole and is_cast(whole):  # the term is a part of what is cast
-        cast = whole.owner.operation
-        term = Copier(copier.ip, {**copier.values, cast.operands[0]: term}).copy(cast).results[0]
+    for op in reversed(linear_ops(whole) if fold.term != whole else []):  # the term is a part of a sum
+        term = Copier(copier.ip, {**copier.values, op.operands[0]: term}).copy(op).results[0]
     values = {**copier.values, program.carried[fold.number]: so_far, whole: term}
     return Copier(copier.ip, values).copy(fold.op).results[0]

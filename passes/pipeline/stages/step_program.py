@@ -18,6 +18,7 @@ from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import edge_key, phase_of
 from shardc.passes.manager.copy_ops import reads
 from shardc.passes.manager.program import find_function
+from shardc.passes.pipeline.stages.originals import originals
 
 Roots = frozenset[str]
 """Names of the parameters that a value depends on."""
@@ -60,6 +61,22 @@ class StepProgram:
         """Argument of the body -> the captured value outside."""
         inside = list(self.body.arguments)[len(self.values.inits) :]
         return dict(zip(inside, self.values.captures, strict=True))
+
+    @cached_property
+    def weights(self) -> dict[ir.Value, Roots]:
+        """Value of the body that is computed from parameters alone, such as a gathered one -> their names."""
+        found = {value: names for value, names in self.roots.items() if names and value in self.captures}
+        for op in body_ops(self.body):
+            read = list(reads(op))
+            if read and all(value in found for value in read):
+                names: Roots = frozenset().union(*(found[value] for value in read))
+                found.update(dict.fromkeys(op.results, names))
+        return found
+
+    @cached_property
+    def originals(self) -> dict[ir.Value, ir.Value]:
+        """Value of the body that backward computes again -> the first one."""
+        return originals([view.operation for view in self.body.operations], self.captures)
 
 
 def read_step(module: ir.Module) -> StepProgram:

@@ -10,7 +10,7 @@ from itertools import groupby
 from shardc.cost.schedule_form import ScheduleForm
 from shardc.cost.work import computed_flops
 from shardc.passes.manager.program import Program
-from shardc.passes.pipeline.stages.towers import Run, Towers
+from shardc.passes.pipeline.cuts.towers import Run, Towers
 from shardc.passes.search.calls.crossing import forward_calls, reached
 from shardc.passes.search.fold import Folded
 

@@ -10,9 +10,11 @@ from shardc.diagnostics.passes.pipeline import WrongRecompute
 Policy = Literal["none", "full", "selective"]
 """Policies of recomputation.
 
-``none``: keep everything that backward reads. ``full``: keep only the inputs of each repeated layer, or of
-each micro-batch of a pipeline's stage. ``selective``: keep results of matmuls, convolutions, attention and
-communication; run pointwise ops, norms, softmaxes and embeddings again.
+``none``: keep everything that backward reads. ``full``: keep only the inputs of each repeated layer.
+``selective``: keep results of matmuls, convolutions, attention and
+communication; run pointwise ops, norms, softmaxes and embeddings again. In a pipeline, policies of single
+stages, and one policy for a model without repeated layers, are of whole stages: ``full`` then keeps only the
+inputs of a stage.
 """
 Recompute = Policy | tuple[str, ...]
 """One policy, one for each pipeline stage, or patterns of module names that are recomputed in full."""

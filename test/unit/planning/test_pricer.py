@@ -110,6 +110,19 @@ def test_stages_of_few_layers_and_micro_batches(form: ScheduleForm, tmp_path: Pa
     assert_same_stages(pricer.price(candidate), pricer.price(candidate, whole=True))
 
 
+@pytest.mark.parametrize("policy", ["full", "selective"])
+def test_stages_whose_layers_are_recomputed(policy: str, tmp_path: Path) -> None:
+    """With ``full`` they hold one layer's values at a time, unlike stages that are recomputed as a whole."""
+    config = write_config(tmp_path, num_hidden_layers=12, vocab_size=1600)
+    pricer = Pricer(read_config(config, Sizes(16, 64), torch.bfloat16))
+    candidate = Candidate({"pipe": 2}, "pipeline", 8)
+    layers = pricer.price(candidate, recompute=policy)
+    assert_same_stages(layers, pricer.price(candidate, whole=True, recompute=policy))
+    stages = pricer.price(candidate, recompute=(policy, policy))
+    for mine, theirs in zip(layers.memory, stages.memory, strict=True):
+        assert mine.peak_bytes < (0.8 if policy == "full" else 1.01) * theirs.peak_bytes
+
+
 @pytest.mark.slow
 def test_stages_that_keep_activations_for_others(tmp_path: Path) -> None:
     """A few micro-batches have the evictions of all, and a price counts their time."""

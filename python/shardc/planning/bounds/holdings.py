@@ -13,8 +13,8 @@ from shardc.dialects.aten.schema import overload
 from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.copy_ops import reads
-from shardc.passes.pipeline.stages.balance import Forward
-from shardc.passes.pipeline.stages.repeated import Repeated
+from shardc.passes.pipeline.cuts.balance import Forward
+from shardc.passes.pipeline.cuts.repeated import Repeated
 from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, size_bytes, tensor
 from shardc.planning.bounds.kept import READERS
 from shardc.runtime.first_run import may_share

@@ -19,11 +19,11 @@ from shardc.backends.torch.memory.dry_run import Peak
 from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.cost.step.work import Deeper, StepWork
 from shardc.dialects.pipe.schedule import Schedule
+from shardc.passes.pipeline.cuts.balance import Forward
+from shardc.passes.pipeline.cuts.repeated import Repeated
+from shardc.passes.pipeline.cuts.towers import Towers
 from shardc.passes.pipeline.stages.assign_stages import forward_of
-from shardc.passes.pipeline.stages.balance import Forward
-from shardc.passes.pipeline.stages.repeated import Repeated
 from shardc.passes.pipeline.stages.step_program import read_step
-from shardc.passes.pipeline.stages.towers import Towers
 from shardc.planning.bounds.holdings import Holding, holdings, of_stages, of_whole
 from shardc.planning.depth.blend import Blend, NotAffine
 from shardc.planning.depth.few import FEW, MORE

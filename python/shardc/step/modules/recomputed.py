@@ -19,8 +19,8 @@ LISTS = (nn.ModuleList, nn.ModuleDict)
 def recomputed(model: nn.Module, options: Parallelism) -> tuple[str, ...]:
     """Return the modules whose backward recomputes their forward.
 
-    With a memory budget these are all repeated layers; equal layers get one choice. If a
-    pipeline recomputes whole stages, there are none.
+    With a memory budget these are all repeated layers; equal layers get one choice. There are none if a
+    pipeline recomputes whole stages: those with a policy each, and those of a model without repeated layers.
 
     Raises UnknownRecomputed, NoRepeatedLayers.
     """
@@ -29,12 +29,13 @@ def recomputed(model: nn.Module, options: Parallelism) -> tuple[str, ...]:
     wanted = options.recompute
     if wanted == "none":
         return ()
-    if options.pipeline_axis() and (isinstance(wanted, str) or is_of_stages(wanted)):
+    is_pipeline = bool(options.pipeline_axis())
+    if is_pipeline and is_of_stages(wanted):
         return ()
     if not isinstance(wanted, str):
         return tuple(_outermost(model, wanted))
     found = tuple(repeated_layers(model))
-    if not found:
+    if not found and not is_pipeline:
         example = next((name for name, _ in model.named_children()), "layers.*")
         raise NoRepeatedLayers(policy=wanted, example=example)
     return found

@@ -11,11 +11,12 @@ from shardc.cost.pipeline import StageCost
 from shardc.cost.step.costs import Costs
 from shardc.cost.step.step_time import stage_cost
 from shardc.passes.manager.program import copy_module
+from shardc.passes.pipeline.cuts.stage_memory import state_of_stages
 from shardc.passes.pipeline.ranks.collective_bodies import hoist_gathers
 from shardc.passes.pipeline.stages.activations import kept_bytes
 from shardc.passes.pipeline.stages.assign_stages import assign_stages, forward_of
+from shardc.passes.pipeline.stages.keep_sent import keep_sent
 from shardc.passes.pipeline.stages.stage_bodies import PARTS, Stages, stage_bodies, write_bodies
-from shardc.passes.pipeline.stages.stage_memory import state_of_stages
 from shardc.passes.pipeline.stages.step_program import StepProgram, read_step, size_bytes
 from shardc.report.step.read_step import read_stages
 
@@ -49,6 +50,7 @@ def stage_costs(module: ir.Module, cutting: Cutting, costs: Costs) -> list[Stage
     forward.speeds = list(cutting.speeds)
     places = forward.named(cutting.cuts) if cutting.cuts else forward.balanced(cutting.stages)
     kinds = dict.fromkeys(range(cutting.stages), PARTS if program.trains else ("F",))
+    keep_sent(program, forward, places)
     assignment = assign_stages(program, forward, places)
     bodies = stage_bodies(program, assignment, kinds)
     kept = kept_bytes(program, assignment, bodies, cutting.policies)

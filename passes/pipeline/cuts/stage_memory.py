@@ -10,9 +10,9 @@ from shardc.cost.memory import HeldItem, RankMemory, StageMemory, held_between, 
 from shardc.dialects.aten.call import target_name
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.manager.copy_ops import reads
+from shardc.passes.pipeline.cuts.balance import Forward
 from shardc.passes.pipeline.stages.activations import resolved
 from shardc.passes.pipeline.stages.assign_stages import free_ops
-from shardc.passes.pipeline.stages.balance import Forward
 from shardc.passes.pipeline.stages.recompute import of_micro_batch
 from shardc.passes.pipeline.stages.stage_bodies import Stages, is_saved
 from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, made_from, size_bytes

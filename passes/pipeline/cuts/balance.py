@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import difflib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from torch_mlir import ir
 
@@ -38,17 +38,19 @@ class Forward:
     A cut at ``p`` puts the ops before number ``p`` in one stage and the others in the next. ``crossing[p]``
     are the bytes to send there, ``work[p]`` is the work of op ``p`` and ``cost[p]`` that of the ops before
     it. ``sources[p]`` are the earlier ops that op ``p`` reads. ``speeds`` are the relative speeds of the
-    stages' ranks; empty if all are equal.
+    stages' ranks; empty if all are equal. ``weights`` are values that each stage computes itself.
     """
 
-    def __init__(self, ops: Sequence[ir.Operation], roots: dict[ir.Value, Roots]) -> None:
+    def __init__(
+        self, ops: Sequence[ir.Operation], roots: dict[ir.Value, Roots], weights: Container[ir.Value] = ()
+    ) -> None:
         self.ops, self.speeds = list(ops), list[float]()
         self._parameters = [frozenset().union(*(roots.get(v, frozenset()) for v in reads(op))) for op in ops]
         reader = CallReader()
         self.work = [_work_bytes(op, reader) for op in ops]
         self.cost = [0.0, *itertools.accumulate(self.work)]
         made: dict[ir.Value, int] = {result: i for i, op in enumerate(self.ops) for result in op.results}
-        self.crossing = self._crossing(made)
+        self.crossing = self._crossing({value: i for value, i in made.items() if value not in weights})
         self.sources = [list(dict.fromkeys(made[v] for v in reads(op) if v in made)) for op in self.ops]
 
     def _crossing(self, made: Mapping[ir.Value, int]) -> list[int]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardc.dialects.pipe.stage_graph import StageGraph
-from shardc.passes.pipeline.stages.balance import Forward, stage_of_places
+from shardc.passes.pipeline.cuts.balance import Forward, stage_of_places
+from shardc.passes.pipeline.cuts.towers import Towers, stage_edges
 from shardc.passes.pipeline.stages.step_program import StepProgram
-from shardc.passes.pipeline.stages.towers import Towers, stage_edges
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,9 @@ class TowerCuts:
         towers = Towers(forward.sources, forward.work, stages)
         if towers.are_mixed:
             speeds = forward.speeds
-            forward = Forward([forward.ops[number] for number in towers.order()], program.roots)
+            forward = Forward(
+                [forward.ops[number] for number in towers.order()], program.roots, program.weights
+            )
             forward.speeds = speeds
         return cls(forward, stages, micro_batches)
 

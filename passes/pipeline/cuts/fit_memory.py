@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shardc.cost.memory import RankMemory
 from shardc.diagnostics.passes.pipeline import NoCutFits
 from shardc.dialects.pipe.schedule import Schedule
+from shardc.passes.pipeline.cuts.balance import Forward
+from shardc.passes.pipeline.cuts.stage_memory import held_by_ranks, stage_memory
 from shardc.passes.pipeline.schedules.balance_activations import evict_within
 from shardc.passes.pipeline.stages.activations import kept_bytes
 from shardc.passes.pipeline.stages.assign_stages import assign_stages
-from shardc.passes.pipeline.stages.balance import Forward
+from shardc.passes.pipeline.stages.keep_sent import keep_sent, undo
 from shardc.passes.pipeline.stages.stage_bodies import stage_bodies
-from shardc.passes.pipeline.stages.stage_memory import held_by_ranks, stage_memory
 from shardc.passes.pipeline.stages.step_program import StepProgram
 
 TRIES = (1.0, 0.95, 0.9, 0.8, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.6, 2.0)
@@ -42,9 +43,11 @@ def fit_memory(
     tried: dict[tuple[int, ...], RankMemory] = {}
     for cuts in options:
         if tuple(cuts) not in tried:
+            changes = keep_sent(program, forward, cuts)
             assignment = assign_stages(program, forward, cuts)
             bodies = stage_bodies(program, assignment, kinds)
             kept = kept_bytes(program, assignment, bodies, policies)
+            undo(changes)
             ranks = held_by_ranks(program, bodies, kept, schedule)
             if balances:
                 state = [held.state_bytes for held in ranks]

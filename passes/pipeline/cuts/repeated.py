@@ -7,8 +7,8 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from shardc.passes.pipeline.stages.balance import Forward
-from shardc.passes.pipeline.stages.towers import Run
+from shardc.passes.pipeline.cuts.balance import Forward
+from shardc.passes.pipeline.cuts.towers import Run
 
 
 @dataclass(frozen=True)

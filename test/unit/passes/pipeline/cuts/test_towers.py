@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from shardc.passes.pipeline.stages.balance import Forward
-from shardc.passes.pipeline.stages.tower_cuts import TowerCuts
-from shardc.passes.pipeline.stages.towers import Run, Tower, Towers, stage_edges
+from shardc.passes.pipeline.cuts.balance import Forward
+from shardc.passes.pipeline.cuts.tower_cuts import TowerCuts
+from shardc.passes.pipeline.cuts.towers import Run, Tower, Towers, stage_edges
 
 CHAIN = [[], *([n] for n in range(7))]
 PAIR = [[], [0], [1], [], [3], [4], [5, 2], [6]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardc.cost.links import WIRE
-from shardc.passes.pipeline.stages.balance import SLACK, Forward
+from shardc.passes.pipeline.cuts.balance import SLACK, Forward
 
 
 def drawn(seed: int, ops: int = 14) -> Forward:

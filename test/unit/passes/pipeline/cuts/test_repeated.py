@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from shardc.passes.pipeline.stages.balance import Forward
-from shardc.passes.pipeline.stages.repeated import Repeated
+from shardc.passes.pipeline.cuts.balance import Forward
+from shardc.passes.pipeline.cuts.repeated import Repeated
 
 LAYER = [(4.0, 100), (2.0, 50), (3.0, 80)]
 """Work of each op, and the bytes to send before it."""

@@ -1,0 +1,1 @@
+"""Where a pipeline is cut into stages: balanced, within a limit of memory, at towers."""
