@@ -25,7 +25,7 @@ from shardc.options.recompute import policies_of
 from shardc.options.schedules import AUTO
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import micro_batches_apart
-from shardc.passes.pipeline.checks.check_options import check_options, check_rows, check_sizes
+from shardc.passes.pipeline.checks.check_options import check_options, check_program, check_sizes
 from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
 from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.cuts.balance import Forward
@@ -204,7 +204,7 @@ def cut_into_stages(
     check_schedule(schedule, trains=is_training)
     policies = policies_of(policies, stages)
     program = read_step(module)
-    check_rows(schedule, program)
+    check_program(schedule, program)
     forward = forward_of(program)
     if speeds:
         forward.speeds = [speeds[schedule.rank_of[stage]] for stage in schedule.route(0)]

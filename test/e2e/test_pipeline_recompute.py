@@ -121,7 +121,7 @@ def test_a_recomputed_layer_may_be_cut(
     if cut == "transformer.h.1":  # within layers, other stages run some gradients
         for stage, before in zip(again.kept, kept.kept, strict=True):
             assert stage.kept_bytes < before.kept_bytes / 8
-            assert stage.before_bytes == pytest.approx(before.before_bytes, rel=0.15)  # masks
+            assert stage.before_bytes == pytest.approx(before.before_bytes, rel=0.01)
     prove(layered, compiled)
 
 

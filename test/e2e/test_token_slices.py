@@ -15,6 +15,7 @@ from pipelines import PIPELINED, captured, check_pipeline
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_mlir import ir
+from training import capture
 
 from shardc.diagnostics.passes.pipeline import (
     BadSliceLengths,
@@ -290,6 +291,10 @@ def test_slices_and_what_goes_not_with_them() -> None:
         module = captured("llama").compile({"pipe": 2}, {}, 2).rank_module
         with pytest.raises(ScheduleNotYet, match=why):
             cut_into_stages(module, whole, "pipe", **options)
+    step = capture(TRAININGS["llama"], noted=["model.layers.0"])
+    module = step.compile({"pipe": 2}, {}, 2, recompute="full").rank_module
+    with pytest.raises(ScheduleNotYet, match="recomputes"):
+        cut_into_stages(module, whole, "pipe")
 
 
 def test_a_slice_reads_keys_and_values_of_those_before_it() -> None:

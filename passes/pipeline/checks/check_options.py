@@ -9,6 +9,8 @@ from shardc.dialects.location import source_line
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.pipeline.stages.step_program import StepProgram
 
+RECOMPUTES = "recomputes what they keep"
+
 
 def check_options(
     schedule: Schedule,
@@ -49,8 +51,15 @@ def check_sizes(schedule: Schedule, ranks: int, micro_batches: int, stages: int)
             raise WrongStages(schedule=schedule.name, what=what, found=found, wanted=wanted)
 
 
-def check_rows(schedule: Schedule, program: StepProgram) -> None:
-    """Check that the schedule supports outputs with rows of each micro-batch. Raises ScheduleNotYet."""
+def check_program(schedule: Schedule, program: StepProgram) -> None:
+    """Check that the schedule supports outputs with rows of each micro-batch, and recomputed modules.
+
+    Raises ScheduleNotYet.
+    """
+    if schedule.slices > 1 and program.originals:
+        again = next(iter(program.originals))
+        why = f"it cuts sequences into slices, and {RECOMPUTES}"
+        raise ScheduleNotYet(schedule=schedule.name, why=why, where=source_line(again.owner.location))
     what = "cuts sequences into slices" if schedule.slices > 1 else "keeps old weights"
     if program.values.rows and (schedule.slices > 1 or schedule.changes_mathematics):
         where = source_line(program.values.rows[0].owner.location)
@@ -76,7 +85,7 @@ def _not_yet(
         "has several routes": len(schedule.routes) > 1,
         "keeps old weights": stale,
         "runs micro-batches as separate programs": apart,
-        "recomputes what they keep": policies != "none" and set(policies) != {"none"},
+        RECOMPUTES: policies != "none" and set(policies) != {"none"},
     }
     yield from (f"it cuts sequences into slices, and {what}" for what in also if sliced and also[what])
     if balances:

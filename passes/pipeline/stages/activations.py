@@ -10,7 +10,7 @@ from shardc.passes.manager.copy_ops import reads
 from shardc.passes.optimize.chains import is_view
 from shardc.passes.pipeline.stages.places import Assignment
 from shardc.passes.pipeline.stages.recompute import is_cloned, of_micro_batch
-from shardc.passes.pipeline.stages.stage_bodies import Stages
+from shardc.passes.pipeline.stages.stage_bodies import Stages, is_saved
 from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, size_bytes
 
 _PARTS = ("torch.aten.slice.Tensor", "torch.aten.select.int", "dist.slice")
@@ -68,16 +68,25 @@ def kept_before(program: StepProgram, assignment: Assignment, stages: Stages) ->
     """Return what :func:`kept_bytes` would be without recomputation, of modules or of stages."""
     if not program.originals:
         return kept_bytes(program, assignment, stages, ("none",) * assignment.stages)
-    kept: list[set[ir.Value]] = [set() for _ in range(assignment.stages)]
+    forward = [_read_by_forward(assignment, index) for index in range(assignment.stages)]
+    kept: list[set[ir.Value]] = [set() for _ in forward]
     for op in assignment.ops:
         place = assignment.place_of(op.results[0])
         if place is None or place[1] == "F" or op.results[0] in program.originals:
             continue
         for value in (program.originals.get(value, value) for value in reads(op)):
             made = assignment.place_of(value)
-            if made is not None and made[1] == "F" and value not in program.weights:
+            is_free = value in forward[place[0]] and is_saved(value.owner.operation)
+            if value not in program.weights and (is_free if made is None else made[1] == "F"):
                 kept[place[0]].add(_storage(assignment, value, place[0]))
     return [sum(size_bytes(value) for value in of if isinstance(value, ir.OpResult)) for of in kept]
+
+
+def _read_by_forward(assignment: Assignment, index: int) -> set[ir.Value]:
+    """Return the free values that the forward of stage ``index`` reads."""
+    ops = [op for op in assignment.ops if assignment.place_of(op.results[0]) == (index, "F")]
+    values = made_from([value for op in ops for value in reads(op)], assignment.is_free)
+    return set(filter(assignment.is_free, values))
 
 
 def _sources(
