@@ -88,11 +88,19 @@ class StepFacts:
         return self._forms[form, stages]
 
     def weight(self, value: int) -> float:
-        """Return the number of values for which a value stands."""
+        """Return the number of values for which a value stands.
+
+        Phases may fold equal layers differently. An argument stands for as many as its first readers do, so
+        that those of all layers add up to their number.
+        """
         call = self.program.producer[value]
         if call >= 0:
             return self.folded.weights[call]
-        return min((self.folded.weights[reader] for reader, _ in self.readers.get(value, ())), default=1.0)
+        readers = [reader for reader, _ in self.readers.get(value, ())]
+        if not readers:
+            return 1.0
+        first = self.phases[min(readers)]
+        return min(self.folded.weights[reader] for reader in readers if self.phases[reader] == first)
 
 
 def _stored(program: Program, parameters: Sequence[int]) -> Mapping[int, int | None]:
