@@ -15,6 +15,7 @@ from shardc.compiler.memory import step_peaks
 from shardc.cost.cluster.names import find_cluster
 from shardc.cost.schedule_form import FORMS, ScheduleForm
 from shardc.diagnostics.passes.memory import PeakUnknown
+from shardc.options.recompute import Policy
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.partition import dist_insert_reshards
 from shardc.passes.search.calls.repeats import repeats
@@ -72,6 +73,20 @@ def test_a_loss_that_devices_repeat_counts() -> None:
     peak = priced.fullest.peak
     assert isinstance(peak, Peak) and "loss_utils" in peak.where
     assert priced.searched.held_bytes == pytest.approx(peak.size_bytes, rel=0.1)
+
+
+@pytest.mark.parametrize("policy", ["none", "full"])
+def test_parameters_of_all_layers_count(policy: Policy) -> None:
+    """The update folds equal layers otherwise than forward, in which the first one has other neighbours."""
+    with torch.device("meta"):
+        sizes = {"n_embd": 512, "n_layer": 12, "n_head": 8, "n_positions": 32, "vocab_size": 512}
+        model = hf.GPT2LMHeadModel(hf.GPT2Config(**sizes)).to(torch.bfloat16)
+        ids = torch.empty(8, 32, dtype=torch.int64)
+    batch = {"input_ids": ids, "labels": ids}
+    question = Question("gpt2", model, torch.optim.AdamW(model.parameters()), batch, None, tokens_of(batch))
+    priced = Pricer(question, cluster=CLUSTER).price(Candidate({"nvlink": 2}, "auto", 1, policy))
+    assert priced.searched is not None
+    assert priced.searched.held_bytes == pytest.approx(priced.fullest.peak_bytes, rel=0.05)
 
 
 @pytest.mark.parametrize("layers", [4, 6, 12])
