@@ -149,7 +149,7 @@ def test_a_selective_pipeline_gathers_again() -> None:
     assert isinstance(peak, Peak)
     kept = [a.size_bytes for a in peak.alive if a.kind == COLLECTIVES and a.place.phase == "forward"]
     gathered = ids.numel() // 8 * 1024 * 2
-    assert 0 < sum(kept) < 2 * gathered
+    assert sum(kept) < 2 * gathered
 
 
 def test_a_stage_frees_what_it_reads_last(monkeypatch: pytest.MonkeyPatch) -> None:
