@@ -78,6 +78,7 @@ def test_equals_one_device(name: str, stages: int | tuple[str, ...], order: str,
     ("name", "second", "joint", "plan", "gather"),
     [
         ("tied", "item.0", "score", "pipeline*data", "micro-batch"),
+        ("tied", "item.0", "score", "pipeline*zero3", "micro-batch"),
         ("towers", "right.0", "joint", "pipeline*zero3", "step"),
     ],
 )

@@ -38,7 +38,8 @@ class Forward:
     A cut at ``p`` puts the ops before number ``p`` in one stage and the others in the next. ``crossing[p]``
     are the bytes to send there, ``work[p]`` is the work of op ``p`` and ``cost[p]`` that of the ops before
     it. ``sources[p]`` are the earlier ops that op ``p`` reads. ``speeds`` are the relative speeds of the
-    stages' ranks; empty if all are equal. ``weights`` are values that each stage computes itself.
+    stages' ranks; empty if all are equal. ``weights`` are values that each stage computes itself: only the
+    first op that reads one has it as a source.
     """
 
     def __init__(
@@ -51,7 +52,12 @@ class Forward:
         self.cost = [0.0, *itertools.accumulate(self.work)]
         made: dict[ir.Value, int] = {result: i for i, op in enumerate(self.ops) for result in op.results}
         self.crossing = self._crossing({value: i for value, i in made.items() if value not in weights})
-        self.sources = [list(dict.fromkeys(made[v] for v in reads(op) if v in made)) for op in self.ops]
+        self.sources: list[list[int]] = []
+        read = set[ir.Value]()
+        for op in self.ops:
+            values = [v for v in reads(op) if v in made and not (v in weights and v in read)]
+            self.sources.append(list(dict.fromkeys(made[v] for v in values)))
+            read.update(values)
 
     def _crossing(self, made: Mapping[ir.Value, int]) -> list[int]:
         last: dict[ir.Value, int] = {}

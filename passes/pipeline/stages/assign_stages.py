@@ -53,7 +53,7 @@ def assign_stages(
     found.recompute = policies or ("none",) * found.stages
     for op, stage in zip(forward.ops, stage_of_places(cuts, len(forward.ops)), strict=True):
         found.place[op.results[0]] = (stage, "F")
-    found.graph = _graph(forward, found) if beside else StageGraph.chain(found.stages)
+    found.graph = _graph(program, forward, found) if beside else StageGraph.chain(found.stages)
     folds = {_owner(v).results[0]: number for number, v in enumerate(program.values.following)}
     found.ops = [op for op in body_ops(program.body) if op.results[0] not in folds]
     _Backward(program, forward, found).place()
@@ -90,12 +90,12 @@ def free_ops(program: StepProgram) -> set[ir.Value]:
     return free
 
 
-def _graph(forward: Forward, found: Assignment) -> StageGraph:
-    """Return which stages the forward of each stage reads."""
+def _graph(program: StepProgram, forward: Forward, found: Assignment) -> StageGraph:
+    """Return which stages the forward of each stage reads. Each computes what it reads of weights."""
     edges = set[tuple[int, int]]()
     for op in forward.ops:
         stage, _ = found.place[op.results[0]]
-        made = (found.place_of(value) for value in reads(op))
+        made = (found.place_of(value) for value in reads(op) if value not in program.weights)
         edges.update((place[0], stage) for place in made if place is not None and place[0] != stage)
     return StageGraph.of(found.stages, edges)
 
