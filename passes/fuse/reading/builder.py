@@ -245,9 +245,7 @@ def access(space: Space, value: Value, read: Sequence[Atoms], gathered: Sequence
             seen = value.view.through(trial, dims)
         except Mismatch:
             break
-        if gathered and (
-            any(dim.parts for dim in seen) or sum(dim.gathered for dim in seen) != len(gathered)
-        ):
+        if sum(part.gathered for dim in seen for part in (dim.parts or (dim,))) != len(gathered):
             break
         dims = seen
         space.sizes, space._became = trial.sizes, trial._became

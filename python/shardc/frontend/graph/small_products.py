@@ -26,13 +26,15 @@ def small_product_table() -> Table:
 
 
 def _bmm(x: Tensor, y: Tensor) -> Tensor:
-    """Sum products of f32 or f64; 16-bit products would be rounded before the sum."""
+    """Sum products of f32 or f64; 16-bit products would be rounded before the sum, unless there is one."""
     (batch, m, k), n = x.shape, y.shape[2]
     known = all(isinstance(size, int) for size in (batch, m, k, n))
     wide = x.dtype in (torch.float32, torch.float64) and x.dtype == y.dtype
+    if isinstance(k, int) and k == 1 and x.dtype == y.dtype:
+        return (x * y).contiguous()
     if not (known and wide):
         return NotImplemented
-    if batch * m * n >= MIN_RESULTS and k > 1:
+    if batch * m * n >= MIN_RESULTS and k > 0:
         if n == 1:
             return (x * y.transpose(1, 2)).sum(2, keepdim=True)
         if m == 1:

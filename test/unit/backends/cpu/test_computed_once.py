@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -32,14 +33,35 @@ def _per_row(x: Tensor, s: Tensor) -> Tensor:
     return x * torch.exp(x.sum(1, keepdim=True)) + s
 
 
-@pytest.mark.parametrize("function", [_scaled, _decayed, _per_row])
+def _powers(x: Tensor, s: Tensor) -> list[Tensor]:
+    """Rates for each of 16 columns, and their powers for each row: both are results."""
+    rate = F.softplus(x)
+    return [rate, torch.exp(-rate[..., None] * s[:16])]
+
+
+def _interleaved(x: Tensor, s: Tensor) -> list[Tensor]:
+    """Even elements, and odd ones that follow them: both are results."""
+    even = torch.tanh(x + s) * torch.sigmoid(x)
+    return [even, torch.stack([even, even * s + x], 1)]
+
+
+def _normed(x: Tensor, s: Tensor) -> list[Tensor]:
+    scale = torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-6)
+    return [scale, x[:, :16] * scale * s[:16], x * scale]
+
+
+@pytest.mark.parametrize("function", [_scaled, _decayed, _per_row, _powers, _interleaved, _normed])
 def test_values(function) -> None:
     check(function, torch.randn(200, 70) / 9, torch.randn(70))
 
 
-def _once(function: Callable[..., Tensor]) -> list[tuple[object, ...]]:
+def _listed(made: Tensor | list[Tensor]) -> list[Tensor]:
+    return made if isinstance(made, list) else [made]
+
+
+def _once(function: Callable[..., Any]) -> list[tuple[object, ...]]:
     tensors = (torch.randn(200, 70), torch.randn(70))
-    graph = make_fx(lambda *given: [function(*given)], tracing_mode="fake")(*tensors)
+    graph = make_fx(lambda *given: _listed(function(*given)), tracing_mode="fake")(*tensors)
     module = import_graph(graph, "forward").module
     fuse_module(module)
     functions = extract_kernels(kernels_of(module)).body
@@ -50,6 +72,12 @@ def _once(function: Callable[..., Tensor]) -> list[tuple[object, ...]]:
 def test_what_rows_share_is_computed_once() -> None:
     assert _once(_scaled) == [(70,)]
     assert (70,) in _once(_decayed)
+
+
+def test_results_are_read_where_more_elements_need_them() -> None:
+    assert _once(_powers) == [(200 * 70,)]
+    assert _once(_interleaved) == [(200, 70)]
+    assert _once(_normed) == []
 
 
 def test_what_a_row_shares_is_computed_in_the_row() -> None:

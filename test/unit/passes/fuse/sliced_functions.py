@@ -43,6 +43,7 @@ SLICES: dict[str, Callable[[Tensor], Any]] = {
     "a part for each element": lambda x: (made := x + 1)[:, :1] * x - made[..., -1:],
     "padded parts": lambda x: F.pad(x[1:, 3:15:2], (0, 0, 1, 2, 1, 0)) * 2,
     "a turned part": lambda x: x[:, 2:].flip(1)[:, 1:17] + x[:, 2:18, 1:3].roll(1, 2)[..., :1],
+    "a turned part of a split dim": lambda x: x.transpose(0, 1).unflatten(0, (10, 2))[:, 1].roll(1, 0) * 2,
     "read along a part": lambda x: x[2:, 1:19].gather(1, (x[2:, :5] * 3).abs().long()) * 2,
     "a part and the whole": lambda x: [(made := x * x + 1), made[:, 0] * 2],
 }
