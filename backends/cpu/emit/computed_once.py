@@ -59,8 +59,8 @@ def _computed_again(root: Root, roots: Roots) -> list[Value]:
             return False
         times = count // max(1, hint(prod(value.shape)))
         if value in stored and _is_from_arguments(value, index, roots):
-            return TIMES_STORED <= times and (fast in axes or times <= SHORT_LOOP)
-        return TIMES <= times and fast in axes
+            return times >= TIMES_STORED and (fast in axes or times <= SHORT_LOOP)
+        return times >= TIMES and fast in axes
 
     return [value for value, _ in roots.reads(root, is_again).stopped]
 
