@@ -38,6 +38,7 @@ import sixth_models
 import tenth
 import third
 import third_products
+import thirteenth
 import torch
 import twelfth
 from torch import Tensor
@@ -59,6 +60,7 @@ LISTS = {
     "tenth": tenth.FUNCTIONS,
     "eleventh": eleventh.FUNCTIONS,
     "twelfth": twelfth.FUNCTIONS,
+    "thirteenth": thirteenth.FUNCTIONS,
 }
 FUNCTIONS = {name: function for one in LISTS.values() for name, function in one.items()}
 TOLERANCE = {torch.bfloat16: 2e-2}
