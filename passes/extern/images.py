@@ -11,7 +11,10 @@ from shardc.dialects.aten.call import Call, CallReader, is_constant
 from shardc.dialects.aten.schema import UnknownOperator, overload
 from shardc.dialects.kern.strides import Strides
 from shardc.passes.extern.convolution import IMAGES
+from shardc.passes.extern.layouts import Layouts
 from shardc.passes.fuse.lower.table import lowered_targets
+from shardc.passes.fuse.reading.symbols import Symbols
+from shardc.passes.fuse.reading.values import turn_of
 from shardc.passes.fuse.reading.view import VIEWS
 
 REDUCTIONS = frozenset(
@@ -23,6 +26,8 @@ REDUCTIONS = frozenset(
     for name in names.split()
 )
 """Ops that may read channels last besides pointwise ones. Pools and group norms then take far longer."""
+
+TURN = "aten.permute"
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -46,16 +51,22 @@ class Images:
         self,
         reader: CallReader,
         strides: Mapping[ir.Value, Strides],
+        symbols: Symbols,
         returned: Sequence[object],
         likes: Callable[[Call], bool],
     ) -> None:
         self._reader, self._returned, self._likes = reader, returned, likes
+        self._layouts = Layouts(strides, symbols)
         self._lowered = lowered_targets()
         self._last = {value for value, known in strides.items() if _is_channels_last(value, known, reader)}
 
     def see(self, op: ir.Operation) -> Call | None:
         """Note the layouts of an op's results, and return its call; None if it is no call."""
         call = self._call(op)
+        if call is not None and self.turns(call, channels_first):
+            if _is_channels_last(call.results[0], self._layouts.of(call.results[0]), self._reader):
+                self._last.add(call.results[0])
+            return call
         if call is None or not self._is_pointwise(call.spec.target):
             return call
         for value, made in zip(call.results, call.spec.results, strict=True):
@@ -67,6 +78,11 @@ class Images:
             if any(operand in self._last for operand in same):
                 self._last.add(value)
         return call
+
+    def turns(self, call: Call, order: Callable[[int], Sequence[int]]) -> bool:
+        """Return whether a call is a permute of an image's dims to ``order``."""
+        rank = len(self._reader.tensor_type(call.results[0].type).shape) if call.spec.target == TURN else 0
+        return 3 <= rank <= 5 and turn_of(call.spec, rank) == list(order(rank))
 
     def add_last(self, value: ir.Value) -> None:
         """Note that an image is the permuted result of a convolution with channels last."""
@@ -89,6 +105,8 @@ class Images:
                 elif call.spec.target in IMAGES:
                     if use.operand_number >= len(IMAGES[call.spec.target]) or not self._likes(call):
                         return False
+                elif self.turns(call, channels_last):
+                    continue
                 elif not self._reads_any_layout(call.spec.target):
                     return False
                 else:

@@ -25,6 +25,7 @@ from shardc.passes.extern.convolution import (
     is_considered,
 )
 from shardc.passes.extern.images import Images, channels_first, channels_last
+from shardc.passes.fuse.reading.symbols import Symbols
 from shardc.passes.fuse.reading.values import owner_of
 from shardc.passes.fuse.structured.convolution import KERNEL
 from shardc.passes.manager.attributes import attributes_of, copy_attributes
@@ -83,13 +84,18 @@ class _Writer:
     ) -> None:
         self._block, self._reader, self._builder = block, CallReader(), CallBuilder(block)
         self._measure = measure
-        self._images = Images(self._reader, argument_strides(function), returned, self._is_liked)
+        strides, symbols = argument_strides(function), Symbols(block)
+        self._images = Images(self._reader, strides, symbols, returned, self._is_liked)
         self._turned: dict[ir.Value, ir.Value] = {}
 
     def write(self) -> int:
         count = 0
         for op in [view.operation for view in self._block.operations]:
             call = self._images.see(op)
+            if call is not None and self._images.turns(call, channels_first):
+                if self._images.is_last(call.results[0]):
+                    self._turned[call.results[0]] = call.operands[0]
+                continue
             if call is None or not is_considered(call.spec):
                 continue
             if self._is_faster(call):

@@ -5,6 +5,8 @@ A kernel does not store the elements that it reads at computed indices: it compu
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from shardc.dialects.kern.size import hint
 from shardc.passes.fuse.grouping.refused import Refused
 from shardc.passes.fuse.reading.graph import Node, Value
@@ -15,6 +17,11 @@ GATHER_OPS, HEAVY_OPS = 8, 32
 MAX_OPS = 36
 """Limit of the ops that are computed again for an element, instead of a pass over memory: an expensive op and
 a few cheap ones once more."""
+MAX_PLACES = 64
+"""Most indices of one value that are told apart; beyond, values that it is computed from have one for all."""
+
+_Places = dict[Hashable, float]
+"""Where an op's elements are computed: the chain of reads at computed indices -> how many elements."""
 
 
 def apart(nodes: list[Node]) -> set[Node]:
@@ -74,16 +81,21 @@ def _times_computed(nodes: list[Node]) -> dict[Value, float]:
     for node in nodes:
         for access in node.accesses:
             readers.setdefault(access.base, []).append((node, access.jumps))
-    elsewhere, found = apart(nodes), dict[Value, float]()
+    elsewhere, found = apart(nodes), dict[Value, _Places]()
     for node in reversed(nodes):
         read = readers.get(node.out, ())
-        times = 0.0 if read and all(gathers for _, gathers in read) else float(hint(node.out.type.numel))
+        places: _Places = {}
+        if not read or not all(gathers for _, gathers in read):
+            places[()] = float(hint(node.out.type.numel))
         for reader, gathers in read:
-            if not gathers and reader in elsewhere:
-                times = max(times, found[reader.out])
-        times += sum(found[reader.out] * reader.reads for reader, gathers in read if gathers)
-        found[node.out] = times
-    return found
+            if gathers:
+                for place, times in found[reader.out].items():
+                    places[reader.order, place] = times * reader.reads
+            elif reader in elsewhere:
+                for place, times in found[reader.out].items():
+                    places[place] = max(places.get(place, 0.0), times)
+        found[node.out] = places if len(places) <= MAX_PLACES else {node.order: sum(places.values())}
+    return {value: sum(places.values()) for value, places in found.items()}
 
 
 def _cost(node: Node, elements: int, makers: dict[Value, Node]) -> int:

@@ -82,7 +82,8 @@ def shifted_by(node: Node) -> Node | None:
 
 
 _MOVES = {
-    *(aten.unfold.default, aten.roll.default, aten.flip.default, aten.constant_pad_nd.default),
+    *(aten.unfold.default, aten.im2col.default, aten.roll.default, aten.flip.default),
+    aten.constant_pad_nd.default,
     *(getattr(aten, f"{kind}_pad{n}d").default for kind in ("reflection", "replication") for n in (1, 2, 3)),
 }
 """Ops that move elements, which kernels read in place. Saved windows would be copied: they overlap."""

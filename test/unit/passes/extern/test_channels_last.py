@@ -160,6 +160,23 @@ def test_images_with_channels_last_are_not_copied() -> None:
     assert changed(F.conv2d, X, V, forms=[Form(True, False, True)])[2] == 0
 
 
+def test_images_that_are_views_of_channels_last_are_not_copied() -> None:
+    def given(x: Tensor, v: Tensor) -> Tensor:
+        return F.conv2d((x * 2).permute(0, 3, 1, 2), v)
+
+    def read(x: Tensor, v: Tensor) -> Tensor:
+        return F.conv2d(x, v).permute(0, 2, 3, 1) * 2
+
+    _, names, count = changed(given, torch.randn(2, 8, 8, 3), V, forms=[Form(True, False, True)])
+    assert count == 1 and "aten.clone" not in names
+    assert changed(read, X, V, forms=[Form(True, True, False)])[2] == 1
+
+    def back(x: Tensor, v: Tensor) -> Tensor:  # a permute of a permute has channels first
+        return F.conv2d(x.permute(0, 2, 3, 1).permute(0, 3, 1, 2), v)
+
+    assert changed(back, X, V, forms=[Form(True, False, True)])[2] == 0
+
+
 def test_calls_that_are_no_kernels_read_channels_first() -> None:
     def product(x: Tensor, v: Tensor, w: Tensor) -> Tensor:
         return F.conv2d(x, v).flatten(1) @ w

@@ -107,6 +107,14 @@ MOVES: Functions = {
     "unfold": lambda x: x.unfold(2, 3, 2) * 2,
     "unfold what is made": lambda x: (x + 1).unfold(3, 4, 1) * 2,
     "gradient of windows": lambda x: aten.unfold_backward(x.unfold(2, 3, 2) * 2, list(x.shape), 2, 3, 2),
+    "columns": lambda x: F.unfold(x * 2, 3, padding=1),
+    "columns with gaps": lambda x: F.unfold(x, (3, 2), dilation=(2, 1), padding=(2, 1), stride=(1, 2)) + 1,
+    "columns of patches": lambda x: F.unfold(x, 2, stride=2) * 2,
+    "sums of columns": lambda x: F.fold(F.unfold(x, 3, padding=1).sin(), x.shape[2:], 3, padding=1),
+    "sums of columns with gaps": lambda x: F.fold(
+        F.unfold(x, (3, 2), (2, 1), (2, 1), (1, 2)) * 2, x.shape[2:], (3, 2), (2, 1), (2, 1), (1, 2)
+    ),
+    "sums of patches": lambda x: F.fold(F.unfold(x, 2, stride=2) * 2, x.shape[2:], 2, stride=2),
     "gradient of windows with gaps": lambda x: aten.unfold_backward(
         x.unfold(3, 2, 3) * 2, list(x.shape), 3, 2, 3
     ),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .conftest import assert_near
@@ -64,3 +65,19 @@ def test_parts_of_parts_and_a_part_along_another_dim(fuse: Any) -> None:
     done = fuse(f, x)
     assert_near(done.results[0], f(x.double()).float())
     assert len(done.kernels) == 1
+
+
+def test_steps_that_read_neighbours_are_not_computed_again_and_again(fuse: Any) -> None:
+    """Each step reads the one before at two places: in one kernel, 2 ** steps elements for each element."""
+
+    def f(x: Tensor) -> Tensor:
+        total = x[0]
+        for n in range(1, x.shape[0]):
+            left, right = total * 0.5, total + 1
+            total = x[n] + (F.pad(left, (1, 0)) + F.pad(right, (0, 1)))[:, :-1]
+        return total
+
+    x = torch.randn(12, 4, 300)
+    done = fuse(f, x)
+    assert_near(done.results[0], f(x.double()).float())
+    assert len(done.kernels) > 1
