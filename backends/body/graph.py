@@ -103,16 +103,20 @@ Steps = tuple[dict[int, int], int]
 
 @dataclass(eq=False)
 class Extract:
-    """``tensor.extract``, op number ``op`` of a body. ``steps``: each index; None if it is not linear."""
+    """``tensor.extract``, op number ``op`` of a body. ``steps``: each index; None if it is not linear.
+
+    ``unit_steps``: for each index, the loops with which it moves by one, except where a comparison changes.
+    """
 
     op: int
     source: Value
     steps: list[Steps | None]
+    unit_steps: list[frozenset[int]]
 
     def index(self, generic: Generic, dims: Index) -> Index:
         """Return the index that it reads when the loops are at ``dims``."""
         return tuple(
-            Linear.axis(Picked(generic.number, self.op, at, dims))
+            Linear.axis(Picked(generic.number, self.op, at, dims, self.unit_steps[at]))
             if steps is None
             else sum((dims[loop] * factor for loop, factor in steps[0].items()), Linear(constant=steps[1]))
             for at, steps in enumerate(self.steps)

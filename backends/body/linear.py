@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,12 +13,22 @@ Axis = Hashable
 
 @dataclass(frozen=True)
 class Picked:
-    """Computed index in place of an axis: operand ``operand`` of op ``op`` in a generic at ``dims``."""
+    """Computed index in place of an axis: operand ``operand`` of op ``op`` in a generic at ``dims``.
+
+    ``steps``: numbers of the dims with which it moves by one, except where a comparison changes.
+    """
 
     generic: int
     op: int
     operand: int
     dims: tuple[Linear, ...]
+    steps: frozenset[int] = frozenset()
+
+    @property
+    def adjacent(self) -> Iterator[Axis]:
+        """Yield the axes along which it moves by one, except where a comparison changes."""
+        for dim in self.steps:
+            yield from (axis for axis, factor in self.dims[dim].terms if factor == 1)
 
 
 Shape = tuple[AnySize, ...]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from shardc.backends.body.graph import Argument, Computed, Value
-from shardc.backends.body.linear import Axis, Index, Linear, row_major
+from shardc.backends.body.linear import Axis, Index, Linear, Picked, row_major
 from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.generic import loop_of
@@ -91,8 +91,9 @@ def fast_axis(members: list[Root], reads: dict[Root, Reads]) -> Axis | None:
     for found in offsets_of(members, reads):
         touched = hint(prod(sizes.get(axis, 1) for axis in found.axes))
         for axis, factor in found.terms:
-            if axis in votes:
-                votes[axis] += touched * (factor == 1)
+            for along in axis.adjacent if isinstance(axis, Picked) else [axis]:
+                if along in votes:
+                    votes[along] += touched * (factor == 1)
     return max(votes, key=lambda axis: votes[axis]) if votes else None
 
 

@@ -97,6 +97,9 @@ class _Values(dict[ir.Value, Value]):
         return tuple(shape), type_.element_type
 
 
+_MOVES = ("arith.index_cast", "arith.extsi", "arith.addi", "arith.minsi", "arith.maxsi", "math.absi")
+
+
 def _steps(value: ir.Value) -> Steps | None:
     """Return an index as a linear function of the loops, with factors that are not negative."""
     if isinstance(value, ir.BlockArgument):
@@ -122,6 +125,23 @@ def _steps(value: ir.Value) -> Steps | None:
     if op.name == "arith.muli" and not others[0][0] and others[0][1] > 0:
         return {loop: n * others[0][1] for loop, n in factors.items()}, constant * others[0][1]
     return None
+
+
+def _unit_steps(value: ir.Value) -> frozenset[int]:
+    """Return the loops with which an index moves by one, except where a comparison changes."""
+    if isinstance(value, ir.BlockArgument):
+        return frozenset()
+    if (loop := loop_of(value)) is not None:
+        return frozenset([loop])
+    op = value.owner.operation
+    operands = list(op.operands)
+    if op.name == "arith.select":
+        operands = operands[1:]
+    elif op.name == "arith.subi":
+        operands = operands[:1]
+    elif op.name not in _MOVES:
+        return frozenset()
+    return frozenset().union(*(_unit_steps(operand) for operand in operands))
 
 
 def _size(op: ir.Operation, sizes: dict[ir.Value, AnySize]) -> AnySize:
@@ -205,7 +225,8 @@ def _generic(op: ir.Operation, values: _Values, number: int) -> Generic:
     for at, inner in enumerate(generic.body_ops):
         if inner.name == "tensor.extract":
             source, *positions = inner.operands
-            generic.extracts[inner.results[0]] = Extract(at, values[source], [_steps(p) for p in positions])
+            steps, unit_steps = [_steps(p) for p in positions], [_unit_steps(p) for p in positions]
+            generic.extracts[inner.results[0]] = Extract(at, values[source], steps, unit_steps)
     loops = zip(range(len(generic.sizes)), generic.sizes, generic.reduces, strict=True)
     parallel = {loop for loop, size, reduces in loops if not reduces and size != 1}
     if not all(parallel <= set(map_) for map_ in generic.maps[generic.input_count :]):

@@ -162,6 +162,25 @@ def test_parts_of_a_row_that_is_summed_are_written_out_in_their_order():
     assert loops_of(body).count("scf.for") == 5  # rows, and for each stage a loop for each part
 
 
+def test_rows_that_begin_with_another_tensor_are_read_along_their_elements():
+    """The comparison that places the second part hides its address, not the loop along which it moves."""
+    body = Body("placed")
+    first, rest = body.argument((64,)), body.argument((64, 100))
+    code = f"""%row = linalg.index 0 : index
+    %at = linalg.index 1 : index
+    %one = arith.constant 1 : index
+    %zero = arith.constant 0 : index
+    %back = arith.subi %at, %one : index
+    %beyond = arith.cmpi slt, %back, %zero : index
+    %place = arith.select %beyond, %zero, %back : index
+    %x = tensor.extract {rest.name}[%row, %place] : {rest.type}
+    %r = arith.select %beyond, %0, %x : f32"""
+    joined = body.map([(first, "d0")], code, shape=(64, 101))
+    body.results = [body.reduce([joined], ADD, [1], "0.0")]
+    (nest,), _ = schedule(body)
+    assert [nest.sizes[a] for a in nest.rows] == [64] and [nest.sizes[a] for a in nest.order[1:]] == [101]
+
+
 def test_many_parts_stay_a_loop():
     body = Body("many_parts")
     x, y = body.argument((8, 16)), body.argument((8, 16))
