@@ -129,7 +129,7 @@ class Row:
             return
         lanes = [self._lane_axes(loop, result.root) for result in self._lanes(loop)]
         summed = lanes and steps % SUM_OF_A_VECTOR == 0 and all(axes == loop.axes[-1:] for axes in lanes)
-        if summed and len(list(built.body.operations)) > LONG_TERM:
+        if summed and _varying(built) > LONG_TERM:
             return
         if (LONG_SUM if long else SHORT_LOOP) <= steps < LONG_LOOP:
             built.operation.attributes[LOOP] = ir.Attribute.parse(VECTORS)
@@ -329,3 +329,13 @@ def vectors_of(terms: int, sums: int) -> int:
 
 def _reductions(loop: Loop) -> list[Result]:
     return [result for root in loop.roots if root.is_reduction for result in results_of(root)]
+
+
+def _varying(loop: scf.ForOp) -> int:
+    """Return the number of ops in a loop's body that are not the same for all steps."""
+    varying, count = {loop.induction_variable}, 0
+    for op in (view.operation for view in loop.body.operations):
+        if len(op.regions) or not varying.isdisjoint(op.operands):
+            varying.update(op.results)
+            count += 1
+    return count
