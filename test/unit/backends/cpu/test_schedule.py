@@ -184,9 +184,9 @@ def test_rows_that_begin_with_another_tensor_are_read_along_their_elements():
 def test_ops_that_are_the_same_for_all_steps_are_no_work_of_a_term():
     """A loop of sums is unrolled before it is made of vectors if a term is much work: addresses are none."""
     body = Body("fixed")
-    x, w = body.argument((8, 20, 32)), body.argument((8, 20))
-    fixed = [f"%f{n} = arith.addf %{f'f{n - 1}' if n else 1}, %1 : f32" for n in range(40)]
-    code = [*fixed, "%t = arith.mulf %0, %f39 : f32", "%r = arith.addf %t, %acc fastmath<reassoc> : f32"]
+    x, w = body.argument((64, 200, 32)), body.argument((64, 200))
+    fixed = [f"%g{n} = arith.addf %{f'g{n - 1}' if n else 1}, %1 : f32" for n in range(40)]
+    code = [*fixed, "%t = arith.mulf %0, %g39 : f32", "%r = arith.addf %t, %acc fastmath<reassoc> : f32"]
     body.results = [body.reduce([x, (w, "d0, d1")], "\n".join(code), [1], "0.0")]
     assert "llvm.loop_annotation" in loops_of(body)
 
