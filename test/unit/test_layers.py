@@ -58,6 +58,7 @@ ALLOWED = {
         "options",
         "compiler",
         "report",
+        "workers",
     },
     "artefact": {"diagnostics", "backends", "frontend", "runtime"},
     "step": {
