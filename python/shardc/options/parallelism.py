@@ -129,9 +129,9 @@ class Parallelism(Group):
     recompute: Recompute = option(
         "none",
         "Forward ops that backward runs again instead of keeping their results: none; all ops of "
-        "each repeated layer or pipeline stage (full); all of these but matmuls, convolutions, "
-        "attention and communication (selective); modules by name, each in full; or a policy for "
-        "each stage.",
+        "each repeated layer (full); all of these but matmuls, convolutions, attention and "
+        "communication (selective); modules by name, each in full; or a policy for each pipeline "
+        "stage as a whole.",
         Hint(
             "none, full or selective, or a list of modules, or of these with one for each stage",
             'as in recompute="full", recompute=["layers.*"], or recompute=["full", "none"] for two stages',

@@ -45,6 +45,7 @@ from shardc.planning.question import Question
 from shardc.planning.versions import Versions, counts_of
 from shardc.report.device_work import Work, single_work
 from shardc.step.foreign.resolve import resolve_plan
+from shardc.step.modules.recomputed import recomputed
 from shardc.step.schedule.form import schedule_form
 from shardc.step.shard import (
     Compiled,
@@ -225,7 +226,10 @@ class Pricer:
         return self._looked.get(key)
 
     def _sizes(self, candidate: Candidate, options: Mapping[str, object]) -> Sizes | None:
-        """Return the sizes of a pipeline; None if each of its layers must be compiled."""
+        """Return the sizes of a pipeline; None if each of its layers must be compiled.
+
+        Whole stages that are recomputed hold values of all their layers at once, in another order than few.
+        """
         chosen = _chosen(candidate, options)
         ranks = candidate.mesh.get(chosen.parallelism.pipeline_axis(), 1)
         counts = [stretch.count for run in self.versions.runs for stretch in run.stretches]
@@ -235,7 +239,10 @@ class Pricer:
             stages=given.stage_count or None,
             balance_activations=given.balance_activations,
         )
-        if form is None or not is_plain or len(counts) != 1 or ranks == 1:
+        of_stages = chosen.parallelism.recompute != "none" and not recomputed(
+            self.question.model, chosen.parallelism
+        )
+        if form is None or not is_plain or of_stages or len(counts) != 1 or ranks == 1:
             return None
         parts = candidate.micro_batches
         return Sizes(counts[0], ranks, parts, fewest(ranks, parts, form), form)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from planned import write_config
-from torch import nn
+from torch import Tensor, nn
 
 from shardc.cost.allocator import GRANULE_BYTES
 from shardc.cost.cluster.names import find_cluster
@@ -121,6 +121,20 @@ def test_stages_whose_layers_are_recomputed(policy: str, tmp_path: Path) -> None
     stages = pricer.price(candidate, recompute=(policy, policy))
     for mine, theirs in zip(layers.memory, stages.memory, strict=True):
         assert mine.peak_bytes < (0.8 if policy == "full" else 1.01) * theirs.peak_bytes
+
+
+def test_stages_that_are_recomputed_as_a_whole_are_compiled() -> None:
+    """A model without repeated layers has no smaller part to recompute."""
+    with torch.device("meta"):
+        model, batch = nn.Sequential(*(nn.Linear(64, 64) for _ in range(16))), torch.empty(32, 64)
+    question = Question("chain", model, torch.optim.SGD(model.parameters()), (batch,), squares, 32)
+    candidate = Candidate({"pipe": 2}, "pipeline", 8)
+    assert not Pricer(question).price(candidate).is_whole
+    assert Pricer(question).price(candidate, recompute="full").is_whole
+
+
+def squares(out: Tensor, batch: object) -> Tensor:
+    return out.square().sum()
 
 
 @pytest.mark.slow
