@@ -244,18 +244,17 @@ class Alive:
         self, value: int, layouts: tuple[Layout, ...], begin: int, weight: float
     ) -> np.ndarray | None:
         lives, until = self._lives, self._lives.until[value]
-        is_kept, local = lives.is_kept(value, begin), self._local(value, layouts)
-        all_bytes = weight * self._of(layouts).copies[is_kept] * local
+        is_kept = lives.is_kept(value, begin)
         alive = (begin <= self._points) & (self._points <= until)
         if is_kept and self._axes.stages > 1:
             alive = self._points < lives.update
-        if not alive.any() and not self._is_split:
+        is_late = self._is_split and ((begin < 0 and until >= lives.update) or value in lives.late)
+        if not is_late and not alive.any():
             return None
+        local = self._local(value, layouts)
+        all_bytes = weight * self._of(layouts).copies[is_kept] * local
         held = np.outer(alive, local if self._is_inner(value, layouts, begin) else all_bytes)
-        if self._is_split:
-            is_state = begin < 0 and until >= lives.update
-            held = np.vstack([held, (is_state or value in lives.late) * all_bytes])
-        return held if held.any() else None
+        return np.vstack([held, is_late * all_bytes]) if self._is_split else held
 
     def _is_summed(self, layouts: tuple[Layout, ...]) -> bool:
         """Return whether a value is a sum over micro-batches."""

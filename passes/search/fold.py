@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardc.cost.work import MATMULS
@@ -12,7 +12,7 @@ from shardc.dialects.aten.schema import COUNTED, position
 from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
-from shardc.passes.search.repetitions import repetitions
+from shardc.passes.search.repetitions import Repetition, repetitions
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,20 @@ class Folded:
     """Colour and weight of each call.
 
     Corresponding calls of equal layers have the same colour. The weight is the number of calls for which a
-    call stands.
+    call stands. ``aside``: calls among those of equal layers that are made once for all layers.
     """
 
     colours: list[int]
     weights: list[float]
+    aside: frozenset[int] = frozenset()
+
+    def runs(self, calls: Iterable[int]) -> Iterator[tuple[float, list[int]]]:
+        """Yield successive calls of equal weight, and the weight. Calls that are :attr:`aside` are left
+        out.
+        """
+        others = (number for number in calls if number not in self.aside)
+        for weight, group in itertools.groupby(others, key=self.weights.__getitem__):
+            yield weight, list(group)
 
     def own(self, program: Program) -> frozenset[int]:
         """Return the calls that are like none of an equal layer, such as those of embeddings and the loss."""
@@ -76,7 +85,8 @@ def folded(program: Program, more: More = ()) -> Folded:
     """
     found: list[Hashable] = []
     weights: list[float] = []
-    parameters = _parameters(program)
+    aside = set[int]()
+    parameters, learned = _parameters(program), _learned(program)
     for phase, group in itertools.groupby(program.nodes, key=part_of):
         nodes = list(group)
         base, seen = len(found), set[Omitted]()
@@ -84,20 +94,45 @@ def folded(program: Program, more: More = ()) -> Folded:
         if phase == "optimizer" and not more:
             updated = _updated(nodes, parameters, _readers(program, found, parameters))
             keys = list(zip(keys, updated, strict=True))
-        read = [_is_product(node) and any(v in parameters for v in node.operands) for node in nodes]
         found += [(phase, "alone", base + place) for place in range(len(nodes))]
         weights += [1.0] * len(nodes)
-        for repeated in repetitions(keys, is_few=bool(more), products=read):
-            layers = _layers([nodes[place] for place in repeated.places], parameters, more)
+        read = [_is_product(node) and any(v in parameters for v in node.operands) for node in nodes]
+        reading = [place for place, node in enumerate(nodes) if not learned.isdisjoint(node.operands)]
+        sequence, products = ([of[place] for place in reading] for of in (keys, read))
+        for repeated in repetitions(sequence, is_few=bool(more), products=products):
+            layers = _layers([nodes[reading[number]] for number in repeated.places], parameters, more)
             seen |= {layers} if layers else set()
             weight = 1 + (layers.periods * repeated.period / repeated.length if layers else 0)
-            for place in repeated.places:
-                found[base + place] = phase, repeated.first, (place - repeated.first) % repeated.period
-                weights[base + place] = weight
+            start, end = reading[repeated.places[0]], reading[repeated.places[-1]]
+            aside.update(range(base + start, base + end))
+            for number, places in enumerate(_equal(repeated, reading, keys)):
+                aside.difference_update(base + place for place in places)
+                for place in places:
+                    found[base + place] = phase, repeated.first, number
+                    weights[base + place] = weight
         if phase in ("forward", "backward") and not {*more} <= seen:
             raise NotFolded(phase)
     numbers_of: dict[Hashable, int] = {}
-    return Folded([numbers_of.setdefault(colour, len(numbers_of)) for colour in found], weights)
+    colours = [numbers_of.setdefault(colour, len(numbers_of)) for colour in found]
+    return Folded(colours, weights, frozenset(aside))
+
+
+def _equal(repeated: Repetition, reading: Sequence[int], keys: Sequence[Hashable]) -> Iterator[Sequence[int]]:
+    """Yield the places of the calls, one of each period, that correspond to each other.
+
+    ``reading``: the calls that were compared, those whose results depend on parameters. What does not, such
+    as a mask or an angle, may be made by the first layer for all; such calls correspond if each period has
+    them at the same place before a call that was compared.
+    """
+    made: dict[Hashable, list[int]] = defaultdict(list)
+    for offset in range(repeated.period):
+        numbers = repeated.places[offset :: repeated.period]
+        yield [reading[number] for number in numbers]
+        for number in numbers:
+            start = reading[number - 1] + 1 if number else 0
+            for place in range(start, reading[number]):
+                made[offset, reading[number] - place, keys[place]].append(place)
+    yield from (places for places in made.values() if len(places) == repeated.length // repeated.period)
 
 
 def call_key(node: Node) -> Hashable:
@@ -154,6 +189,17 @@ def _parameters(program: Program) -> dict[int, str]:
     for node in program.nodes:
         if node.spec.target in VIEWS and node.operands and node.operands[0] in found:
             found |= dict.fromkeys(node.results, found[node.operands[0]])
+    return found
+
+
+def _learned(program: Program) -> set[int]:
+    """Return the values that depend on parameters or on optimizer state."""
+    roles = [role for role, _ in program.argument_keys()]
+    given = zip(program.arguments, roles, strict=True)
+    found = {value for value, role in given if role in ("param", "opt_state")}
+    for node in program.nodes:
+        if not found.isdisjoint(node.operands):
+            found.update(node.results)
     return found
 
 

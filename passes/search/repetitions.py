@@ -42,14 +42,26 @@ def repetitions(
     sequence = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
     counts = (STANDING - 1, STANDING) if is_few else ()
     waiting = [(0, len(sequence))]
-    while waiting:
-        start, end = waiting.pop()
+
+    def longest(start: int, end: int) -> tuple[int, int, int]:
         shortest = 1 if is_few else _SHORTEST
         first, period, length = longest_repetition(sequence[start:end], shortest, counts, products[start:end])
-        if length < max(2, _LEAST * len(sequence)):
+        return (start + first, period, length) if length >= max(2, _LEAST * len(sequence)) else (start, 1, 0)
+
+    while waiting:
+        start, end = waiting.pop()
+        first, period, length = longest(start, end)
+        if not length:
             continue
-        yield Repetition(start + first, period, length)
-        waiting += [(start, start + first), (start + first + length, end)]
+        further = first + length
+        while further < end and sequence[further] == sequence[further - period]:
+            further += 1
+        # Begun later, it may leave whole layers of another kind before it.
+        begins = {first, further - length}
+        sides = {at: [(start, at), (at + length, end)] for at in sorted(begins)}
+        first = max(sides, key=lambda at: sum(longest(*side)[2] for side in sides[at]))
+        yield Repetition(first, period, length)
+        waiting += sides[first]
 
 
 def is_odd_chain(period: Sequence[Hashable], products: int) -> bool:

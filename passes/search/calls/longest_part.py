@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import groupby
 
-from shardc.cost.schedule_form import ScheduleForm
 from shardc.cost.work import computed_flops
 from shardc.passes.manager.program import Program
 from shardc.passes.pipeline.cuts.towers import Run, Towers
@@ -52,21 +49,10 @@ def _forward(program: Program) -> tuple[list[int], list[list[int]], list[float]]
     return calls, sources, work
 
 
-def of_towers(form: ScheduleForm, program: Program, folded: Folded, stages: int) -> ScheduleForm:
-    """Return the closed form of a schedule for the stages of a step, which may be towers beside each other.
-
-    Schedules of several stages a rank keep them in a chain.
-    """
-    if stages == 1 or form.per_rank > 1:
-        return form
-    return replace(form, path=longest_part(program, folded, stages))
-
-
 def _runs(program: Program, folded: Folded, calls: Sequence[int], work: Sequence[float]) -> list[Run]:
     """Return the layers that stand for others, by places in ``calls``."""
     found = list[Run]()
-    for weight, group in groupby(forward_calls(program), key=folded.weights.__getitem__):
-        numbers = list(group)
+    for weight, numbers in folded.runs(forward_calls(program)):
         layer = len({folded.colours[number] for number in numbers})
         for at in range(0, len(numbers), layer) if weight != 1 else ():
             of_layer = numbers[at : at + layer]

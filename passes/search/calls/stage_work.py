@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, pairwise
 from math import inf
 
 from shardc.cost.schedule_form import ScheduleForm
@@ -38,9 +38,8 @@ def forward_cuts(program: Program, folded: Folded) -> list[tuple[float, float]]:
 def _calls(program: Program, folded: Folded) -> list[int]:
     """Return the numbers of forward's calls in order, those of equal layers as often as there are layers."""
     found = list[int]()
-    for weight, calls in groupby(forward_calls(program), key=folded.weights.__getitem__):
+    for weight, numbers in folded.runs(forward_calls(program)):
         # A colour for each call of a layer, and the weight of all layers, or no other calls like these.
-        numbers = list(calls)
         layer = len({folded.colours[number] for number in numbers}) if weight != 1 else len(numbers)
         found += numbers[:layer] * round(weight * len(numbers) / layer)
     return found

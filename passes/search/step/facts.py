@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from shardc.cost.schedule_form import ScheduleForm
@@ -12,7 +12,7 @@ from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program
 from shardc.passes.partition.storage import TRANSPOSES, followed
 from shardc.passes.search.alive import Lives
-from shardc.passes.search.calls.longest_part import of_towers
+from shardc.passes.search.calls.longest_part import longest_part
 from shardc.passes.search.calls.repeats import repeats
 from shardc.passes.search.calls.stage_work import forward_work
 from shardc.passes.search.calls.weight_calls import weight_calls
@@ -46,7 +46,8 @@ class StepFacts:
     readers: Mapping[int, Sequence[Use]]
     stored: Mapping[int, int | None]
     replaced: Sequence[int | None]
-    _forms: dict[tuple[ScheduleForm, int], ScheduleForm] = field(default_factory=dict, repr=False)
+    _longest: dict[int, float] = field(default_factory=dict, repr=False)
+    """The part of the forward's work on its longest path, by the number of stages."""
 
     @staticmethod
     def of(program: Program, more: More = ()) -> StepFacts:
@@ -82,10 +83,20 @@ class StepFacts:
         return forward_work(self.program, self.folded)
 
     def on_stages(self, form: ScheduleForm, stages: int) -> ScheduleForm:
-        """Return the closed form of a schedule for stages of the step, as :func:`of_towers` does."""
-        if (form, stages) not in self._forms:
-            self._forms[form, stages] = of_towers(form, self.program, self.folded, stages)
-        return self._forms[form, stages]
+        """Return the closed form of a schedule for stages of the step, which may be towers beside each other.
+
+        Schedules of several stages a rank keep them in a chain.
+        """
+        if stages == 1 or form.per_rank > 1:
+            return form
+        if stages not in self._longest:
+            self._longest[stages] = longest_part(self.program, self.folded, stages)
+        return replace(form, path=self._longest[stages])
+
+    def read(self, form: ScheduleForm, stages: int) -> None:
+        """Keep what graphs with a schedule of stages ask, as when other processes make them."""
+        self.on_stages(form, stages)
+        _ = self.forward_work
 
     def weight(self, value: int) -> float:
         """Return the number of values for which a value stands.

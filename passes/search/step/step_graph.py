@@ -15,6 +15,7 @@ import numpy as np
 from shardc.cost.collective import BUCKET_BYTES
 from shardc.cost.links import LinkModel
 from shardc.cost.ops import DeviceRates
+from shardc.cost.schedule_form import ScheduleForm
 from shardc.passes.search.alive import Alive
 from shardc.passes.search.axes import SearchAxes
 from shardc.passes.search.distances import Distances
@@ -100,6 +101,10 @@ class StepGraph:
     def weights(self) -> frozenset[int]:
         """Calls that only gradients of weights need."""
         return self._facts.weights
+
+    def on_stages(self, form: ScheduleForm, stages: int) -> ScheduleForm:
+        """Return the closed form of a schedule for stages of the step, as its facts do."""
+        return self._facts.on_stages(form, stages)
 
     def least_on(self, rates: DeviceRates) -> list[float]:
         """Return :attr:`least_s` on other devices."""
@@ -270,7 +275,7 @@ class StepGraph:
         layouts = self._step.shared(self.program.types[value].shape, made.layouts, uses)
         readers = tuple(sorted({(self.call_node[node], place) for node, place in uses}))
         weight = max(self.folded.weights[node] for node, _ in uses)
-        copy = Made(self._node(("copy", made.node, readers), layouts), layouts, min(made.weight, weight))
+        copy = Made(self._node(("copy", made.node, readers), layouts), layouts, _between(made.weight, weight))
         self._reshard(value, made, copy, when)
         return copy
 
@@ -281,7 +286,7 @@ class StepGraph:
         key = made.node, needed.node, id(made.layouts), id(needed.layouts), size, width, when
         if key not in self._changes:
             self._changes[key] = Change(size, width, made, needed, when)
-        self._changes[key].weight += min(made.weight, needed.weight)
+        self._changes[key].weight += _between(made.weight, needed.weight)
 
     def _add_changes(self) -> None:
         for change in self._changes.values():
@@ -312,3 +317,12 @@ class StepGraph:
             )
             node = self._node(("result", value) if shape else "whole", layouts)
             self._reshard(value, self._made[value], Made(node, layouts, 1.0))
+
+
+def _between(made: float, read: float) -> float:
+    """Return for how many values one stands that a call makes and another reads, given those of the calls.
+
+    Phases may fold equal layers differently. Within layers, values are as many as those who make them, so
+    that those of all layers add up to their number.
+    """
+    return made if read > 1 else min(made, read)

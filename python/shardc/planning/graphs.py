@@ -69,7 +69,8 @@ class Graphs:
     def read(self, candidate: Candidate) -> None:
         """Read what candidates on meshes with axes of the same names share. Raises what a capture raises."""
         mesh = make_mesh(candidate.mesh, candidate.micro_batches, candidate.shares)
-        self._with_step(candidate, lambda step: step.read(mesh, candidate.plan))
+        asked = mesh, candidate.plan, candidate.form, candidate.mesh.get(PIPE, 1)
+        self._with_step(candidate, lambda step: step.read(*asked))
 
     def _graph(self, candidate: Candidate) -> StepGraph:
         mesh = make_mesh(candidate.mesh, candidate.micro_batches, candidate.shares)

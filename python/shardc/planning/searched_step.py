@@ -71,10 +71,14 @@ class SearchedStep:
             self._least[is_timed] = LeastMemory.of(self._on(mesh, plan))
         return self._least[is_timed]
 
-    def read(self, mesh: Mesh, plan: str) -> None:
-        """Read what all meshes with axes of these names share, so that other processes have it."""
-        if not mesh.shares:
-            self._small(mesh, plan)
+    def read(self, mesh: Mesh, plan: str, form: ScheduleForm, stages: int) -> None:
+        """Read what all meshes with axes of these names share, so that other processes have it.
+
+        ``form``: a schedule of so many ``stages``.
+        """
+        known = None if mesh.shares else self._small(mesh, plan)
+        if known is not None:
+            known.facts.read(form, stages)
 
     def _on(self, mesh: Mesh, plan: str) -> StepOnMesh:
         key = mesh, plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from math import inf
 
 import torch
@@ -17,7 +17,6 @@ from shardc.diagnostics.passes.search import ContradictingLimits, NotSearched
 from shardc.options.field import options_of
 from shardc.options.parallelism import Parallelism
 from shardc.options.recompute import Policy
-from shardc.passes.search.calls.longest_part import of_towers
 from shardc.passes.search.choose import Found, Unfit
 from shardc.passes.search.clock import Clock
 from shardc.planning.auto.ahead import Begun, Done, InChild
@@ -194,8 +193,7 @@ class Searches:
         if self._added is not None or all(choice.stages == 1 for choice in self._given):
             return
         graph = self.pricer.graph(self._given[0].candidate)
-        of = cache(lambda form, stages: of_towers(form, graph.program, graph.folded, stages))
-        given = [replace(choice, form=of(choice.form, choice.stages)) for choice in self._given]
+        given = [replace(choice, form=graph.on_stages(choice.form, choice.stages)) for choice in self._given]
         # How few micro-batches balanced ranks hold is known for a chain.
         chains = [choice for choice in given if choice.form.path == 1 or not choice.form.balances]
         self._given = chains or given

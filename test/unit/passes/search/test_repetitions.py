@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.passes.search.repetitions import longest_repetition
+from shardc.passes.search.repetitions import STANDING, Repetition, longest_repetition, repetitions
 
 LAYER = list(range(10, 20))
 
@@ -31,3 +31,9 @@ def test_a_layer_with_one_product_is_folded_in_pairs() -> None:
     assert longest_repetition(LAYER * 9, products=products[2:12] * 9)[1:] == (20, 80)
     two = [number in (12, 17) for number in LAYER]
     assert longest_repetition(LAYER * 6, products=two * 6) == (0, 10, 60)
+
+
+def test_layers_of_another_kind_that_end_alike_stay_whole() -> None:
+    other = [*range(30, 37), *LAYER[7:]]
+    found = repetitions([1, *other * 3, *LAYER * STANDING, 2], is_few=True)
+    assert [*found] == [Repetition(31, 10, 40), Repetition(1, 10, 30)]

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from shardc.cost.cluster.names import find_cluster
+from shardc.passes.manager.attributes import phase_of
 from shardc.passes.search.choose import Found
+from shardc.passes.search.repetitions import STANDING
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question
@@ -82,6 +84,22 @@ class Dropping(nn.Module):
         return x.square().mean()
 
 
+class Turned(nn.Module):
+    """Layers that multiply by a view of a table, as those with rotary positions do: the first makes it for
+    all.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.register_buffer("table", torch.ones(256))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x) * self.table.cos().unsqueeze(0)
+        return x.square().mean()
+
+
 @cache
 def pricer(stands: bool, kind: type[nn.Module] = Towers, rows: int = 64) -> Pricer:
     with torch.device("meta"):
@@ -95,7 +113,7 @@ def pricer(stands: bool, kind: type[nn.Module] = Towers, rows: int = 64) -> Pric
     return made
 
 
-@pytest.mark.parametrize("kind", [Towers, WideFirst, Dropping])
+@pytest.mark.parametrize("kind", [Towers, WideFirst, Dropping, Turned])
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "candidate",
@@ -115,6 +133,26 @@ def test_few_layers_cost_what_all_cost(candidate: Candidate, kind: type[nn.Modul
     assert few.solution.seconds == pytest.approx(whole.solution.seconds, rel=0.05)
     assert few.held_bytes == pytest.approx(whole.held_bytes, rel=0.15)
     assert pricer(True, kind).versions.stands
+
+
+def test_what_the_first_layer_makes_for_all_is_in_no_layer() -> None:
+    step = pricer(True, Turned).graph(Candidate({"data": 4}, "auto"))
+    nodes, folded = step.program.nodes, step.folded
+    aside = [nodes[number] for number in sorted(folded.aside)]
+    assert [n.spec.target for n in aside if phase_of(n.op) == "forward"] == ["aten.cos", "aten.unsqueeze"]
+    forward = [number for number, node in enumerate(nodes) if phase_of(node.op) == "forward"]
+    assert [weight for weight, _ in folded.runs(forward)] == [LAYERS / STANDING, 1.0]
+
+
+def test_gradients_are_those_of_all_layers() -> None:
+    """The last layer's backward differs, so that backward and update fold layers differently."""
+    step = pricer(True, Turned).graph(Candidate({"data": 4}, "auto"))
+    phases = [phase_of(node.op) for node in step.program.nodes]
+    backward = [number for number, phase in enumerate(phases) if phase == "backward"]
+    assert (LAYERS - 1) / (STANDING - 1) in {step.folded.weights[number] for number in backward}
+    made = {step.call_node[number] for number in backward}
+    late = [change for change in step.changes if change.when.is_late and change.made.node in made]
+    assert sum(change.weight for change in late) == pytest.approx(6 * LAYERS)
 
 
 def test_layers_that_draw_random_numbers_are_priced_from_few() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from shardc.cost.cluster.names import find_cluster
 from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
-from shardc.passes.search.calls.longest_part import longest_part, of_towers
+from shardc.passes.search.calls.longest_part import longest_part
 from shardc.passes.search.step.step_graph import StepGraph
 from shardc.planning.candidates import Candidate
 from shardc.planning.pricer import Pricer
@@ -87,6 +87,6 @@ def test_branches_within_layers_are_no_towers() -> None:
 
 def test_several_stages_a_rank_stay_a_chain() -> None:
     step = graph(lambda: Two(12, 12), 32, WIDTH)
-    assert of_towers(ScheduleForm("interleaved", 2), step.program, step.folded, 4).path == 1.0
-    assert of_towers(ONE_F_ONE_B, step.program, step.folded, 1).path == 1.0
-    assert of_towers(ONE_F_ONE_B, step.program, step.folded, 4).path == pytest.approx(15 / 27)
+    assert step.on_stages(ScheduleForm("interleaved", 2), 4).path == 1.0
+    assert step.on_stages(ONE_F_ONE_B, 1).path == 1.0
+    assert step.on_stages(ONE_F_ONE_B, 4).path == pytest.approx(15 / 27)
