@@ -26,7 +26,7 @@ from shardc.passes.search.searchers.greedy import greedy
 from shardc.passes.search.searchers.layers import layers
 from shardc.passes.search.searchers.randomly import random_restarts
 from shardc.passes.search.searchers.searcher import Budget, Searcher
-from shardc.passes.search.solver.overlap import solve_overlapped
+from shardc.passes.search.solver.branch import solve_in_parts
 from shardc.passes.search.solver.solve import NoSolution, Solution
 from shardc.passes.search.step.step_graph import StepGraph
 
@@ -49,7 +49,7 @@ def _by(searcher: Searcher) -> _Solve:
 
 
 SEARCHERS: Mapping[str, _Solve] = {
-    EXACT: solve_overlapped,
+    EXACT: solve_in_parts,
     "annealing": _by(annealing),
     "greedy": _by(greedy),
     "layers": _by(layers),

@@ -98,7 +98,7 @@ def folded(program: Program, more: More = ()) -> Folded:
         weights += [1.0] * len(nodes)
         read = [_is_product(node) and any(v in parameters for v in node.operands) for node in nodes]
         reading = [place for place, node in enumerate(nodes) if not learned.isdisjoint(node.operands)]
-        sequence, products = ([of[place] for place in reading] for of in (keys, read))
+        sequence, products = [keys[place] for place in reading], [read[place] for place in reading]
         for repeated in repetitions(sequence, is_few=bool(more), products=products):
             layers = _layers([nodes[reading[number]] for number in repeated.places], parameters, more)
             seen |= {layers} if layers else set()

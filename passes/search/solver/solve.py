@@ -7,6 +7,7 @@ The graph is a cost function network, which toulbar2 solves to the optimum
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
@@ -41,6 +42,7 @@ class Solution:
     ``is_tight``: True if a cheaper choice does not fit into memory. ``prices``: those of memory with which
     the choice was the cheapest, in seconds per byte at each point; None if memory suffices. ``weight``: that
     of late collectives with which it was the cheapest; None if it was not found by :func:`solve_overlapped`.
+    ``seen``: the cheapest choice with each price and weight, whether it fits or not.
     """
 
     chosen: list[int]
@@ -51,6 +53,7 @@ class Solution:
     is_tight: bool = False
     prices: np.ndarray | None = field(default=None, repr=False, compare=False)
     weight: float | None = field(default=None, repr=False, compare=False)
+    seen: Sequence[list[int]] = field(default=(), repr=False, compare=False)
 
     @property
     def byte_s(self) -> float:
@@ -85,7 +88,7 @@ def solve(
         return NoSolution(found.bound_s, found.bound_s)
     seconds = graph.seconds(found.chosen)
     bound_s = min(found.bound_s, seconds)
-    free = Solution(found.chosen, seconds, bound_s, OPTIMAL, bound_s)
+    free = Solution(found.chosen, seconds, bound_s, OPTIMAL, bound_s, seen=(found.chosen,))
     if free.gap > GAP:
         free = replace(free, why=_late(clock))
     if free.bound_s >= cutoff_s or (graph.bytes_at(free.chosen) <= capacity).all():
@@ -146,7 +149,7 @@ class _Fitting:
         if self._best is None:
             return NoSolution(prices.bound_s, free.free_s)
         bound_s, at = min(prices.bound_s, self._best_s), prices.best / self._capacity
-        return Solution(self._best, self._best_s, bound_s, why, free.free_s, True, at)
+        return Solution(self._best, self._best_s, bound_s, why, free.free_s, True, at, seen=self._seen)
 
     def _take(self, chosen: list[int], prices: Prices) -> None:
         """Add the plane of a choice, and keep the choice, or one near to it that fits, if it is better."""
