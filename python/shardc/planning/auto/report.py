@@ -17,9 +17,10 @@ def searched(around: Around) -> list[str]:
         text = estimate.choice.candidate.text
         seconds, bound = time_text(estimate.seconds), time_text(estimate.bound_s)
         rows.append((text, seconds, bound, size_text(estimate.held_bytes)))
+    of = "stages, schedule, mesh, micro-batches and recomputation"
+    count = f"{time_text(around.bound_s)} (gap {around.gap:.1%})"
     return [
-        f"searched: {around.looked_at} of {around.choices} choices of stages, schedule, mesh, micro-batches "
-        f"and recomputation; no plan takes less than {time_text(around.bound_s)} (gap {around.gap:.1%}); the "
-        f"search ended: {around.why}",
+        f"searched: {around.looked_at} of {around.choices} choices of {of}; by the search's count no plan "
+        f"takes less than {count}; the search ended: {around.why}",
         *table(rows, right=(1, 2, 3)),
     ]
