@@ -207,10 +207,10 @@ def _drop_unread(builder: Builder, read: Sequence[Value | None]) -> list[Node]:
     """
     results = [value.node for value in read if value is not None] or builder.nodes
     left = [*results, *(node for node in builder.nodes if node.check)]
-    needed: set[Node | None] = set()
+    own, needed = set(builder.nodes), set[Node]()
     while left:
         node = left.pop()
-        if node is not None and node not in needed:
+        if node in own and node not in needed:
             needed.add(node)
             left += [access.base.node for access in node.accesses]
     dropped = [node for node in builder.nodes if node not in needed]
