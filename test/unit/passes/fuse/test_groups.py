@@ -205,6 +205,30 @@ def test_a_part_of_what_is_read_whole_too_is_a_slice_of_it(fuse: Any) -> None:
     assert "aten.slice.Tensor" in done.stayed or len(done.kernels) == 2
 
 
+def test_parts_behind_reshapes_are_read_from_the_whole(fuse: Any) -> None:
+    """Coefficients of a polynomial for each group: the kernel reads their tensor, without a view of each."""
+
+    def f(x: Tensor, a: Tensor) -> Tensor:
+        made = a[5, :, None]
+        for i in range(4, -1, -1):
+            made = made * x + a[i].unsqueeze(1)
+        return made
+
+    done = fuse(f, torch.randn(5, 8, 6), torch.randn(6, 8))
+    assert len(done.kernels) == 1 and done.stayed == []
+
+
+def test_parts_behind_reshapes_of_few_dims(fuse: Any) -> None:
+    """Parts that are split where the kernel's loops are not, and parts of parts."""
+
+    def f(x: Tensor, a: Tensor) -> Tensor:
+        parts = [a[i, 2:8].reshape(2, 3) for i in range(5)]
+        return sum((x * part).exp() for part in parts) * a[:4, 3].view(4, 1, 1)
+
+    done = fuse(f, torch.randn(4, 2, 3), torch.randn(6, 8))
+    assert len(done.kernels) == 1
+
+
 def test_sums_one_by_one_with_a_view_between(fuse: Any) -> None:
     """The gradient of ``repeat``: a call that shares no kernel reads another's sum through a view."""
 
