@@ -44,13 +44,17 @@ class IndexTerm:
 
 
 class Layout:
-    """The loops of a group of nodes, the most major first, and their ``sizes``."""
+    """The loops of a group of nodes, the most major first, and their ``sizes``.
 
-    def __init__(self, nodes: Sequence[Node], space: Space) -> None:
+    ``apart``: groups of atoms that are in no loop with other atoms.
+    """
+
+    def __init__(self, nodes: Sequence[Node], space: Space, apart: Sequence[Atoms] = ()) -> None:
         self._space = space
         self._reduced = {frozenset(space.resolve(node.reduced)) for node in nodes if node.reduce}
         runs = [run for a in reads(list(nodes)) for run in self._runs_of(a)]
         runs += [space.resolve(a for dim in node.out_dims for a in dim) for node in nodes]
+        runs += [run for atoms in apart if (run := space.resolve(atoms))]
         runs += [run for node in nodes for a in node.accesses if a.jumps for run in self._runs_of(a)]
         runs += [run for node in nodes for group in node.indices if (run := space.resolve(group))]
         makers = {node.out: node for node in nodes}

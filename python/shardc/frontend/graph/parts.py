@@ -26,7 +26,7 @@ _VIEWS = {
 FEWEST_PARTS = 4
 """Least number of parts, which are also at least half of the tensor."""
 MOST_ELEMENTS = 4096
-"""Most elements of a part. The kernels that read larger ones compute them, rather than read and write them."""
+"""Most elements of a part. Kernels that read larger ones compute them, rather than read and write them."""
 
 
 def join_parts(graph: Graph) -> None:
