@@ -229,6 +229,29 @@ def test_parts_behind_reshapes_of_few_dims(fuse: Any) -> None:
     assert len(done.kernels) == 1
 
 
+STENCILS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
+    "a dim before small ones": (lambda x, y: (x[:, 1:] - x[:, :-1]).exp(), "5x96xf32"),
+    "a dim of groups": (lambda x, y: x[1:4] * x[:3] + y[2:5], "324xf32"),
+    "the small dim, too": (lambda x, y: (x[:, 1:, :, 1:] - x[:, :-1, :, :-1]).exp(), "5x8x4x2xf32"),
+    "behind a selection": (lambda x, y: (x[2, 1:] - x[0, :-1]).exp(), "96xf32"),
+    "before a selection": (lambda x, y: (x[:, 1:, 1] - x[:, :-1, 2]).exp(), "5x8x3xf32"),
+    "with a number for each of the small dims": (lambda x, y: (x[:, 1:] * y[0, 0, 0]).exp(), "5x32x3xf32"),
+    "with steps": (lambda x, y: (x[:, 1::2] - x[:, :8:2]).exp(), "5x4x12xf32"),
+    "of what is computed": (lambda x, y: (x * y)[:, 1:] - (x * y)[:, :-1].exp(), "5x96xf32"),
+    "and the small dims summed": (lambda x, y: (x[:, 1:] * x[:, :-1]).sum((2, 3)), "5x8x12xf32"),
+    "of a slice": (lambda x, y: (x[:, 1:][:, 2:] - x[:, :-3]).exp(), "5x72xf32"),
+}
+
+
+@pytest.mark.parametrize("name", STENCILS)
+def test_a_slice_and_the_dims_behind_it_are_one_loop(fuse: Any, name: str) -> None:
+    """A kernel's loops over rows of neighbours are long, although a row has few elements."""
+    function, shape = STENCILS[name]
+    done = fuse(function, torch.randn(5, 9, 4, 3), torch.randn(5, 9, 4, 3))
+    assert len(done.kernels) == 1
+    assert shape in str(done.module)
+
+
 def test_sums_one_by_one_with_a_view_between(fuse: Any) -> None:
     """The gradient of ``repeat``: a call that shares no kernel reads another's sum through a view."""
 
