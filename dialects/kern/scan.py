@@ -1,4 +1,4 @@
-"""``kern.scan``: sums or products of each row's elements so far. Level 4."""
+"""``kern.scan``: sums, products or extrema of each row's elements so far. Level 4."""
 
 from dataclasses import dataclass
 from typing import Unpack
@@ -13,15 +13,16 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Resu
 from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.types import check_dtype, read_builtin
 
-KINDS = ("sum", "product")
-DTYPES = (torch.float32, torch.float64)
+KINDS = ("sum", "product", "max", "min")
+DTYPES = (torch.float32, torch.float64, torch.int64, torch.int32)
 
 
 class ScanOp(Op, dialect=Kern, name="scan", traits=[ext.Pure]):
     """Combines each element of ``x`` with all elements before it along the last dim.
 
-    ``kind``: "sum" or "product". ``reverse`` (optional): each element is combined with those after it. ``x``
-    and ``out`` have one type, of f32 or f64; carried values are in f64.
+    ``kind``: "sum", "product", "max" or "min", where a NaN is the extremum. ``reverse`` (optional): each
+    element is combined with those after it. ``x`` and ``out`` have one type, of f32, f64 or integers of 32 or
+    64 bits; carried sums and products of floats are in f64.
 
     ``%out = "kern.scan"(%x) {kind = "sum", reverse} : (tensor<128x4000xf32>) -> tensor<128x4000xf32>``
     """

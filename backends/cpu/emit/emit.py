@@ -166,7 +166,7 @@ class _Writer:
     def _rows(self, nest: Nest, row: Row, partials: Targets) -> None:
         number = self.elements.number
         total = prod(nest.sizes[a] for a in nest.rows)
-        if nest.block is not None:
+        if nest.block is not None and not partials:
             self._blocks(nest, row, total, *nest.block)
             return
         if nest.lanes:
@@ -189,7 +189,7 @@ class _Writer:
                 with bounded_loop(self.elements, 0, result.count) as q:
                     self.elements.store(self.elements.scalar(result.combiner.identity), buffer, q)
             row.sums = {result: (buffer, number(0)) for result, buffer in sums.items()}
-            self._each_row(row, first, arith.minui(arith.addi(first, number(rows)), high))
+            self._each_block(nest, row, first, arith.minui(arith.addi(first, number(rows)), high))
             for result, buffer in sums.items():
                 self._add(result, partials[result], buffer)
 
@@ -216,6 +216,17 @@ class _Writer:
             first = arith.muli(arith.remui(position, runs), run)
             with bounded_loop(elements, first, arith.minui(arith.addi(first, run), size)) as at:
                 row.emit(Place({**outer, axis: at}))
+
+    def _each_block(self, nest: Nest, row: Row, low: ir.Value, high: ir.Value) -> None:
+        """Write rows in blocks of the nest's axis, if it has one."""
+        if nest.block is None:
+            self._each_row(row, low, high)
+            return
+        axis, block = nest.block
+        number, size = self.elements.number, nest.sizes[axis]
+        with bounded_loop(self.elements, 0, size, block) as at:
+            row.bounds = {axis: (at, arith.minui(arith.addi(at, number(block)), number(size)))}
+            self._each_row(row, low, high)
 
     def _each_row(self, row: Row, low: ir.Value, high: ir.Value) -> None:
         with bounded_loop(self.elements, low, high) as position:

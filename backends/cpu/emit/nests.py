@@ -186,7 +186,7 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
         nest.lanes = is_side_by_side(rows, members, reads)
         inside = [a for a in nest.order if a not in nest.rows]
         nest.written_out = inside if nest.lanes else [a for a in parts if a in inside]
-        nest.block = None if nest.lanes else _block(nest)
+        nest.block = None if nest.lanes else _block(nest) or _block_of_sums(nest, reads)
         nest.row_work = shared_work(members, reads, inside[-1]) if inside else 0
         return nest
     chosen |= shared_axes(nest, reads, chosen)
@@ -240,6 +240,30 @@ def _block(nest: Nest) -> tuple[Axis, int] | None:
     wanted = max(BLOCK, BLOCK_BYTES // (4 * across) // BLOCK * BLOCK)
     fits = 4 * across * wanted <= MOST_BYTES
     return (axis, wanted) if passes > 1 and size > wanted and fits else None
+
+
+def _block_of_sums(nest: Nest, reads: dict[Root, Reads]) -> tuple[Axis, int] | None:
+    """Return the axis inside rows of which all are summed, if blocks of it make reads faster.
+
+    Sums over pairs of rows read each row many times. Blocks have :data:`BLOCK_BYTES` of the rows that one
+    step of the outermost row axis reads. What is read once only is read in whole rows.
+    """
+    inner = {axis for root in nest.roots for axis in nest.inner(root)}
+    if len(nest.rows) < 2 or len(inner) != 1 or not all(nest.carried(root) for root in nest.roots):
+        return None
+    (axis,), (_, *rows) = inner, nest.rows
+    ends = [end for root in nest.roots for end in reads[root].ends]
+    offsets = [row_major(index, value.shape) for value, index in ends if index is not None]
+    read = [offset for offset in offsets if hint(offset.factor(axis)) != 0]
+    again = all(any(hint(offset.factor(row)) == 0 for row in nest.rows) for offset in read)
+    if not (read and again and len(offsets) == len(ends) and _are_static(nest.sizes)):
+        return None
+    if any(axis in root.reduced for root in nest.roots):
+        return None
+    varying = [[row for row in rows if hint(offset.factor(row)) != 0] for offset in read]
+    across = max(prod(int(nest.sizes[row]) for row in each) for each in varying)
+    wanted = max(BLOCK, BLOCK_BYTES // (4 * across) // BLOCK * BLOCK)
+    return (axis, wanted) if int(nest.sizes[axis]) > wanted and 4 * across * wanted <= MOST_BYTES else None
 
 
 def _are_static(sizes: Mapping[Axis, AnySize]) -> bool:

@@ -23,7 +23,7 @@ from shardc.passes.fuse.bodies.reshape import Reshaper, dynamic
 from shardc.passes.fuse.grouping.legal import depths
 from shardc.passes.fuse.lower.scalars import COMBINE, Scalar, Scalars
 from shardc.passes.fuse.reading.graph import Access, Node, Value
-from shardc.passes.fuse.reading.space import Dim, Space
+from shardc.passes.fuse.reading.space import Atoms, Dim, Space
 from shardc.passes.fuse.reading.symbols import sized
 
 
@@ -37,11 +37,18 @@ class Nest:
 
 
 class Body:
-    """Writer of the body of a kernel of ``nodes``."""
+    """Writer of the body of a kernel of ``nodes``. ``apart`` as for :class:`Layout`."""
 
-    def __init__(self, nodes: Sequence[Node], space: Space, results: Sequence[Value], rounding: str) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        space: Space,
+        results: Sequence[Value],
+        rounding: str,
+        apart: Sequence[Atoms] = (),
+    ) -> None:
         self._nodes, self._rounding = list(nodes), rounding
-        self._layout = Layout(nodes, space)
+        self._layout = Layout(nodes, space, apart)
         self._depth = depths(self._nodes)
         self._made = {node.out: node for node in nodes}
         self._results = list(results)

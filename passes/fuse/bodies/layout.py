@@ -44,13 +44,18 @@ class IndexTerm:
 
 
 class Layout:
-    """The loops of a group of nodes, the most major first, and their ``sizes``."""
+    """The loops of a group of nodes, the most major first, and their ``sizes``.
 
-    def __init__(self, nodes: Sequence[Node], space: Space) -> None:
+    ``apart``: groups of atoms that are in no loop with other atoms.
+    """
+
+    def __init__(self, nodes: Sequence[Node], space: Space, apart: Sequence[Atoms] = ()) -> None:
         self._space = space
         self._reduced = {frozenset(space.resolve(node.reduced)) for node in nodes if node.reduce}
+        self._made = {node.out for node in nodes}
         runs = [run for a in reads(list(nodes)) for run in self._runs_of(a)]
         runs += [space.resolve(a for dim in node.out_dims for a in dim) for node in nodes]
+        runs += [run for atoms in apart if (run := space.resolve(atoms))]
         runs += [run for node in nodes for a in node.accesses if a.jumps for run in self._runs_of(a)]
         runs += [run for node in nodes for group in node.indices if (run := space.resolve(group))]
         makers = {node.out: node for node in nodes}
@@ -70,14 +75,28 @@ class Layout:
         self.sizes = [prod(space.sizes[a] for a in loop) for loop in self.loops]
 
     def _runs_of(self, access: Access) -> list[Atoms]:
-        """Return the atoms of an access in memory order, split at dims that are not read whole."""
+        """Return the atoms of an access in memory order, split before dims that are not read whole.
+
+        They are also split behind such dims, except for slices in memory without steps: with the dims behind
+        it, such a slice is one run of elements.
+        """
         runs: list[list[int]] = [[]]
+        is_cut = False
         for dim in access.dims:
+            atoms = list(self._space.resolve(dim.atoms))
             if dim.sliced or dim.gathered:
-                runs += [list(self._space.resolve(dim.atoms)), []]
+                is_cut = dim.sliced and self._is_run(access, dim)
+                runs += [atoms] if is_cut else [atoms, []]
+            elif is_cut and not isinstance(dim.size, int):  # the slice's offset would be symbolic
+                is_cut = False
+                runs.append(atoms)
             else:
-                runs[-1].extend(self._space.resolve(dim.atoms))
+                runs[-1].extend(atoms)
         return [tuple(run) for run in runs if run]
+
+    def _is_run(self, access: Access, dim: Dim) -> bool:
+        """Return whether a sliced dim is followed in memory by what it is followed by in the loops."""
+        return dim.step == 1 and bool(dim.atoms) and not access.gathers and access.base not in self._made
 
     def _joints(self, runs: Sequence[Atoms]) -> dict[int, int]:
         """Map an atom to the atom that directly follows it in every tensor with either."""
@@ -151,10 +170,28 @@ class Layout:
 
     def read(self, access: Access) -> Tensor:
         """Return a tensor that is read from outside the group."""
-        cut = None
-        if any(dim.sliced for dim in access.dims):
-            cut = tuple((dim.size, dim.offset, self._extent(dim), dim.step) for dim in access.dims)
+        cut = self._cut(access) if any(dim.sliced for dim in access.dims) else None
         return self._tensor(flat(self._space, access.dims), cut)
+
+    def _cut(self, access: Access) -> Slices:
+        """Return the slice of each dim; one for a slice and the dims behind it that share its loop."""
+        found: list[tuple[AnySize, int, AnySize, int]] = []
+        start, loop = None, -1
+        for dim in access.dims:
+            atoms = self._space.resolve(dim.atoms)
+            found.append((dim.size, dim.offset, self._extent(dim), dim.step))
+            if dim.sliced:
+                start = len(found) - 1 if self._is_run(access, dim) else None
+            elif atoms and start is not None and self._loop[atoms[0]] == loop:
+                joined = found[start:]
+                del found[start:]
+                inner = prod(size for size, *_ in joined[1:] if isinstance(size, int))
+                size, offset, count, step = joined[0]
+                found.append((size * inner, offset * inner, count * inner, step))
+            elif atoms:
+                start = None
+            loop = self._loop[atoms[-1]] if atoms else loop
+        return tuple(found)
 
     def table(self, access: Access) -> Tensor:
         """Return a tensor with gathered or sliced dims, of which single elements are read."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from shardc.dialects.kern.size import hint
 from shardc.passes.fuse.reading.graph import Access, Value
-from shardc.passes.fuse.reading.space import Dim, Mismatch
+from shardc.passes.fuse.reading.space import Mismatch, Space
 from shardc.passes.fuse.reading.unit import Unit
 
 FEWEST_PARTS = 4
@@ -36,7 +36,7 @@ def read_whole(unit: Unit) -> None:
         read = sum(hint(value.type.size_bytes) for value in values)
         if len(values) < FEWEST_PARTS or 2 * read < hint(source.type.size_bytes):
             continue
-        found = {value: _through(value, unit.accesses[value]) for value in values}
+        found = {value: _through(unit, value, unit.accesses[value]) for value in values}
         for value, accesses in ((value, made) for value, made in found.items() if made is not None):
             became = dict(zip(unit.accesses.pop(value), accesses, strict=True))
             unit.accesses.setdefault(source, []).extend(accesses)
@@ -45,24 +45,32 @@ def read_whole(unit: Unit) -> None:
 
 
 def _source(value: Value) -> Value:
-    while value.view is not None and value.view.cut is not None and value.view.source.type.is_static:
-        value = value.view.source
-    return value
+    """Return the tensor that ``value`` is a slice of, also behind reshapes of slices; else ``value``."""
+    found = value
+    while value.view is not None and value.view.source.type.is_static:
+        is_cut, value = value.view.cut is not None, value.view.source
+        found = value if is_cut else found
+    return found
 
 
-def _through(value: Value, accesses: list[Access]) -> list[Access] | None:
+def _through(unit: Unit, value: Value, accesses: list[Access]) -> list[Access] | None:
     """Return the accesses of a slice as accesses of its source; None if they cannot be expressed."""
+    space = unit.space.joined(Space())
     try:
-        return [_of_source(value, access) for access in accesses]
+        found = [_of_source(space, value, access) for access in accesses]
     except Mismatch:
         return None
+    unit.space = space
+    unit.domains = {node: space.resolve(atoms) for node, atoms in unit.domains.items()}
+    return found
 
 
-def _of_source(value: Value, access: Access) -> Access:
-    dims: tuple[Dim, ...] = access.dims
+def _of_source(space: Space, value: Value, access: Access) -> Access:
+    source, dims = _source(value), access.dims
     if access.gathers or len(dims) != len(value.type.shape):
         raise Mismatch
-    while value.view is not None and value.view.cut is not None and value.view.source.type.is_static:
-        dims = value.view.cut_dims(dims)
+    while value is not source:
+        assert value.view is not None
+        dims = value.view.through(space, dims)
         value = value.view.source
     return Access(value, dims)

@@ -1,4 +1,7 @@
-"""Kernels of ``cumsum`` and ``cumprod`` along the last dim, also from the end between two flips."""
+"""Kernels of scans along the last dim, also from the end between two flips.
+
+Scans for extrema only have a kernel if nothing reads their indices.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from shardc.passes.fuse.reading.symbols import Symbols
 from shardc.passes.fuse.reading.values import owner_of, target_of
 from shardc.passes.fuse.structured.write_kernel import write_kernel
 
-KINDS = {"aten.cumsum": "sum", "aten.cumprod": "product"}
+KINDS = {"aten.cumsum": "sum", "aten.cumprod": "product", "aten.cummax": "max", "aten.cummin": "min"}
 FLIP = "aten.flip"
 SHORTEST = 16
 """Least number of steps: one vector of f32."""
@@ -83,8 +86,10 @@ class ScanKernels:
 
     def _covers(self, call: Call) -> bool:
         """Return whether a call scans the last dim of a tensor that a kernel reads."""
-        given, (made,) = call.spec["self"], call.spec.results
-        if made is None or given != made or not made.is_static or made.dtype not in DTYPES:
+        given, (made, *_), (_, *others) = call.spec["self"], call.spec.results, call.results
+        if made is None or any(True for other in others for _ in other.uses):
+            return False
+        if given != made or not made.is_static or made.dtype not in DTYPES:
             return False
         if not made.shape or 0 in made.shape or made.shape[-1] < SHORTEST:
             return False

@@ -142,12 +142,24 @@ class ScatterKernels:
         is_divided = len(columns) > 1 and scatter.type.dtype.itemsize == 2
         return None if is_divided else form.updates
 
+    def positions(self, scatter: Scatter) -> range:
+        """Return the dims of the updates that are those of the index."""
+        form = self._form(scatter.ops[0])
+        assert form is not None
+        rank = 1 if form.flat is not None else len(self._symbols.known_type(form.index).shape)
+        return range(form.dim, form.dim + rank)
+
     def write(
-        self, scatter: Scatter, name: str, terms: tuple[Body, list[ir.Value]] | None = None
+        self,
+        scatter: Scatter,
+        name: str,
+        terms: tuple[Body, list[ir.Value]] | None = None,
+        positions: tuple[int, ...] | None = None,
     ) -> tuple[ir.Operation, ir.Value]:
         """Write the kernel for the scatter's ops, before the last of them; return it and its result.
 
         ``terms``: body that computes the updates inside the kernel, and the tensors that it reads.
+        ``positions``: shape in which the kernel sees the index; None for its own.
         """
         first, last = scatter.ops[0], scatter.ops[-1]
         form = self._form(first)
@@ -157,9 +169,10 @@ class ScatterKernels:
             start = next(v for v in list(last.operands)[:2] if v != first.results[0])
         loc = ir.Location.fused([o.location for o in scatter.ops], context=self._context)
         ip, index = ir.InsertionPoint(last), form.index
-        if form.flat is not None:
-            flat = TensorType((form.flat,), self._symbols.known_type(index).dtype)
-            index = self._builder.call("aten.view", (index, [form.flat]), [flat], loc, ip).results[0]
+        seen = positions if positions is not None or form.flat is None else (form.flat,)
+        if seen is not None:
+            flat = TensorType(seen, self._symbols.known_type(index).dtype)
+            index = self._builder.call("aten.view", (index, list(seen)), [flat], loc, ip).results[0]
         starts = [] if start is None else [self._behind(start)]
         tensors = [index, *([form.updates] if terms is None else []), *starts]
         more = [] if terms is None else terms[1]

@@ -126,8 +126,8 @@ class SingleCalls:
         return None if region is None else choose(region)
 
     def _replace(self, steps: Sequence[Step], kernel: ir.Operation, out: ir.Value) -> None:
-        """Replace ``steps`` by a kernel, and the last step's result by the kernel's."""
-        (old,) = steps[-1].op.results
+        """Replace ``steps`` by a kernel, and the last step's first result by the kernel's."""
+        old = steps[-1].op.results[0]
         self._marks.write(kernel, steps, phase_of(steps[0].op))
         name_results(out.owner, [Value(type_of(old), old)])
         old.replace_all_uses_with(out)

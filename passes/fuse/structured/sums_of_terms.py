@@ -38,7 +38,8 @@ class SumsOfTerms:
             if updates is None or symbols_of(updates.type.shape):
                 continue
             zeros = self._kernel_writer().left(scatter)[len(scatter.ops) :]
-            given = (self._units, self._kernels, step, updates, self._rounding, constraints)
+            positions = self._kernel_writer().positions(scatter)
+            given = (self._units, self._kernels, step, updates, self._rounding, constraints, positions)
             terms = find_terms(*given, zeros)
             if terms is None:
                 continue
@@ -61,7 +62,7 @@ class SumsOfTerms:
         last, left = scatter.ops[-1], self._kernel_writer().left(scatter)
         (old,) = last.results
         kernel, out = self._kernel_writer().write(
-            scatter, marks.name(steps), operands_of(terms, self._rounding)
+            scatter, marks.name(steps), operands_of(terms, self._rounding), terms.positions
         )
         marks.write(kernel, steps, phase_of(scatter.ops[0]))
         name_results(out.owner, [Value(type_of(old), old)])

@@ -33,15 +33,22 @@ nothing else, if only the sum reads the terms, so that they are neither written 
 
 @dataclass
 class Terms:
-    """Ops (``unit``) that compute the terms ``out`` from the tensors ``read``. ``calls``: what they lower."""
+    """Ops (``unit``) that compute the terms ``out`` from the tensors ``read``. ``calls``: what they lower.
+
+    ``positions``: shape of the sum's index in the loops that compute the terms; None for the index's own.
+    """
 
     unit: Unit
     out: Value
     read: list[Value]
     calls: set[int]
+    positions: tuple[int, ...] | None = None
 
-    def body(self, rounding: str) -> Body:
-        return Body(self.unit.nodes, self.unit.space, [self.out], rounding)
+    def body(self, rounding: str, is_split: bool = False) -> Body:
+        """Return the ops' body. ``is_split``: whether loops are split at the terms' dims."""
+        assert self.out.node is not None
+        apart = self.out.node.out_dims if is_split or self.positions is not None else ()
+        return Body(self.unit.nodes, self.unit.space, [self.out], rounding, apart)
 
 
 def find_terms(
@@ -51,9 +58,12 @@ def find_terms(
     updates: Value,
     rounding: str,
     constraints: BlockConstraints,
+    positions: range,
     zeros: Collection[ir.Operation] = (),
 ) -> Terms | None:
     """Return the terms of the sum ``step`` at computed indices; None if it must or should read ``updates``.
+
+    ``positions``: dims of ``updates`` that are those of the index.
 
     On success, ``step`` reads what its terms are computed from, and calls that only it has read are unread.
     The kernels of their checks are added to ``kernels``. ``zeros``: ops that the sum's kernel replaces; they
@@ -89,7 +99,8 @@ def find_terms(
     if given or size_bytes > whole * most:
         return None
     terms = Terms(unit, reader.out, read, {node.call for node in nodes} if alone else set())
-    if not _is_seen_whole(terms, rounding) or not all(_is_kept(value, units, kernels) for value in read):
+    is_seen = _is_seen_whole(terms, rounding) or _splits_positions(terms, rounding, positions)
+    if not is_seen or not all(_is_kept(value, units, kernels) for value in read):
         return None
     for fill in fills:
         assert fill.step is not None
@@ -193,6 +204,18 @@ def _is_seen_whole(terms: Terms, rounding: str) -> bool:
         if covered != size:
             return False
     return all(size == 1 for size in shape)
+
+
+def _splits_positions(terms: Terms, rounding: str, dims: range) -> bool:
+    """Return whether the other dims of the terms are loops, and let those of the index be several loops."""
+    made, shape = terms.body(rounding, is_split=True).shape_of(terms.out), terms.out.type.shape
+    first, last = dims.start, len(made) - (len(shape) - dims.stop)
+    positions = tuple(n for n in made[first:last] if isinstance(n, int))
+    others = made[:first] == shape[:first] and made[last:] == shape[dims.stop :]
+    if not others or not positions or len(positions) != last - first:
+        return False
+    terms.positions, terms.out.type = positions, terms.out.type.with_shape(made)
+    return True
 
 
 def _is_kept(value: Value, units: Units, kernels: Collection[Unit]) -> bool:

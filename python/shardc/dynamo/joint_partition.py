@@ -15,6 +15,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from shardc.dynamo.lowered import lowered
 from shardc.dynamo.norms_again import read_norms_again
+from shardc.frontend.graph.parts import join_parts
 from shardc.frontend.nodes import node_at
 from shardc.frontend.operators.attention_layout import layouts
 from shardc.runtime.torch_private import OpOverload, functorch_config
@@ -31,6 +32,7 @@ def partition(joint: GraphModule, inputs: Sequence[object], **given: Any) -> tup
     """
     from functorch.compile import min_cut_rematerialization_partition  # 0.2 s, not needed if all is cached
 
+    join_parts(joint.graph)
     for copy in layouts(joint.graph):  # the backward reads the copy, not its source
         copy.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     for node in joint.graph.nodes:

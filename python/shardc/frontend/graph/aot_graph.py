@@ -29,6 +29,7 @@ from shardc.frontend.graph.graph_check import check_graph
 from shardc.frontend.graph.large_windows import separate_maxima
 from shardc.frontend.graph.memory_order import order_values
 from shardc.frontend.graph.nested_sums import join_sums
+from shardc.frontend.graph.parts import join_parts
 from shardc.frontend.importing.cleanup import replace_by
 from shardc.frontend.importing.graph_io import StepGraph
 from shardc.frontend.importing.insertion import scalar_overload
@@ -109,6 +110,7 @@ def import_values(
     _drop_aliases(graph)
     drop_copies(graph)
     join_sums(graph)
+    join_parts(graph)
     separate_maxima(graph)
     drop_layouts(graph)
     results, numbers = _number_outputs(graph)

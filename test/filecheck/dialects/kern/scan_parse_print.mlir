@@ -19,3 +19,10 @@ func.func @products_from_the_end(%x: tensor<40xf64>) {
   %out = "kern.scan"(%x) {kind = "product", reverse} : (tensor<40xf64>) -> tensor<40xf64>
   return
 }
+
+// CHECK-LABEL: @minima_of_integers
+func.func @minima_of_integers(%x: tensor<4x40xi64>) {
+  // CHECK: "kern.scan"(%{{.*}}) {kind = "min"} : (tensor<4x40xi64>) -> tensor<4x40xi64>
+  %out = "kern.scan"(%x) {kind = "min"} : (tensor<4x40xi64>) -> tensor<4x40xi64>
+  return
+}

@@ -1,15 +1,15 @@
 // RUN: shardc-opt %s --verify-diagnostics --split-input-file
 
-func.func @maxima(%x: tensor<8x40xf32>) {
-  // expected-error@+1 {{'kern.scan' op kind is 'max'; it must be one of sum, product}}
-  %out = "kern.scan"(%x) {kind = "max"} : (tensor<8x40xf32>) -> tensor<8x40xf32>
+func.func @means(%x: tensor<8x40xf32>) {
+  // expected-error@+1 {{'kern.scan' op kind is 'mean'; it must be one of sum, product, max, min}}
+  %out = "kern.scan"(%x) {kind = "mean"} : (tensor<8x40xf32>) -> tensor<8x40xf32>
   return
 }
 
 // -----
 
 func.func @no_kind(%x: tensor<8x40xf32>) {
-  // expected-error@+1 {{'kern.scan' op kind is None; it must be one of sum, product}}
+  // expected-error@+1 {{'kern.scan' op kind is None; it must be one of sum, product, max, min}}
   %out = "kern.scan"(%x) : (tensor<8x40xf32>) -> tensor<8x40xf32>
   return
 }
@@ -25,7 +25,7 @@ func.func @another_type(%x: tensor<8x40xf32>) {
 // -----
 
 func.func @bf16(%x: tensor<8x40xbf16>) {
-  // expected-error@+1 {{'kern.scan' op x is of torch.bfloat16; it must be of torch.float32 or torch.float64}}
+  // expected-error@+1 {{'kern.scan' op x is of torch.bfloat16; it must be of torch.float32 or torch.float64 or torch.int64 or torch.int32}}
   %out = "kern.scan"(%x) {kind = "sum"} : (tensor<8x40xbf16>) -> tensor<8x40xbf16>
   return
 }

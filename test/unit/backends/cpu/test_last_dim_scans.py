@@ -47,6 +47,34 @@ def test_values_and_gradients(name: str, dtype: torch.dtype, shape: tuple[int, .
         )
 
 
+EXACT: dict[str, Callable[[Tensor], Tensor]] = {
+    "sums": lambda x: x.cumsum(-1),
+    "products": lambda x: x.cumprod(-1),
+    "maxima": lambda x: x.cummax(-1).values,
+    "minima": lambda x: x.cummin(-1).values,
+    "maxima from the end": lambda x: x.flip(-1).cummax(-1).values.flip(-1),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("steps", [16, 21, 40])
+def test_integers_wrap_as_in_eager(name: str, steps: int, threads: int) -> None:
+    x = torch.randint(-(2**62), 2**62, (50, steps))
+    x[0], x[1], x[2, 3] = 2**63 - 1, -(2**63), -(2**63)
+    assert torch.equal(_compiled(EXACT[name])(x), EXACT[name](x))
+    extrema = (x >> 32).int()
+    if "ima" in name:
+        assert torch.equal(_compiled(EXACT[name])(extrema), EXACT[name](extrema))
+
+
+@pytest.mark.parametrize("name", ["maxima", "minima", "maxima from the end"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extrema_of_floats(name: str, dtype: torch.dtype) -> None:
+    x = torch.randn(6, 37, dtype=dtype)
+    x[0], x[1], x[2, 30], x[3, 2], x[4, 36] = inf, -inf, inf, nan, nan
+    torch.testing.assert_close(_compiled(EXACT[name])(x), EXACT[name](x), equal_nan=True, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("at", [0, 21])
 @pytest.mark.parametrize("value", [nan, inf])
 def test_special_values_only_change_what_follows(at: int, value: float) -> None:
@@ -84,7 +112,12 @@ def test_strides_and_sizes_of_zero() -> None:
         (lambda x: x.flip(-1).cumsum(-1).flip(-1), 1),
         (lambda x: x.cumsum(-1, dtype=torch.float64), 0),
         (lambda x: x[:, :15].contiguous().cumsum(-1), 0),
-        (lambda x: x.long().cumsum(-1), 0),
+        (lambda x: x.long().cumsum(-1), 1),
+        (lambda x: x.int().cumsum(-1), 0),
+        (lambda x: x.cummax(-1).values, 1),
+        (lambda x: x.cummax(-1).indices, 0),
+        (lambda x: x.long().cummin(-1).values * 2, 1),
+        (lambda x: x.cummax(0).values, 0),
     ],
 )
 def test_calls_that_become_kernels(

@@ -205,6 +205,53 @@ def test_a_part_of_what_is_read_whole_too_is_a_slice_of_it(fuse: Any) -> None:
     assert "aten.slice.Tensor" in done.stayed or len(done.kernels) == 2
 
 
+def test_parts_behind_reshapes_are_read_from_the_whole(fuse: Any) -> None:
+    """Coefficients of a polynomial for each group: the kernel reads their tensor, without a view of each."""
+
+    def f(x: Tensor, a: Tensor) -> Tensor:
+        made = a[5, :, None]
+        for i in range(4, -1, -1):
+            made = made * x + a[i].unsqueeze(1)
+        return made
+
+    done = fuse(f, torch.randn(5, 8, 6), torch.randn(6, 8))
+    assert len(done.kernels) == 1 and done.stayed == []
+
+
+def test_parts_behind_reshapes_of_few_dims(fuse: Any) -> None:
+    """Parts that are split where the kernel's loops are not, and parts of parts."""
+
+    def f(x: Tensor, a: Tensor) -> Tensor:
+        parts = [a[i, 2:8].reshape(2, 3) for i in range(5)]
+        return sum((x * part).exp() for part in parts) * a[:4, 3].view(4, 1, 1)
+
+    done = fuse(f, torch.randn(4, 2, 3), torch.randn(6, 8))
+    assert len(done.kernels) == 1
+
+
+STENCILS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
+    "a dim before small ones": (lambda x, y: (x[:, 1:] - x[:, :-1]).exp(), "5x96xf32"),
+    "a dim of groups": (lambda x, y: x[1:4] * x[:3] + y[2:5], "324xf32"),
+    "the small dim, too": (lambda x, y: (x[:, 1:, :, 1:] - x[:, :-1, :, :-1]).exp(), "5x8x4x2xf32"),
+    "behind a selection": (lambda x, y: (x[2, 1:] - x[0, :-1]).exp(), "96xf32"),
+    "before a selection": (lambda x, y: (x[:, 1:, 1] - x[:, :-1, 2]).exp(), "5x8x3xf32"),
+    "with a number for each of the small dims": (lambda x, y: (x[:, 1:] * y[0, 0, 0]).exp(), "5x32x3xf32"),
+    "with steps": (lambda x, y: (x[:, 1::2] - x[:, :8:2]).exp(), "5x4x12xf32"),
+    "of what is computed": (lambda x, y: (x * y)[:, 1:] - (x * y)[:, :-1].exp(), "5x96xf32"),
+    "and the small dims summed": (lambda x, y: (x[:, 1:] * x[:, :-1]).sum((2, 3)), "5x8x12xf32"),
+    "of a slice": (lambda x, y: (x[:, 1:][:, 2:] - x[:, :-3]).exp(), "5x72xf32"),
+}
+
+
+@pytest.mark.parametrize("name", STENCILS)
+def test_a_slice_and_the_dims_behind_it_are_one_loop(fuse: Any, name: str) -> None:
+    """A kernel's loops over rows of neighbours are long, although a row has few elements."""
+    function, shape = STENCILS[name]
+    done = fuse(function, torch.randn(5, 9, 4, 3), torch.randn(5, 9, 4, 3))
+    assert len(done.kernels) == 1
+    assert shape in str(done.module)
+
+
 def test_sums_one_by_one_with_a_view_between(fuse: Any) -> None:
     """The gradient of ``repeat``: a call that shares no kernel reads another's sum through a view."""
 

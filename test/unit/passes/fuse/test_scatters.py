@@ -282,12 +282,19 @@ def _spread(x: Tensor, w: Tensor, source: Tensor, target: Tensor) -> Tensor:
     return torch.zeros_like(x).scatter_add(0, target[:, None].expand(-1, 48), w[:, None].expand(-1, 48))
 
 
+def _blocks(x: Tensor, weight: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    """Each index adds a block of rows, whose loops are not those of the index: an attention of blocks."""
+    shares, rows = weight.view(250, 20), x[:250]
+    blocks = (shares[:, :, None] * rows[:, None]).view(1250, 4, 48)
+    return aten.index_put(x.new_zeros(75, 4, 48), [target[:1250] % 75], blocks, True)
+
+
 def _first(kernel: ir.Operation) -> str:
     return kernel.regions[0].blocks[0].operations[0].operation.name
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("function", [_sent, _added_to_scaled, _heads, _numbers, _spread])
+@pytest.mark.parametrize("function", [_sent, _added_to_scaled, _heads, _numbers, _spread, _blocks])
 def test_updates_that_the_kernel_computes(fuse: Any, function: Callable, dtype: torch.dtype) -> None:
     """Rows of edges are not written: the kernel of the sum is the only one that computes floats."""
     source, target = torch.randint(300, (2, 5000))
