@@ -44,11 +44,12 @@ NAME = "convolution"
 def measured_seconds(convolution: Convolution) -> Mapping[str, float]:
     """Return the seconds of a convolution's forms on this machine; none for a small convolution.
 
-    Large ones are measured with a smaller batch. Copies are measured only if channels last win without them.
+    Large ones are measured with a smaller batch, of an image for each thread at least. Copies are measured
+    only if channels last win without them.
     """
     if convolution.flops < SMALL_FLOPS:
         return {}
-    small = convolution.shrunk(MEASURED_CONVOLUTION)
+    small = convolution.shrunk(MEASURED_CONVOLUTION, torch.get_num_threads())
     every = candidates(small)
     plain = [each for each in every if each.name in map(str, (FIRST, LAST_FORM, DIRECT))]
     found = decide(str(small), plain).seconds

@@ -70,11 +70,15 @@ class Convolution:
         """Return whether the first result is an image: False if no gradient of the input is needed."""
         return self.call.results[0] is not None
 
-    def shrunk(self, most: float) -> Convolution:
-        """Return the convolution of a smaller batch, of at most ``most`` FLOP if a batch of 1 has so few."""
+    def shrunk(self, most: float, threads: int = 1) -> Convolution:
+        """Return the convolution of a smaller batch, of at most ``most`` FLOP if a batch of 1 has so few.
+
+        It has an image for each of the ``threads`` that compute it, if this one has: forms differ in how they
+        divide a batch.
+        """
         found = self
-        while found.flops > most and found.images[0].shape[0] > 1:
-            found = found._with_batch((found.images[0].shape[0] + 1) // 2)
+        while found.flops > most and (batch := found.images[0].shape[0]) > threads:
+            found = found._with_batch(max(threads, (batch + 1) // 2))
         return found
 
     def _with_batch(self, size: int) -> Convolution:

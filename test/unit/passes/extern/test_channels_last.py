@@ -224,6 +224,7 @@ def test_candidates_of_a_smaller_batch_run(form: Form) -> None:
     whole = Convolution(call)
     small = whole.shrunk(whole.flops / 2)
     assert small.flops == whole.flops / 2 and small.images[0].shape == (1, *X.shape[1:])
+    assert whole.shrunk(whole.flops / 2, threads=X.shape[0]) == whole
     [made] = [c.build()() for c in candidates(small) if c.name == str(form)]
     found = made[-1] if isinstance(made, tuple) else made
     first = not form.is_last or form.made_first
