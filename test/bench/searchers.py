@@ -79,7 +79,7 @@ def _graph(given: argparse.Namespace, cluster: object) -> Graph:
         return searched(graph, *limits)
 
     choose.SEARCHERS = {**choose.SEARCHERS, choose.EXACT: keep}
-    Pricer(question, cluster=cluster).compiled(Candidate(given.mesh, "auto"))
+    Pricer(question, cluster=cluster).programs.compiled(Candidate(given.mesh, "auto"))
     return kept[0]
 
 

@@ -11,6 +11,7 @@ from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.schedule_form import ONE_F_ONE_B, ScheduleForm
 from shardc.options.presets import SEARCHED_AXES
 from shardc.options.recompute import Policy
+from shardc.options.step import StepOptions
 
 DATA, TENSOR, CONTEXT, PIPE = "data", "tensor", "context", "pipe"
 DATA_PRESETS = ("data", "zero1", "zero2", "zero3")
@@ -127,6 +128,13 @@ def mesh_of_levels(cluster: Cluster) -> dict[str, int]:
     inner, outer = levels[: SEARCHED_AXES - 1], levels[SEARCHED_AXES - 1 :]
     joined = {outer[-1][0]: prod(ways for _, ways in outer)} if outer else {}
     return {**joined, **dict(reversed(inner))} or {DATA: 1}
+
+
+def options_of(candidate: Candidate, options: Mapping[str, object]) -> StepOptions:
+    """Return the options of a plan's compile, with other ``options`` of ``compile_step``."""
+    given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
+    again = {"recompute": candidate.recompute} if candidate.recompute else {}
+    return StepOptions.of({**given, **options, **again, **candidate.schedule, **candidate.uneven})
 
 
 def _divisors(number: int) -> list[int]:

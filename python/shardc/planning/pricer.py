@@ -12,51 +12,36 @@ from typing import cast
 
 import torch
 
-from shardc.compiler.memory import step_peak
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.schedule_form import ONE_F_ONE_B
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.collection import collection_paused
-from shardc.options.pipeline import Pipeline
 from shardc.options.presets import is_searched
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import Program
-from shardc.passes.pipeline.schedules import by_name
-from shardc.passes.pipeline.schedules.balance_activations import balance_activations
 from shardc.passes.search.answer.explain import Explain
 from shardc.passes.search.choose import Found, Unfit, search
 from shardc.passes.search.clock import Clock
-from shardc.passes.search.dist_search import DistSearch, capacity_of, why_none
+from shardc.passes.search.dist_search import capacity_of, why_none
 from shardc.passes.search.layered import LayeredCuts
 from shardc.passes.search.step.step_graph import StepGraph
 from shardc.planning.beside import Asked, Beside
 from shardc.planning.bounds.bound import Bound
 from shardc.planning.bounds.bounds import Bounds
-from shardc.planning.candidates import DATA, PIPE, Candidate
+from shardc.planning.candidates import DATA, PIPE, Candidate, options_of
 from shardc.planning.depth.blend import NotAffine
 from shardc.planning.depth.fallback import log_whole, unless_refused
 from shardc.planning.depth.few import FEW, Few
+from shardc.planning.depth.pipelines import Pipelines
 from shardc.planning.depth.shallow import Periods
-from shardc.planning.depth.staged import Compile, Sizes, Uncut, fewest, staged, uncut
 from shardc.planning.graphs import Graphs, searched_options
 from shardc.planning.offload import offloaded
-from shardc.planning.price import Priced, price_of
+from shardc.planning.price import Priced
+from shardc.planning.programs import Programs
 from shardc.planning.question import Question
-from shardc.planning.versions import Versions, counts_of
-from shardc.report.device_work import Work, single_work
-from shardc.step.foreign.resolve import resolve_plan
-from shardc.step.modules.recomputed import recomputed
+from shardc.planning.versions import Versions
 from shardc.step.schedule.form import schedule_form
-from shardc.step.shard import (
-    Compiled,
-    CutAt,
-    capture_choices,
-    compile_capture,
-    ingest_capture,
-    mesh_of,
-    model_plan_of,
-)
-from shardc.step.within_budget import Ladder, Made
+from shardc.step.shard import ingest_capture
 from shardc.workers.forked import can_fork
 
 SINGLE = StepOptions.of({"mesh": {DATA: 1}}).parallelism
@@ -74,7 +59,7 @@ class Pricer:
     """Prices of one question's plans, from :class:`Versions` of its model.
 
     ``cluster``: its links decide which collectives change a layout, as in ``compile_step``. Without one, the
-    bytes that devices send decide.
+    bytes that devices send decide. ``programs``: compiles of the question's plans, for the cluster.
     """
 
     def __init__(
@@ -82,15 +67,10 @@ class Pricer:
     ) -> None:
         self.versions = Versions(question, None if autocast is None else getattr(torch, autocast))
         self._bounds = Bounds(self.versions)
-        self._cluster = cluster
-        self._single: dict[tuple[object, ...], list[Work]] = {}
-        """Work of the single-device program, which does not depend on the plan, by tokens and version."""
-        self._looked: dict[tuple[str, str], Uncut | None] = {}
-        """Pipelines that were looked at and not priced yet, by plan and options."""
+        self.programs = Programs(self.versions, cluster)
+        self._pipelines = Pipelines(self.programs)
         self._is_checked = False
         self._graphs: Graphs | None = None
-        self._layered: LayeredCuts | None = None
-        """Result of a search, which compiles use instead of a search of their own."""
         self._beside: Beside | None = None
         self._searched: dict[_Key, _Searched] = {}
 
@@ -101,7 +81,8 @@ class Pricer:
     def on(self, cluster: Cluster) -> Pricer:
         """Return a pricer of the same question for another cluster, with the same captures."""
         other = copy(self)
-        other._cluster, other._graphs = cluster, None
+        other.programs, other._graphs = replace(self.programs, cluster=cluster), None
+        other._pipelines = replace(self._pipelines, programs=other.programs)
         return other
 
     def price(
@@ -145,7 +126,7 @@ class Pricer:
     def _priced(self, candidate: Candidate, options: Mapping[str, object], whole: bool) -> Priced:
         """Return the price by few layers, or, if each layer must be compiled, by all."""
         found = None if whole else self._foretold(candidate, options)
-        return found or self._price(candidate, self.versions.whole, options)
+        return found or self.programs.price(candidate, self.versions.whole, options)
 
     def _foretold(self, candidate: Candidate, options: Mapping[str, object]) -> Priced | None:
         """Predict the price from a few layers. Return None if each layer must be compiled.
@@ -156,11 +137,12 @@ class Pricer:
         is_by_name = not isinstance(options.get("recompute", "none"), str)
         is_by_name |= options.get("constraints") is not None
         is_by_name |= options.get("memory_budget") is not None  # the peak of all layers decides
-        is_by_name |= candidate.plan.endswith(".json") or (is_searched(candidate.plan) and not self._layered)
+        is_by_name |= candidate.plan.endswith(".json")
+        is_by_name |= is_searched(candidate.plan) and not self.programs.layered
         if is_by_name or not self.versions.runs:
             return None
         if "pipeline" in candidate.plan:
-            return self._staged(candidate, options)
+            return self._pipelines.price(candidate, options)
         is_first, self._is_checked = not self._is_checked, True
         try:
             return self._few(candidate, options, is_checked=is_first).of(self.versions.whole)
@@ -171,7 +153,7 @@ class Pricer:
                 raise
             # The whole model is compiled next, and raises its own errors.
             log_whole(next(iter(str(error).splitlines())))
-        if is_first and self._layered:
+        if is_first and self.programs.layered:
             self._is_checked = False  # other searched plans may be affine
         elif is_first:
             self.versions.runs = []
@@ -184,10 +166,10 @@ class Pricer:
 
         Raises NoPlanFound, NoPlanYet.
         """
-        cluster, is_few = self.cluster_of(candidate), bool(self.versions.searched()[1])
-        if not is_searched(candidate.plan) or self._layered or cluster is None or not is_few:
+        cluster, is_few = self.programs.cluster_of(candidate), bool(self.versions.searched()[1])
+        if not is_searched(candidate.plan) or self.programs.layered or cluster is None or not is_few:
             return None
-        clock = Clock(_chosen(candidate, options).parallelism.search_seconds or inf, hears=True)
+        clock = Clock(options_of(candidate, options).parallelism.search_seconds or inf, hears=True)
         with clock.running():
             found = self.found(candidate, clock=clock, explain=explain)
         if isinstance(found, Unfit):
@@ -197,115 +179,14 @@ class Pricer:
         before = cast("_Searched | None", begun) or self._searched.get(key)
         if before is None or before[0] != found.layered:
             other = copy(self)
-            other._layered, other._looked = found.layered, {}
+            other.programs = replace(self.programs, layered=found.layered)
+            other._pipelines = Pipelines(other.programs)
             priced = unless_refused(lambda: other._priced(candidate, options, whole))
             if priced is None:
                 return None
             self._is_checked, before = other._is_checked, (found.layered, priced)
         self._searched[key] = before
         return replace(before[1], candidate=candidate, searched=found.answer)
-
-    def _staged(self, candidate: Candidate, options: Mapping[str, object]) -> Priced | None:
-        """Predict the price of a pipeline from few layers and micro-batches. Return None if that fails."""
-        looked, sizes = self._look(candidate, options), self._sizes(candidate, options)
-        if looked is None or sizes is None:
-            return None
-        self._looked.clear()
-        schedule = by_name.schedule(sizes.form.name, sizes.stages, sizes.micro_batches, ranks=sizes.ranks)
-        if sizes.form.balances:
-            schedule = balance_activations(schedule)
-        compiled = self._compiles(candidate, options, sizes)
-        return unless_refused(lambda: replace(staged(compiled, looked, sizes, schedule), candidate=candidate))
-
-    def _look(self, candidate: Candidate, options: Mapping[str, object]) -> Uncut | None:
-        """Return a pipeline before it is cut, compiled with few layers. Return None if that fails."""
-        key, sizes = (candidate.text, repr(options)), self._sizes(candidate, options)
-        if sizes is not None and key not in self._looked:
-            compiled = self._compiles(candidate, options, sizes)
-            self._looked[key] = unless_refused(lambda: uncut(compiled, sizes))
-        return self._looked.get(key)
-
-    def _sizes(self, candidate: Candidate, options: Mapping[str, object]) -> Sizes | None:
-        """Return the sizes of a pipeline; None if each of its layers must be compiled.
-
-        Whole stages that are recomputed hold values of all their layers at once, in another order than few.
-        """
-        chosen = _chosen(candidate, options)
-        ranks = candidate.mesh.get(chosen.parallelism.pipeline_axis(), 1)
-        counts = [stretch.count for run in self.versions.runs for stretch in run.stretches]
-        given, form = chosen.pipeline or Pipeline(), schedule_form(chosen.pipeline, ranks)
-        is_plain = given == Pipeline(
-            schedule=given.schedule,
-            stages=given.stage_count or None,
-            balance_activations=given.balance_activations,
-        )
-        of_stages = chosen.parallelism.recompute != "none" and not recomputed(
-            self.question.model, chosen.parallelism
-        )
-        if form is None or not is_plain or of_stages or len(counts) != 1 or ranks == 1:
-            return None
-        parts = candidate.micro_batches
-        return Sizes(counts[0], ranks, parts, fewest(ranks, parts, form), form)
-
-    def _compiles(self, candidate: Candidate, options: Mapping[str, object], sizes: Sizes) -> Compile:
-        def compiled(layers: int, cut_at: CutAt, *, is_few: bool) -> Priced:
-            pricer = self._with_few(sizes) if is_few else self
-            asked = replace(candidate, micro_batches=sizes.few) if is_few else candidate
-            # What is cut contains the ops of what is not.
-            return pricer._price(asked, self.versions.even(layers), options, verify=is_few, cut_at=cut_at)
-
-        return compiled
-
-    def _with_few(self, sizes: Sizes) -> Pricer:
-        """Return a pricer of the same step with the few micro-batches that are compiled."""
-        other = copy(self)
-        other.versions, other._graphs = self.versions.smaller(sizes.few, sizes.micro_batches), None
-        return other
-
-    def compiled(
-        self,
-        candidate: Candidate,
-        periods: Periods | None = None,
-        *,
-        verify: bool = True,
-        cut_at: CutAt | None = None,
-        **options: object,
-    ) -> Compiled:
-        """Return the rank program of one plan at level 3, with ``periods`` of equal layers if given."""
-        cluster = self.cluster_of(candidate)
-        chosen = _chosen(candidate, options if cluster is None else {"cluster": cluster, **options})
-        model = self.question.model
-        plan, pipeline = resolve_plan(chosen.parallelism, model, chosen.pipeline)
-        capture = partial(
-            self.versions.captured, self.versions.whole if periods is None else periods, chosen.parallelism
-        )
-        mesh = mesh_of(chosen.parallelism)
-        read = partial(
-            capture_choices,
-            mesh=mesh,
-            plan=plan,
-            model_plan=model_plan_of(model),
-            reduce_dtype=chosen.numerics.reduce_dtype,
-            reshard_after_forward=chosen.parallelism.reshard_after_forward,
-            experts=chosen.parallelism.experts,
-        )
-        limit_s = chosen.parallelism.search_seconds or inf
-        search = DistSearch(seconds=limit_s, hears=True, saved=self._layered)
-        more = {"pipeline": pipeline, "cluster": cluster, "verify": verify, "search": search}
-        more["cut_at"] = cut_at
-        make = partial(compile_capture, **read.keywords, **more)
-        budget = chosen.parallelism.memory_budget
-        if budget is None:
-            return make(capture(), recompute=chosen.parallelism.recompute)
-
-        def attempt(again: frozenset[int]) -> Made[Compiled]:
-            made = make(capture(), recompute=again)
-            return Made(made, step_peak(made.program))
-
-        found = Ladder(attempt, lambda: read(capture())).within(budget)
-        if found.remark is not None:
-            found.step.remarks.append(found.remark)
-        return found.step
 
     def found(
         self,
@@ -363,12 +244,12 @@ class Pricer:
 
     def _capacity_bytes(self, candidate: Candidate) -> float:
         """Return the bytes of a device that a search for a candidate may use."""
-        cluster = self.cluster_of(candidate)
+        cluster = self.programs.cluster_of(candidate)
         assert cluster is not None, "searches are for a cluster"
         return capacity_of(cluster, candidate.mesh, PIPE if PIPE in candidate.mesh else "")
 
     def _graphs_for(self, candidate: Candidate) -> Graphs:
-        cluster = self.cluster_of(candidate)
+        cluster = self.programs.cluster_of(candidate)
         assert cluster is not None, "searches are for a cluster"
         self._graphs = self._graphs or Graphs(self.versions, cluster)
         return self._graphs
@@ -378,30 +259,30 @@ class Pricer:
 
         ``options``: other options of ``compile_step``, as in :meth:`price`. Raises what a capture raises.
         """
-        chosen = _chosen(candidate, options).parallelism
-        return self._bounds.of(candidate, chosen, options, self.cluster_of(candidate))
+        chosen = options_of(candidate, options).parallelism
+        return self._bounds.of(candidate, chosen, options, self.programs.cluster_of(candidate))
 
     def closer_bound(self, candidate: Candidate, **options: object) -> Bound | None:
         """Return a closer lower bound of a pipeline, from its program before it is cut into stages.
 
         Return None for other plans. Pricing the plan next takes that much less. Raises what a capture raises.
         """
-        chosen = _chosen(candidate, options).parallelism
-        pipe, cluster = chosen.pipeline_axis(), self.cluster_of(candidate)
+        chosen = options_of(candidate, options).parallelism
+        pipe, cluster = chosen.pipeline_axis(), self.programs.cluster_of(candidate)
         is_known = chosen.recompute == "none" and options.get("constraints") is None
         is_known &= not candidate.schedule and options.get("schedule") is None
         is_known &= not options.get("balance_activations")
         if not pipe or cluster is None or not is_known or chosen.shares is not None:
             return None
         with collection_paused():
-            looked = self._look(candidate, options)
+            looked = self._pipelines.look(candidate, options)
         if looked is None:
             return None
         return self._bounds.of_uncut(candidate, chosen, options, cluster, looked)
 
     def least_state_bytes(self, candidate: Candidate, **options: object) -> float:
         """Return the least bytes of parameters and optimizer state on a device, without a compile."""
-        chosen = _chosen(candidate, options).parallelism
+        chosen = options_of(candidate, options).parallelism
         return self._bounds.least(chosen, options).state.on_device(candidate)
 
     def look(self, candidate: Candidate) -> None:
@@ -424,34 +305,13 @@ class Pricer:
         with collection_paused():
             return self.versions.key(SINGLE)
 
-    def cluster_of(self, candidate: Candidate) -> Cluster | None:
-        """Return the cluster with the part of its memory that a search for the candidate may use."""
-        if self._cluster is None or candidate.room == 1:
-            return self._cluster
-        sizes = [device.memory_bytes * candidate.room for device in self._cluster.devices]
-        pairs = zip(self._cluster.devices, sizes, strict=True)
-        return replace(self._cluster, devices=tuple(replace(d, memory_bytes=size) for d, size in pairs))
-
-    def _price(
-        self,
-        candidate: Candidate,
-        periods: Periods,
-        options: Mapping[str, object],
-        verify: bool = True,
-        cut_at: CutAt | None = None,
-    ) -> Priced:
-        compiled = self.compiled(candidate, periods, verify=verify, cut_at=cut_at, **options)
-        key = self.question.tokens, counts_of(periods), tuple(compiled.capture.noted)
-        if key not in self._single:
-            self._single[key] = single_work(compiled.global_module)
-        return price_of(candidate, self.question.tokens, compiled, self._single[key])
-
     def _few(self, candidate: Candidate, options: Mapping[str, object], *, is_checked: bool) -> Few:
         """Return the prices with two periods of each stretch, and with three of one stretch each.
 
         ``is_checked``: compare with a program of :data:`CHECKED` periods, and raise NotAffine.
         """
-        of = partial(Asked, candidate, options=options, layered=self._layered, cluster=self._cluster)
+        layered, cluster = self.programs.layered, self.programs.cluster
+        of = partial(Asked, candidate, options=options, layered=layered, cluster=cluster)
         *deeper, shallow = self._few_layers
         # The deeper programs contain all of the shallow one's ops, and are verified.
         asked = [*(of(periods) for periods in deeper), of(shallow, verify=False)]
@@ -473,10 +333,9 @@ class Pricer:
 
     def _asked(self, asked: Asked) -> Priced:
         """Return the price of a program with few layers."""
+        programs = replace(self.programs, layered=asked.layered, cluster=asked.cluster)
         with collection_paused():
-            other = copy(self)
-            other._layered, other._cluster = asked.layered, asked.cluster
-            return other._price(asked.candidate, asked.periods, asked.options, asked.verify)
+            return programs.price(asked.candidate, asked.periods, asked.options, asked.verify)
 
     @contextmanager
     def beside(self) -> Iterator[None]:
@@ -496,12 +355,6 @@ class Pricer:
             self.versions.captured(periods, SINGLE)
 
 
-def _chosen(candidate: Candidate, options: Mapping[str, object]) -> StepOptions:
-    given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
-    again = {"recompute": candidate.recompute} if candidate.recompute else {}
-    return StepOptions.of({**given, **options, **again, **candidate.schedule, **candidate.uneven})
-
-
 def _key(candidate: Candidate, whole: bool, options: Mapping[str, object]) -> _Key:
     return candidate.text, whole, repr(options)
 
@@ -511,7 +364,7 @@ def _with_form(candidate: Candidate, options: Mapping[str, object]) -> Candidate
     is_given = options.get("schedule") is not None or options.get("balance_activations")
     if not is_searched(candidate.plan) or not is_given:
         return candidate
-    chosen = _chosen(candidate, options)
+    chosen = options_of(candidate, options)
     ranks = candidate.mesh.get(chosen.parallelism.pipeline_axis(), 1)
     return replace(candidate, form=schedule_form(chosen.pipeline, ranks) or ONE_F_ONE_B)
 

@@ -21,6 +21,7 @@ from shardc.planning.beside import Asked, Beside
 from shardc.planning.candidates import Candidate
 from shardc.planning.price import Priced
 from shardc.planning.pricer import Pricer
+from shardc.planning.programs import Programs
 from shardc.planning.question import Sizes, read_config
 from shardc.workers.forked import can_fork
 
@@ -154,18 +155,18 @@ def test_no_more_children_begin_than_there_are_cores(monkeypatch: pytest.MonkeyP
 def test_a_price_that_began_is_that_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = write_config(tmp_path, **SIZES)
     candidate, prices, here = replace(ZERO, plan="auto"), list[Priced](), os.getpid()
-    compiled = Pricer.compiled
+    compiled = Programs.compiled
 
-    def elsewhere(pricer: Pricer, *given: Any, **options: Any) -> Any:
+    def elsewhere(programs: Programs, *given: Any, **options: Any) -> Any:
         assert os.getpid() != here, "a child has compiled it"
-        return compiled(pricer, *given, **options)
+        return compiled(programs, *given, **options)
 
     for is_begun in (False, True):
         pricer = Pricer(read_config(config, Sizes(8, 4096), torch.bfloat16), cluster=find_cluster("h100-2"))
         with pricer.beside():
             if is_begun:
                 pricer.begin([candidate])
-                monkeypatch.setattr(Pricer, "compiled", elsewhere)
+                monkeypatch.setattr(Programs, "compiled", elsewhere)
             prices.append(pricer.price(candidate, explain="plan"))
     one, other = (replace(priced, seconds={}) for priced in prices)
     assert one == other

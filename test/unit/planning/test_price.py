@@ -40,7 +40,7 @@ def price(pricer: Pricer) -> Price:
 @pytest.mark.slow
 def test_memory_is_that_of_the_rank_program(pricer: Pricer, price: Price) -> None:
     (rank,) = price.priced.memory
-    assert rank.peak_bytes == step_peak(pricer.compiled(DATA).unfused).size_bytes
+    assert rank.peak_bytes == step_peak(pricer.programs.compiled(DATA).unfused).size_bytes
     assert rank.given["opt_state"] > rank.given["param"] > 0
     assert price.capacity_bytes == NODE.devices[0].memory_bytes and price.fits
 

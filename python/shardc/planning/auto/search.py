@@ -144,4 +144,4 @@ def search_plan(
 
 def _options(pricer: Pricer, candidate: Candidate) -> Mapping[str, object]:
     """Return the options of ``compile_step`` for a plan."""
-    return {"recompute": "none", **candidate.options, "cluster": pricer.cluster_of(candidate)}
+    return {"recompute": "none", **candidate.options, "cluster": pricer.programs.cluster_of(candidate)}

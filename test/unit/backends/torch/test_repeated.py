@@ -110,7 +110,7 @@ def test_a_pipeline_counts_as_if_each_action_ran(plan: str, monkeypatch: pytest.
     optimizer = torch.optim.AdamW(model.parameters())
     question = Question("net", model, optimizer, batch, nn.MSELoss(), tokens_of(batch))
     axis = "tensor" if plan.endswith("tensor") else "data"
-    compiled = Pricer(question).compiled(Candidate({"pipe": 2, axis: 2}, plan, 8))
+    compiled = Pricer(question).programs.compiled(Candidate({"pipe": 2, axis: 2}, plan, 8))
     repeats = step_peaks(compiled.program)
     monkeypatch.setattr(repeated.Repeated, "replace", lambda *_: None)
     for once, each in zip(repeats, step_peaks(compiled.program), strict=True):

@@ -109,7 +109,7 @@ def test_few_layers_have_the_price_of_all(candidate: Candidate, pricer: Pricer) 
 def test_the_choices_of_equal_layers_are_those_that_were_searched(pricer: Pricer) -> None:
     found = pricer.found(CANDIDATES[1], explain="plan")
     assert isinstance(found, Found) and found.layered is not None
-    compiled = pricer.compiled(CANDIDATES[1])
+    compiled = pricer.programs.compiled(CANDIDATES[1])
     assert compiled.searched is not None  # the whole program was searched, too
     assert found.solution.seconds == pytest.approx(compiled.searched.seconds, rel=0.05)
 

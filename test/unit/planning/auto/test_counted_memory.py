@@ -154,7 +154,7 @@ def test_a_selective_pipeline_gathers_again() -> None:
 
 def test_a_stage_frees_what_it_reads_last(monkeypatch: pytest.MonkeyPatch) -> None:
     candidate = Candidate({"pipe": 2, "data": 4}, "pipeline*data", 4)
-    module = pricer(16384).compiled(candidate).program
+    module = pricer(16384).programs.compiled(candidate).program
     text, early = emit_program(module), step_peaks(module)
     assert ".clear()" in text
     monkeypatch.setattr(emit, "handed", lambda functions, sums: dict.fromkeys(sums, frozenset()))

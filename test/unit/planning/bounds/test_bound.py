@@ -117,7 +117,7 @@ def priced(pricer: Pricer, candidate: Candidate, **options: object) -> Price | N
         found = pricer.price(candidate, **options)
     except ShardcError:
         return None
-    cluster = pricer.cluster_of(candidate)
+    cluster = pricer.programs.cluster_of(candidate)
     assert cluster is not None
     return found.on(cluster)
 
