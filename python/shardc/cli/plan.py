@@ -162,8 +162,8 @@ def plan(
     for axes in meshes:
         check_mesh(axes)
     with work(f"planning {source.name}"):
-        from shardc.commands.plan import PlanRequest
         from shardc.commands.plan import plan as plan_
+        from shardc.commands.plans.request import PlanRequest
 
         request = PlanRequest(
             source,

@@ -12,7 +12,8 @@ import pytest
 from planned import write_config
 
 import shardc
-from shardc.commands.plan import PlanRequest, plan
+from shardc.commands.plan import plan
+from shardc.commands.plans.request import PlanRequest
 from shardc.cost.cluster import names
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.passes.plan import UnknownPreset

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shardc.commands.plan import PlanRequest, plan
+from shardc.commands.plan import plan
+from shardc.commands.plans.request import PlanRequest
 from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.passes.search import ElasticNotSearched
 from shardc.planning.auto.elastic import left_of

@@ -1,0 +1,1 @@
+"""Requests to ``shardc plan``: what is asked, and the parts of an answer."""
