@@ -37,7 +37,8 @@ from shardc.runtime.program import Program
 from shardc.runtime.report.live_bytes import LiveBytes
 from shardc.runtime.step import TrainStep
 from shardc.step.modules.recomputed import repeated_layers
-from shardc.step.shard import Compiled, capture_choices, compile_capture, make_mesh
+from shardc.step.shard import Compiled, capture_choices, compile_capture
+from shardc.step.sharding.mesh import make_mesh
 from shardc.step.within_budget import Ladder, Made
 
 BUDGETS = 20

@@ -25,7 +25,8 @@ import whole_models
 from shardc.dialects.context import new_context
 from shardc.frontend.graph.aot_graph import import_graph
 from shardc.frontend.step.capture import capture_step
-from shardc.step.shard import compile_capture, make_mesh
+from shardc.step.shard import compile_capture
+from shardc.step.sharding.mesh import make_mesh
 
 if TYPE_CHECKING:
     from gpu.models import Size

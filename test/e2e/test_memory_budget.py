@@ -21,7 +21,8 @@ from shardc.frontend.step.spec import Capture
 from shardc.passes.manager.program import copy_module
 from shardc.step.compile_step import CompiledStep
 from shardc.step.modules.recomputed import repeated_layers
-from shardc.step.shard import capture_choices, compile_capture, make_mesh
+from shardc.step.shard import capture_choices, compile_capture
+from shardc.step.sharding.mesh import make_mesh
 from shardc.step.within_budget import Ladder, Made, planned_peak
 
 ONE = {"data": 1}

@@ -36,7 +36,9 @@ from shardc.options.experts import ROOM_FOR_ALL, Experts
 from shardc.options.pipeline import Pipeline
 from shardc.options.recompute import Recompute
 from shardc.runtime.kernels.library import Library
-from shardc.step.shard import Compiled, PlanLike, compile_capture, make_mesh, model_plan_of
+from shardc.step.shard import Compiled, PlanLike, compile_capture
+from shardc.step.sharding.mesh import make_mesh
+from shardc.step.sharding.plan import model_plan_of
 from shardc.step.values import batch_leaves, example_inputs
 
 STEPS = 3

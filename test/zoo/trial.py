@@ -19,7 +19,7 @@ from shardc.diagnostics.base import ShardcError
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
 from shardc.options.parallelism import PlanLike
-from shardc.step.shard import model_plan_of
+from shardc.step.sharding.plan import model_plan_of
 
 STEPS = 2
 MESHES: dict[str, tuple[dict[str, int], str]] = {

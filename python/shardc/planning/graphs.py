@@ -20,7 +20,7 @@ from shardc.planning.candidates import DATA, PIPE, Candidate
 from shardc.planning.searched_step import SearchedStep
 from shardc.planning.versions import Versions
 from shardc.runtime.report.logs import TIMING
-from shardc.step.shard import make_mesh
+from shardc.step.sharding.mesh import make_mesh
 
 _T = TypeVar("_T")
 KEPT = 6

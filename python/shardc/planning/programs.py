@@ -17,7 +17,9 @@ from shardc.planning.price import Priced, price_of
 from shardc.planning.versions import Versions, counts_of
 from shardc.report.device_work import Work, single_work
 from shardc.step.foreign.resolve import resolve_plan
-from shardc.step.shard import Compiled, CutAt, capture_choices, compile_capture, mesh_of, model_plan_of
+from shardc.step.shard import Compiled, CutAt, capture_choices, compile_capture
+from shardc.step.sharding.mesh import mesh_of
+from shardc.step.sharding.plan import model_plan_of
 from shardc.step.within_budget import Ladder, Made
 
 

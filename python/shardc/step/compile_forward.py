@@ -38,7 +38,9 @@ from shardc.step.elsewhere import elsewhere
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.fuse_step import check_no_force, step_target
 from shardc.step.once import Request
-from shardc.step.shard import Compiled, mesh_of, model_plan_of
+from shardc.step.shard import Compiled
+from shardc.step.sharding.mesh import mesh_of
+from shardc.step.sharding.plan import model_plan_of
 from shardc.step.share_state import OTHERS
 from shardc.step.values import example_inputs
 

@@ -63,7 +63,9 @@ from shardc.step.modules.recomputed import recomputed
 from shardc.step.once import Request
 from shardc.step.other_shapes import OtherShapes, bucketed
 from shardc.step.roomy import Roomy
-from shardc.step.shard import Compiled, mesh_of, model_plan_of
+from shardc.step.shard import Compiled
+from shardc.step.sharding.mesh import mesh_of
+from shardc.step.sharding.plan import model_plan_of
 from shardc.step.share_state import follow, share_state, shared_with, slots_of
 from shardc.step.values import batch_leaves, example_inputs
 from shardc.text_files import write_text

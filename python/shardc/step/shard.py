@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from torch import nn
 from torch_mlir import ir
 
 from shardc.backends.base import Target
@@ -23,43 +22,29 @@ from shardc.diagnostics.base import Remarks, collect_remarks, remark
 from shardc.diagnostics.passes.pipeline import NotAPipeline
 from shardc.diagnostics.passes.search import SearchWithoutCluster
 from shardc.dialects.collection import collection_paused
-from shardc.dialects.dist.axis import share_name
-from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
+from shardc.dialects.dist.mesh import Mesh, write_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.frontend.step.spec import Capture
 from shardc.options.experts import ROOM_FOR_ALL, Experts
-from shardc.options.parallelism import MICRO, Parallelism, PlanLike, check_mesh
+from shardc.options.parallelism import PlanLike
 from shardc.options.pipeline import Pipeline
 from shardc.options.presets import is_searched
 from shardc.options.recompute import Recompute
-from shardc.passes.accumulate.dist_accumulate import DistAccumulate
 from shardc.passes.accumulate.torch_accumulate import TorchAccumulate
 from shardc.passes.budget.number_forward import compute_again, number_forward
 from shardc.passes.budget.read_graph import Choices, read_choices
-from shardc.passes.experts.dist_dispatch import DistDispatch
-from shardc.passes.experts.torch_guard_experts import TorchGuardExperts
 from shardc.passes.interleave.on_rank import without_rows
 from shardc.passes.manager.attributes import edge_key
-from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.passes.manager.program import Program, copy_module, find_function
 from shardc.passes.manager.reading import Reading
-from shardc.passes.manager.verify_level import VerifyLevel
-from shardc.passes.partition.dist_insert_reshards import DistInsertReshards
-from shardc.passes.partition.dist_partition import DistPartition
 from shardc.passes.pipeline.pipe_cut import cut_pipeline
 from shardc.passes.pipeline.stages.held import Held
-from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_plan
-from shardc.passes.plan.dist_constrain import DistConstrain
-from shardc.passes.plan.for_batch import for_batch
-from shardc.passes.plan.patterns import read_patterns
-from shardc.passes.plan.plan import ATTENTION, Plan
-from shardc.passes.plan.plan_check import check_plan
-from shardc.passes.plan.plan_file import plan_to_json, read_plan
-from shardc.passes.plan.presets import Setting, close_inputs
-from shardc.passes.plan.style_plan import StylePlan, read_styles
+from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of
+from shardc.passes.plan.plan import Plan
+from shardc.passes.plan.plan_file import plan_to_json
+from shardc.passes.plan.style_plan import StylePlan
 from shardc.passes.propagate.dist_propagate import DistPropagate
-from shardc.passes.recompute.torch_recompute import TorchRecompute
 from shardc.passes.reduce.torch_reduce_dtype import TorchReduceDtype
 from shardc.passes.search.answer.answer import Answer
 from shardc.passes.search.dist_search import DistSearch
@@ -72,60 +57,19 @@ from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 from shardc.step.micro_batches import MicroBatches
 from shardc.step.schedule.choose import with_schedule
 from shardc.step.schedule.form import schedule_form
+from shardc.step.sharding.pass_lists import (
+    SHARE,
+    passes_to_level_1,
+    passes_to_level_2,
+    passes_to_level_3,
+    recompute_passes,
+)
+from shardc.step.sharding.plan import make_plan
 
 CutAt = Callable[[ir.Module], Sequence[int] | None]
 """A rank's program before it is cut into stages -> the numbers of the forward's ops before which to cut it
 (none: where stages are of equal cost), or None to leave it whole.
 """
-_SHARE = "torch-share{creations=false}"
-_LIFT = "torch-lift-bmm,torch-lift-convolutions,torch-lift-experts,torch-lift-repeats,torch-lift-reshapes"
-_INGEST = f"{_LIFT},{_SHARE}"
-_PROPAGATE = "dist-share-products,split,dist-propagate"
-
-
-def _passes(
-    pipeline: str,
-    micro_batches: MicroBatches | None,
-    cluster: Cluster | None,
-    reshard_after_forward: bool,
-    experts: Experts,
-    verify: bool,
-    search: DistSearch | None,
-) -> list[Pass]:
-    """Return the passes from a plan's shardings to level 3.
-
-    ``pipeline``: the axis of stages, or empty. ``search``: the pass that finds the plan, or writes a plan
-    found before.
-    """
-    steps = [*_to_level_2(reshard_after_forward, experts), VerifyLevel(2), DistPartition(cluster)]
-    if search is not None:
-        at = next(place for place, step in enumerate(steps) if isinstance(step, DistPropagate))
-        steps[at] = search
-    if micro_batches is not None:
-        steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
-    if not pipeline:  # dist-combine could pack collectives of several stages together
-        steps += build("dist-combine")
-    steps.append(VerifyLevel(3))
-    return [step for step in steps if verify or not isinstance(step, VerifyLevel)]
-
-
-def _to_level_2(reshard_after_forward: bool, experts: Experts) -> list[Pass]:
-    """Return the passes from a plan's shardings to level 2."""
-    given = experts.capacity or 0.0, experts.chunks, experts.group or 0, experts.copies
-    dispatch = DistDispatch(*given)
-    return [DistConstrain(), dispatch, *build(_PROPAGATE), DistInsertReshards(reshard_after_forward)]
-
-
-def _ingest(experts: Experts) -> list[Pass]:
-    """Return the passes from the capture to level 1."""
-    guards = [TorchGuardExperts()] if experts.is_guarded else []
-    return [*build(_INGEST), *guards]
-
-
-def _recompute(recompute: Recompute) -> list[Pass]:
-    """Return the passes that recompute modules, and then share equal calls across modules."""
-    policy = recompute if isinstance(recompute, str) else "full"
-    return [TorchRecompute(policy), *build(_SHARE)]
 
 
 def _global(module: ir.Module, micro_batches: MicroBatches | None) -> ir.Module:
@@ -222,68 +166,6 @@ class Compiled:
         return device_work(self.global_module, self.rank_module, self.plan.pipeline)
 
 
-def make_mesh(
-    spec: Mapping[str, int], micro_batches: int = 1, shares: Mapping[str, tuple[int, ...]] | None = None
-) -> Mesh:
-    """Return the mesh of a spec such as ``{"data": 2, "tensor": 2}``.
-
-    ``micro_batches`` above 1 adds the time axis ``micro``. ``shares`` of an axis (see ``Parallelism``) add a
-    time axis instead, with one iteration for each share and micro-batch. Raises BadMeshSpec.
-    """
-    check_mesh(spec, micro_batches)
-    axes = [MeshAxis(name, size) for name, size in spec.items()]
-    if not shares:
-        times = [MeshAxis(MICRO, micro_batches, "time")] if micro_batches != 1 else []
-        return Mesh((*axes, *times))
-    trips = {name: tuple(n * micro_batches for n in weights) for name, weights in shares.items()}
-    return Mesh((*axes, *(MeshAxis(share_name(name), sum(n), "time", n) for name, n in trips.items())))
-
-
-def mesh_of(options: Parallelism) -> Mesh:
-    """Return the mesh of the options, with time axes for micro-batches and unequal shares."""
-    return make_mesh(options.mesh, options.micro_batches, options.shares)
-
-
-def model_plan_of(model: nn.Module) -> Mapping[str, str] | None:
-    """Return the tensor-parallel plan that a model ships, such as ``tp_plan`` of a ``transformers`` model.
-
-    It maps module patterns to styles (``colwise``, ``rowwise``, ...). Return None if the model has none.
-    """
-    plan = getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None)
-    if not isinstance(plan, Mapping) or not plan:
-        return None
-    return {str(pattern): str(style) for pattern, style in plan.items()}
-
-
-def make_plan(
-    plan: PlanLike | StylePlan | Plan, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None
-) -> Plan:
-    """Return the plan of a preset's name, a saved plan's path, or a mapping of name patterns to shardings.
-
-    A :class:`Plan` made for another batch is fitted to this one. Raises errors of
-    ``shardc.diagnostics.passes.plan`` for a plan that does not fit the step or the mesh.
-    """
-    arguments, file = arguments_of(program), None
-    if isinstance(plan, Plan):
-        known = {ATTENTION, *(argument.key for argument in arguments)}
-        held = {key: entry for key, entry in plan.entries.items() if key in known}
-        chosen = for_batch(replace(plan, entries=held), arguments, mesh)
-        if chosen.pipeline:
-            # The plan was made without an axis for micro-batches that run as separate programs.
-            close_inputs(chosen, Setting(arguments, mesh, {}))
-    elif isinstance(plan, StylePlan):
-        chosen = read_styles(plan, program, mesh, model_plan)
-    elif isinstance(plan, Mapping):
-        chosen = read_patterns(plan, arguments, mesh)
-    elif isinstance(plan, Path) or plan.endswith(".json"):
-        file = Path(plan)
-        chosen = read_plan(file, mesh, arguments)
-    else:
-        chosen = preset_plan(plan, program, mesh, model_plan)
-    check_plan(chosen, arguments, mesh, file)
-    return chosen
-
-
 def _lay_out(
     reading: Reading, mesh: Mesh, plan: PlanLike | StylePlan | Plan, model_plan: Mapping[str, str] | None
 ) -> Plan:
@@ -336,9 +218,9 @@ def _change(
         compute_again(module, recompute)
         if passed is not None:
             passed("torch-recompute", module)
-        run(module, build(_SHARE), after_pass=passed)
+        run(module, build(SHARE), after_pass=passed)
     elif capture.noted:
-        run(module, _recompute(recompute), after_pass=passed)
+        run(module, recompute_passes(recompute), after_pass=passed)
     if reduce_dtype is not None:
         run(module, [TorchReduceDtype()], after_pass=passed)
 
@@ -348,7 +230,7 @@ def ingest_capture(
 ) -> Reading:
     """Return a captured step at level 1, with what is recomputed. This changes the capture's module."""
     with collect_remarks(), collection_paused():
-        run(capture.module, _ingest(ROOM_FOR_ALL))
+        run(capture.module, passes_to_level_1(ROOM_FOR_ALL))
         _change(capture, recompute, reduce_dtype)
     return Reading(capture.module)
 
@@ -362,7 +244,7 @@ def lay_out(reading: Reading, mesh: Mesh, plan: str) -> tuple[Plan, Reading]:
         chosen = _lay_out(reading, mesh, plan, None)
         assert reading.program is not None
         apply_plan(reading.program, mesh, chosen)
-        steps = _to_level_2(True, ROOM_FOR_ALL)
+        steps = passes_to_level_2(True, ROOM_FOR_ALL)
         before = steps[: next(n for n, step in enumerate(steps) if isinstance(step, DistPropagate))]
         return chosen, run(reading.module, before, verify_each=False, reading=reading)
 
@@ -385,7 +267,7 @@ def capture_choices(
     """
     module = capture.module
     with collect_remarks(), collection_paused():
-        run(module, _ingest(experts))
+        run(module, passes_to_level_1(experts))
         calls = number_forward(module)
         if reduce_dtype is not None:
             run(module, [TorchReduceDtype()])
@@ -394,7 +276,7 @@ def capture_choices(
         chosen = _lay_out(reading, planned, plan, model_plan)
         assert reading.program is not None
         apply_plan(reading.program, planned, chosen)
-        passes = _to_level_2(reshard_after_forward, experts)
+        passes = passes_to_level_2(reshard_after_forward, experts)
         run(module, passes, verify_each=False, reading=reading)
         return read_choices(module, calls)
 
@@ -443,7 +325,7 @@ def compile_capture(
             levels.keep(ANNOTATED, module)
 
     with collect_remarks() as remarks, collection_paused():
-        run(module, _ingest(experts), after_pass=passed)
+        run(module, passes_to_level_1(experts), after_pass=passed)
         levels.keep(GLOBAL, _global(module, micro_batches))
         _change(capture, recompute, reduce_dtype, passed)
         planned = mesh if micro_batches is None else Mesh(mesh.space)
@@ -465,7 +347,7 @@ def compile_capture(
         apply_plan(program, planned, chosen)
         passed("dist-apply-plan", module)
         kept = reshard_after_forward, experts
-        passes = _passes(chosen.pipeline, micro_batches, cluster, *kept, verify, searcher)
+        passes = passes_to_level_3(chosen.pipeline, micro_batches, cluster, *kept, verify, searcher)
         cuts: SavedCuts | None = None
         if searcher is not None:
             at = passes.index(searcher) + 1

@@ -12,7 +12,7 @@ from shardc.diagnostics.api import BadArgument, MeshNotGiven
 from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.options.parallelism import Parallelism
 from shardc.step.arguments import RULES, check_arguments, one_device, world_size
-from shardc.step.shard import make_mesh
+from shardc.step.sharding.mesh import make_mesh
 
 
 @pytest.mark.parametrize(

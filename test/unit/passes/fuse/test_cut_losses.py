@@ -22,7 +22,9 @@ from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
 from shardc.passes.fuse.grouping.capabilities import ALL
 from shardc.passes.fuse.kern_fuse import fuse_module
-from shardc.step.shard import compile_capture, make_mesh, model_plan_of
+from shardc.step.shard import compile_capture
+from shardc.step.sharding.mesh import make_mesh
+from shardc.step.sharding.plan import model_plan_of
 from shardc.step.values import example_inputs
 
 BATCH, LENGTH, SIZE = 4, 6, 32

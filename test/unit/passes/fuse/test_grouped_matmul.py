@@ -17,7 +17,8 @@ from shardc.frontend.step.capture import capture_step
 from shardc.passes.fuse.grouping.capabilities import ALL
 from shardc.passes.fuse.grouping.region import EveryRegion, Region, Verdict
 from shardc.passes.fuse.kern_fuse import fuse_module
-from shardc.step.shard import compile_capture, make_mesh
+from shardc.step.shard import compile_capture
+from shardc.step.sharding.mesh import make_mesh
 from shardc.step.values import example_inputs
 
 EXPERTS, ROWS, SIZE, INNER = 3, 20, 8, 16

@@ -20,7 +20,8 @@ from shardc.frontend.step.capture import capture_step
 from shardc.passes.fuse.grouping.capabilities import ALL
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.kern_fuse import fuse_module
-from shardc.step.shard import compile_capture, make_mesh
+from shardc.step.shard import compile_capture
+from shardc.step.sharding.mesh import make_mesh
 from shardc.step.values import example_inputs
 
 WORDS, SIZE, BATCH, LENGTH = 50, 12, 4, 6

@@ -15,7 +15,8 @@ from shardc.frontend.step.capture import capture_step
 from shardc.passes.fuse.kern_fuse import KernFuse, fuse_module
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.passes.manager.program import program_functions
-from shardc.step.shard import compile_capture, make_mesh
+from shardc.step.shard import compile_capture
+from shardc.step.sharding.mesh import make_mesh
 from shardc.step.values import example_inputs
 
 

@@ -16,7 +16,8 @@ from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.passes.manager.program import copy_module
-from shardc.step.shard import compile_capture, make_mesh
+from shardc.step.shard import compile_capture
+from shardc.step.sharding.mesh import make_mesh
 from shardc.step.values import example_inputs
 
 Key: TypeAlias = tuple[str, str]

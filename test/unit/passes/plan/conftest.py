@@ -20,7 +20,9 @@ from shardc.frontend.step.capture import capture_step
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.report.plan_report import Report, make_report
 from shardc.report.traffic import Transfer, transfers
-from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
+from shardc.step.shard import Compiled, compile_capture
+from shardc.step.sharding.mesh import make_mesh
+from shardc.step.sharding.plan import model_plan_of
 
 BATCH, LENGTH, HIDDEN = 4, 8, 32
 

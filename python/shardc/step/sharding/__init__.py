@@ -1,0 +1,1 @@
+"""What shards a captured step: its mesh, its plan, and the passes in order."""
