@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -43,6 +44,7 @@ def repetitions(
     counts = (STANDING - 1, STANDING) if is_few else ()
     waiting = [(0, len(sequence))]
 
+    @cache
     def longest(start: int, end: int) -> tuple[int, int, int]:
         shortest = 1 if is_few else _SHORTEST
         first, period, length = longest_repetition(sequence[start:end], shortest, counts, products[start:end])
@@ -57,9 +59,9 @@ def repetitions(
         while further < end and sequence[further] == sequence[further - period]:
             further += 1
         # Begun later, it may leave whole layers of another kind before it.
-        begins = {first, further - length}
-        sides = {at: [(start, at), (at + length, end)] for at in sorted(begins)}
-        first = max(sides, key=lambda at: sum(longest(*side)[2] for side in sides[at]))
+        sides = {at: [(start, at), (at + length, end)] for at in sorted({first, further - length})}
+        if len(sides) > 1:
+            first = max(sides, key=lambda at: sum(longest(*side)[2] for side in sides[at]))
         yield Repetition(first, period, length)
         waiting += sides[first]
 

@@ -82,7 +82,7 @@ class Pricer:
         """Return a pricer of the same question for another cluster, with the same captures."""
         other = copy(self)
         other.programs, other._graphs = replace(self.programs, cluster=cluster), None
-        other._pipelines = replace(self._pipelines, programs=other.programs)
+        other._pipelines = Pipelines(other.programs)
         return other
 
     def price(
