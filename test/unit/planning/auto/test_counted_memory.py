@@ -79,9 +79,9 @@ def test_a_loss_that_devices_repeat_counts() -> None:
 def test_parameters_of_all_layers_count(policy: Policy) -> None:
     """The update folds equal layers otherwise than forward, in which the first one has other neighbours."""
     with torch.device("meta"):
-        sizes = {"n_embd": 512, "n_layer": 12, "n_head": 8, "n_positions": 32, "vocab_size": 512}
+        sizes = {"n_embd": 512, "n_layer": 12, "n_head": 8, "n_positions": 128, "vocab_size": 512}
         model = hf.GPT2LMHeadModel(hf.GPT2Config(**sizes)).to(torch.bfloat16)
-        ids = torch.empty(8, 32, dtype=torch.int64)
+        ids = torch.empty(8, 128, dtype=torch.int64)
     batch = {"input_ids": ids, "labels": ids}
     question = Question("gpt2", model, torch.optim.AdamW(model.parameters()), batch, None, tokens_of(batch))
     priced = Pricer(question, cluster=CLUSTER).price(Candidate({"nvlink": 2}, "auto", 1, policy))
